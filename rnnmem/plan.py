@@ -52,7 +52,8 @@ class LoopPlan:
       recomputed: ops of the forward step net that run again in each gradient step net.
       demands: blobs of the Net around the forward loop that the gradient loop must be given.
       in_flight: iterations of the loops that may be under way at once.
-      seconds: estimated time spent again per iteration.
+      bytes: kept per iteration, inner loops apart; unknown sizes are guessed.
+      seconds: estimated time spent again per iteration, inner loops apart.
       fates: what becomes of each blob, for people.
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.
@@ -66,10 +67,20 @@ class LoopPlan:
     recomputed: tuple[str, ...] = ()
     demands: tuple[str, ...] = ()
     in_flight: int = 1
+    bytes: int = 0
     seconds: float = 0.0
     fates: tuple[BlobFate, ...] = ()
     inner: tuple[LoopPlan, ...] = ()
     source: str = ""
+
+    def total(self, unknown_trips: int = 64) -> tuple[int, float]:
+        """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
+        trips = unknown_trips if self.trips is None else self.trips
+        kept, again = self.bytes, self.seconds * max(1, len(self.gradients))
+        for inner in self.inner:
+            inner_kept, inner_again = inner.total(unknown_trips)
+            kept, again = kept + inner_kept, again + inner_again
+        return trips * kept, trips * again
 
     def flat(self):
         """Yields this plan and every inner one, outermost first."""

@@ -35,5 +35,5 @@ def _multiplies(op: Op) -> bool:
     return "MatMul" in op.type or "Conv" in op.type or op.type == "Einsum"
 
 
-CPU = Machine(6e10, 4e9, 1e10, 2e-6)
+CPU = Machine(5e10, 5e9, 3e10, 2e-6)
 GPU = Machine(2e13, 1e12, 1e12, 5e-6)

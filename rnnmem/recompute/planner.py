@@ -11,6 +11,7 @@ from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, facts, why_never_twice
 from rnnmem.net.trips import trip_count
 from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.recompute.frontier import choose_within, frontier
 from rnnmem.recompute.cut import (
     SavedSet,
     Step,
@@ -21,8 +22,6 @@ from rnnmem.recompute.cut import (
 )
 
 UNKNOWN_TRIPS = 64
-_PRICES = (0.0, *(10.0**exponent for exponent in range(6, 14)))
-_BISECTIONS = 8
 
 
 def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
@@ -33,31 +32,14 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
       machine: what estimates of time assume.
       max_slowdown: the bound on the estimated factor of step time, at least 1.
     """
-    pairs = loop_pairs(net, net, {})
     base = step_seconds(net, machine)
-
-    def plan_at(price: float) -> tuple[tuple[LoopPlan, ...], float]:
-        loops = tuple(_Planner(machine, price).pair(pair, lambda blob: True) for pair in pairs)
-        again = sum(_seconds_again(loop) for loop in loops)
-        return loops, 1.0 + again / base if base else 1.0
-
-    loops, slowdown = plan_at(0.0)
-    if slowdown > max_slowdown:
-        low, high = 0.0, _PRICES[-1]
-        for price in _PRICES[1:]:
-            loops, slowdown = plan_at(price)
-            if slowdown <= max_slowdown:
-                high = price
-                break
-            low = price
-        for _ in range(_BISECTIONS):
-            middle = (max(low, high / 10) * high) ** 0.5 if low else high / 2
-            tried, factor = plan_at(middle)
-            if factor <= max_slowdown:
-                loops, slowdown, high = tried, factor, middle
-            else:
-                low = middle
-    return Plan(loops=loops, slowdown=slowdown)
+    choices = [
+        frontier(lambda price, pair=pair: _Planner(machine, price).pair(pair, lambda blob: True))
+        for pair in loop_pairs(net, net, {})
+    ]
+    loops = choose_within(choices, (max_slowdown - 1.0) * base)
+    again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
+    return Plan(loops=loops, slowdown=1.0 + again / base if base else 1.0)
 
 
 def step_seconds(net: Net, machine: Machine) -> float:
@@ -87,12 +69,6 @@ def _trips_of(loop: Loop) -> int:
     return UNKNOWN_TRIPS
 
 
-def _seconds_again(loop: LoopPlan) -> float:
-    trips = UNKNOWN_TRIPS if loop.trips is None else loop.trips
-    inner = sum(_seconds_again(one) for one in loop.inner)
-    return trips * (loop.seconds * max(1, len(loop.gradients)) + inner)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Planner:
     machine: Machine
@@ -117,12 +93,13 @@ class _Planner:
         unchanged = not chosen.recomputed and chosen.saved >= step.demanded
         if unchanged and not any(not loop.closed for loop in inner):
             reason = "nothing that is saved could be had for less"
-            return dataclasses.replace(named, closed=reason, fates=fates)
+            return dataclasses.replace(named, closed=reason, fates=fates, bytes=chosen.bytes)
         return dataclasses.replace(
             named,
             saved=tuple(sorted(chosen.saved)),
             recomputed=chosen.recomputed,
             demands=_outer_demands(pair, chosen, step),
+            bytes=chosen.bytes,
             seconds=chosen.seconds,
             fates=fates,
             inner=inner,
