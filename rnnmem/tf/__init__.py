@@ -1,0 +1,1 @@
+"""Everything that touches TensorFlow: planning never imports from here."""
