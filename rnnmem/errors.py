@@ -1,4 +1,4 @@
-"""The errors of rnnmem: each names the argument, its value and the way out."""
+"""Errors of ours: each names the argument or construct, its value, and the way out."""
 
 
 class RnnmemError(Exception):
@@ -18,3 +18,15 @@ class BudgetError(RnnmemError, ValueError):
 
 class MeasureError(RnnmemError, RuntimeError):
     """Memory cannot be measured as things stand."""
+
+
+class NetError(RnnmemError, ValueError):
+    """A Net that is not well formed."""
+
+
+class CheckError(RnnmemError):
+    """A rewritten Net that the checker does not let through."""
+
+
+class NotUnderstood(RnnmemError):
+    """A construct that is left exactly as it was; the message is the reason in the report."""

@@ -1,1 +1,1 @@
-"""Everything that touches TensorFlow: planning never imports from here."""
+"""TensorFlow's side: trace, import, export, measure. All else plans on Nets and never sees it."""
