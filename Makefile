@@ -1,7 +1,8 @@
 # Needs Python 3.11 or newer and a package index; everything is installed into .venv/.
-# PYTHON=/path/to/python chooses another interpreter for it.
+# PYTHON=/path/to/python makes it with that interpreter and no other.
 
 PY := .venv/bin/python
+PYTHONS := $(or $(PYTHON),python3.11 python3)
 PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 
@@ -37,7 +38,7 @@ clean:
 
 # A half-made environment is removed, so that the next try starts afresh.
 $(PY):
-	@for python in $(PYTHON) python3.11 python3; do \
+	@for python in $(PYTHONS); do \
 	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
 	  echo "$$python -m venv .venv"; \
 	  "$$python" -m venv .venv && exit 0; \
@@ -46,7 +47,7 @@ $(PY):
 	    "install its venv module (Debian: python3.11-venv)" >&2; \
 	  exit 1; \
 	done; \
-	echo "error: no Python 3.11 or newer found as python3.11 or python3;" \
+	echo "error: no Python 3.11 or newer found (tried: $(PYTHONS));" \
 	  "install one, or name it: make PYTHON=/path/to/python" >&2; \
 	exit 1
 
