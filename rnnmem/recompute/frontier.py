@@ -42,9 +42,7 @@ def frontier(plan_at: Callable[[float], LoopPlan]) -> tuple[LoopPlan, ...]:
     return tuple(dict.fromkeys(plans))
 
 
-def choose_within(
-    choices: Sequence[Sequence[LoopPlan]], seconds: float
-) -> tuple[LoopPlan, ...]:
+def choose_within(choices: Sequence[Sequence[LoopPlan]], seconds: float) -> tuple[LoopPlan, ...]:
     """One plan of each loop, so that all keep fewest bytes and spend no more time than allowed.
 
     Args:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from rnnmem.net.cost import Machine
 from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS, facts, why_never_twice
+from rnnmem.net.optypes import LOOPS, facts, why_never_twice
 from rnnmem.net.trips import trip_count
 from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
-from rnnmem.recompute.frontier import choose_within, frontier
 from rnnmem.recompute.cut import (
     SavedSet,
     Step,
@@ -20,6 +19,7 @@ from rnnmem.recompute.cut import (
     may_be_saved,
     stored_bytes,
 )
+from rnnmem.recompute.frontier import choose_within, frontier
 
 UNKNOWN_TRIPS = 64
 
@@ -75,7 +75,7 @@ class _Planner:
     price: float
 
     def pair(self, pair: LoopPair, obtainable: Callable[[str], bool]) -> LoopPlan:
-        """The decisions for one pair; ``obtainable`` says which outer blobs the gradient can have."""
+        """The decisions for one pair; ``obtainable`` says what outer blobs the gradient can have."""
         named = LoopPlan(
             path=pair.path,
             gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
@@ -257,5 +257,3 @@ def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:
     if producer is not None and is_constant(producer):
         return "a constant"
     return "from what is saved, at less than it would take to keep"
-
-

@@ -30,7 +30,7 @@ class Anchors:
         return [self._chain(dtype, blobs) for dtype, blobs in by_dtype.items()]
 
     def _in_order(self) -> list[str]:
-        """The blobs in the order in which the step net writes them, so that each is let go early."""
+        """The blobs as the step net writes them, so that each is let go early."""
         wanted = {self.loop.body.resolve(blob) for blob in self.blobs}
         return [
             blob

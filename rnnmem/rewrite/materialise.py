@@ -1,4 +1,4 @@
-"""Brings blobs of a forward step net to its gradient step net: popped, read again, or recomputed."""
+"""Brings forward blobs to the gradient step net: popped, read again, or recomputed."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ class Materialiser:
             clone = body.add(
                 op.type,
                 inputs,
-                tuple((self.body.blobs[blob].dtype, self.body.blobs[blob].shape) for blob in op.outputs),
+                tuple(
+                    (self.body.blobs[blob].dtype, self.body.blobs[blob].shape)
+                    for blob in op.outputs
+                ),
                 {key: value for key, value in op.attributes.items() if key != "_class"},
                 name=f"rnnmem/again/{op.name}",
                 controls=self._gate_controls() if self._needs_gate(op) else (),
@@ -112,8 +115,12 @@ class Materialiser:
         if not op.inputs or (known is not None and known.folds and not op.controls):
             return False
         from_outside = all(
-            self.body.producer.get(blob) is None and blob not in self.plan.saved
-            or (self.body.producer.get(blob) is not None and self.body.producer[blob].type == "Const")
+            self.body.producer.get(blob) is None
+            and blob not in self.plan.saved
+            or (
+                self.body.producer.get(blob) is not None
+                and self.body.producer[blob].type == "Const"
+            )
             for blob in op.inputs
         )
         return bool(op.controls) or from_outside

@@ -34,7 +34,9 @@ def apply_plan(
         if loop.closed:
             continue
         if loop.path not in pairs:
-            raise NetError(f"the plan is for another function: no loop pair {'/'.join(loop.path)!r}")
+            raise NetError(
+                f"the plan is for another function: no loop pair {'/'.join(loop.path)!r}"
+            )
         pair = pairs[loop.path]
         left = rewrite_pair(
             pair,

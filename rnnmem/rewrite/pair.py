@@ -5,9 +5,10 @@ and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 
 * a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
   which it is pushed and from which it is popped at once;
-* a clone of an op sees clones of the neighbours that the op saw, and as many readers (one, or more);
-* between a clone and the saved blobs it starts from, and between a clone and the gradient ops that
-  read it, stands a *barrier* (EnsureShape) that the optimizer neither removes nor looks through.
+* a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
+* between a clone and the saved blobs it starts from, and between a clone and the gradient ops
+  that read it, stands a *barrier* (EnsureShape), which the optimizer neither removes nor looks
+  through.
 
 A barrier in front of a clone also waits for the incoming gradient of its iteration, so that
 recomputation never runs ahead of the gradient.
@@ -244,5 +245,3 @@ def _shape_constant(net: NetEditor, shape, constant) -> str:
         name="rnnmem/element_shape",
     )
     return op.outputs[0]
-
-

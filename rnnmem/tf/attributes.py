@@ -14,7 +14,7 @@ _SHORT = 16  # integer vectors up to this length (shapes, indices) are kept read
 _REF = 100  # a reference dtype's enum is its base's plus this
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def dtype_name(enum: int) -> str:
     """``float32`` for DT_FLOAT and so on; reference dtypes end in ``_ref``."""
     if enum == types_pb2.DT_INVALID:
@@ -22,7 +22,7 @@ def dtype_name(enum: int) -> str:
     return tf.dtypes.as_dtype(enum).name
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def dtype_enum(name: str) -> int:
     """The inverse of :func:`dtype_name`."""
     if name == "invalid":

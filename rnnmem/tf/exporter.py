@@ -98,9 +98,7 @@ class _Writer:
             function.attr[key].CopyFrom(encode(value))
         for op in net.ops:
             self.node(op, function.node_def.add(), names)
-        signature.is_stateful = any(
-            signatures.is_stateful(node.op) for node in function.node_def
-        )
+        signature.is_stateful = any(signatures.is_stateful(node.op) for node in function.node_def)
         return function
 
 

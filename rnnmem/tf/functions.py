@@ -109,7 +109,9 @@ def _attributes(concrete) -> dict[str, object]:
 
 def _closed_functions(net: Net, graph: tf.Graph) -> list:
     """The library functions that ops of the Net refer to without their being step nets."""
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    library = {
+        function.signature.name: function for function in graph.as_graph_def().library.function
+    }
     wanted = [
         ref.name for _, inner in net.walk() for op in inner.ops for ref in _refs(op.attributes)
     ]
