@@ -1,0 +1,47 @@
+"""Compares the values that two Nets must agree on."""
+
+from __future__ import annotations
+
+from rnnmem.check.numbering import Claim, Notes
+from rnnmem.check.table import Table
+from rnnmem.check.text import first_difference, refused, value_text
+
+
+def judge_values(table: Table, before: Notes, after: Notes) -> None:
+    """Refuses another number of trips, another branch, another input of an effect or output."""
+    found = {claim.key: claim for claim in after.claims}
+    pairs = [
+        (claim, found[claim.key])
+        for claim in before.claims
+        # Only a loop without effects may be gone, or go by another name; its readers judge it.
+        if claim.key in found or claim.key[0] != "trips"
+    ]
+    # How often a loop runs comes first: all else in it differs where that does.
+    for old, new in sorted(pairs, key=lambda pair: pair[0].key[0] not in ("trips", "branch")):
+        if old.number != new.number:
+            raise _differ(table, old, new)
+
+
+def judge_guards(before: Notes, after: Notes) -> None:
+    """Refuses the loss of a check of the original (``EnsureShape``); more of them are welcome."""
+    kept = {(claim.key, claim.number) for claim in after.guards}
+    for claim in before.guards:
+        if (claim.key, claim.number) not in kept:
+            sentence = f"{claim.op!r} no longer checks what it checked"
+            raise refused("stateful-op-lost", sentence, claim.net, (claim.op,))
+
+
+def _differ(table: Table, old: Claim, new: Claim):
+    what = {
+        "trips": f"how often {new.op!r} runs",
+        "branch": f"which branch {new.op!r} takes",
+        "output": f"output {old.key[-1]} of the Net",
+        "input": f"input {old.key[-1]} of {new.op!r}",
+    }[old.key[0]]
+    reason = "cond-changed" if old.key[0] in ("trips", "branch") else "value-changed"
+    was, now = first_difference(table, old.number, new.number)
+    sentence = f"{what}: was {value_text(table, was)}, is {value_text(table, now)}"
+    names = [new.op]
+    if old.key[0] == "output":
+        names = [new.net.producer[new.op].name] if new.op in new.net.producer else []
+    return refused(reason, sentence, new.net, names)
