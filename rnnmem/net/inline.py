@@ -67,7 +67,9 @@ class _Inliner:
             self.ops.append(enter)
         renamed = {}
         for outer, inner in zip(call.inputs, body.inputs, strict=True):
-            renamed[inner] = outer if enter is None else self._gated(outer, inner, prefix, enter, body)
+            renamed[inner] = (
+                outer if enter is None else self._gated(outer, inner, prefix, enter, body)
+            )
         for op in body.ops:
             renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
         for op in body.ops:

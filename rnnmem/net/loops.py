@@ -59,9 +59,7 @@ class Loop:
         """Variable -> its push, for every variable that is an accumulator and nothing else."""
         found = {}
         for index, blob in enumerate(self.body.inputs):
-            push = self.body.producer.get(
-                through_identities(self.body, self.body.outputs[index])
-            )
+            push = self.body.producer.get(through_identities(self.body, self.body.outputs[index]))
             if push is None or push.type != PUSH or push.inputs[0] != blob:
                 continue
             start = self.net.producer.get(through_identities(self.net, self.op.inputs[index]))

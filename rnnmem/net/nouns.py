@@ -52,7 +52,7 @@ class Constant:
     dtype: str
     shape: Shape
     encoded: bytes
-    scalar: int | float | bool | None = None  # the value, where it is one number
+    value: int | float | bool | tuple[int, ...] | None = None  # of one number or a short int vector
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2, types_pb
 
 from rnnmem.net.nouns import Constant, DType, FunctionRef, ShapeValue
 
+_SHORT = 16  # integer vectors up to this length (shapes, indices) are kept readable
 _REF = 100  # a reference dtype's enum is its base's plus this
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def dtype_name(enum: int) -> str:
     """``float32`` for DT_FLOAT and so on; reference dtypes end in ``_ref``."""
     if enum == types_pb2.DT_INVALID:
@@ -21,7 +22,7 @@ def dtype_name(enum: int) -> str:
     return tf.dtypes.as_dtype(enum).name
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def dtype_enum(name: str) -> int:
     """The inverse of :func:`dtype_name`."""
     if name == "invalid":
@@ -51,10 +52,12 @@ def encode_shape(shape) -> tensor_shape_pb2.TensorShapeProto:
 def _decode_constant(proto) -> Constant:
     shape = decode_shape(proto.tensor_shape)
     dtype = dtype_name(proto.dtype)
-    scalar = None
+    value = None
     if shape == () and proto.dtype not in (types_pb2.DT_STRING, types_pb2.DT_VARIANT):
-        scalar = tf.make_ndarray(proto).item()
-    return Constant(dtype, shape, proto.SerializeToString(deterministic=True), scalar)
+        value = tf.make_ndarray(proto).item()
+    elif dtype in ("int32", "int64") and len(shape) == 1 and shape[0] <= _SHORT:
+        value = tuple(tf.make_ndarray(proto).tolist())
+    return Constant(dtype, shape, proto.SerializeToString(deterministic=True), value)
 
 
 def decode(value: attr_value_pb2.AttrValue) -> Any:

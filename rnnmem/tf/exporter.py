@@ -28,13 +28,18 @@ def export_graph_def(net: Net, closed_functions=()) -> graph_pb2.GraphDef:
     graph_def.versions.producer = 2000
     graph_def.library.function.extend(closed_functions)
     writer = _Writer(graph_def.library)
+    written = tensor_names(net)
     for op in net.ops:
-        writer.node(op, graph_def.node.add(), _graph_input)
+        writer.node(op, graph_def.node.add(), written.__getitem__)
     return graph_def
 
 
-def _graph_input(blob: str) -> str:
-    return blob
+def tensor_names(net: Net) -> dict[str, str]:
+    """Blob -> the name that a graph gives its tensor, ``op:index``; inputs keep theirs."""
+    names = {blob: blob for blob in net.inputs}
+    for op in net.ops:
+        names.update({blob: f"{op.name}:{index}" for index, blob in enumerate(op.outputs)})
+    return names
 
 
 class _Writer:
@@ -93,9 +98,7 @@ class _Writer:
             function.attr[key].CopyFrom(encode(value))
         for op in net.ops:
             self.node(op, function.node_def.add(), names)
-        signature.is_stateful = any(
-            signatures.is_stateful(node.op) for node in function.node_def
-        )
+        signature.is_stateful = any(signatures.is_stateful(node.op) for node in function.node_def)
         return function
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rnnmem.errors import NotUnderstood
 from rnnmem.net.nouns import FunctionRef, Net
 from rnnmem.tf import private
-from rnnmem.tf.exporter import export_graph_def
+from rnnmem.tf.exporter import export_graph_def, tensor_names
 from rnnmem.tf.importer import import_graph_def
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -59,8 +59,10 @@ def function_of(net: Net, concrete):
     for tensor, placeholder in zip(original.inputs, placeholders, strict=True):
         if id(tensor) in captured:
             graph.add_capture(captured[id(tensor)], placeholder)
+    written = tensor_names(net)
     results = [
-        given[blob] if blob in given else graph.get_tensor_by_name(blob) for blob in net.outputs
+        given[blob] if blob in given else graph.get_tensor_by_name(written[blob])
+        for blob in net.outputs
     ]
     for old, new in zip(original.outputs, results, strict=False):
         private.copy_handle_data(old, new)
@@ -107,7 +109,9 @@ def _attributes(concrete) -> dict[str, object]:
 
 def _closed_functions(net: Net, graph: tf.Graph) -> list:
     """The library functions that ops of the Net refer to without their being step nets."""
-    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
+    library = {
+        function.signature.name: function for function in graph.as_graph_def().library.function
+    }
     wanted = [
         ref.name for _, inner in net.walk() for op in inner.ops for ref in _refs(op.attributes)
     ]

@@ -101,10 +101,7 @@ class _Reader:
             attributes={
                 "attributes": {key: decode(value) for key, value in function.attr.items()},
                 "argument_attributes": tuple(
-                    {
-                        key: decode(value)
-                        for key, value in function.arg_attr[position].attr.items()
-                    }
+                    {key: decode(value) for key, value in function.arg_attr[position].attr.items()}
                     if position in function.arg_attr
                     else {}
                     for position in range(len(arguments))
@@ -130,7 +127,9 @@ class _Reader:
                 continue
             decoded = decode(value)
             if key in NETS_OF.get(node.op, ()):
-                for position, ref in enumerate(decoded if isinstance(decoded, tuple) else (decoded,)):
+                for position, ref in enumerate(
+                    decoded if isinstance(decoded, tuple) else (decoded,)
+                ):
                     label = f"{key}/{position}" if isinstance(decoded, tuple) else key
                     nets[label] = self.net(_ref_name(ref))
                     attributes[f"_name_of/{label}"] = ref
@@ -138,13 +137,13 @@ class _Reader:
                 attributes[key] = decoded
         signatures.with_defaults(node.op, attributes, decode)
         dtypes = [
-            dtype
-            for _, group in signatures.result_groups(node.op, attributes)
-            for dtype in group
+            dtype for _, group in signatures.result_groups(node.op, attributes) for dtype in group
         ]
-        shapes = [decode_shape(shape) for shape in node.attr["_output_shapes"].list.shape] if (
-            "_output_shapes" in node.attr
-        ) else []
+        shapes = (
+            [decode_shape(shape) for shape in node.attr["_output_shapes"].list.shape]
+            if ("_output_shapes" in node.attr)
+            else []
+        )
         shapes += [None] * (len(dtypes) - len(shapes))
         outputs = tuple(f"{node.name}:{index}" for index in range(len(dtypes)))
         for output, dtype, shape in zip(outputs, dtypes, shapes, strict=False):

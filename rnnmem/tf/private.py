@@ -13,6 +13,13 @@ from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 
 
+def eager_context_is_initialized() -> bool:
+    """Whether TensorFlow ran its first op, after which allocator settings are read no more."""
+    context = _context.context_safe()
+    # A property would initialize the context, so the field itself is read.
+    return context is not None and context._initialized
+
+
 def op_def(op_type: str):
     """The OpDef that TensorFlow registers for an op type, or None."""
     return _op_def_registry.get(op_type)

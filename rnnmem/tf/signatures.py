@@ -10,7 +10,7 @@ from rnnmem.tf import private
 from rnnmem.tf.attributes import dtype_name
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def op_def(op_type: str):
     """The registered OpDef.
 
@@ -23,7 +23,7 @@ def op_def(op_type: str):
     return found
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def is_stateful(op_type: str) -> bool:
     """Whether TensorFlow calls the op stateful; an unknown op counts as stateful."""
     found = private.op_def(op_type)
@@ -58,5 +58,3 @@ def with_defaults(op_type: str, attributes: dict[str, object], decode) -> dict[s
         if attr.name not in attributes and attr.HasField("default_value"):
             attributes[attr.name] = decode(attr.default_value)
     return attributes
-
-
