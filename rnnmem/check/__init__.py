@@ -3,11 +3,11 @@
 ``check`` proves that a rewritten Net computes what the original computes, and refuses what it
 cannot prove:
 
-    form        names, links, dtypes and arities at every depth           (form)
-    devices     an op of the original runs where it ran                   (form)
-    effects     each stateful op runs once, in its place and turn         (effects)
-    lists       each pop gives back one push of one iteration             (lists)
-    values      outputs, what effects read, and how often loops run       (numbering, table, recurrence)
+    form       names, links, dtypes and arities at every depth
+    devices    an op of the original runs where it ran
+    effects    each stateful op runs once, in its place and in its turn
+    lists      each pop gives back one push of one iteration
+    values     outputs, what effects read, how often loops run, which branch is taken
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rnnmem.check.lists import judge_lists
 from rnnmem.check.numbering import Numbering
 from rnnmem.check.order import RunningOrder
 from rnnmem.check.table import Head, Table
-from rnnmem.check.values import judge_guards, judge_values
+from rnnmem.check.values import judge_guards, judge_trips, judge_values
 from rnnmem.net.nouns import Net
 
 __all__ = ["check"]
@@ -47,6 +47,7 @@ def check(original: Net, rewritten: Net) -> None:
     effects_after = Effects(order, effects_before)
     after = Numbering(table, order, effects_after, heads).run(rewritten)
     judge_effects(effects_before, effects_after)
+    judge_trips(table, before.notes, after.notes)
     judge_lists(table, before.notes, after.notes)
     judge_values(table, before.notes, after.notes)
     judge_guards(before.notes, after.notes)

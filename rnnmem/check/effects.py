@@ -68,7 +68,7 @@ class Effects:
         return found
 
     def _positions(self, key: tuple, names: list[str]) -> Iterator[tuple[str, int]]:
-        """Each name with its position in its group, by the earlier Net's names where it has them."""
+        """Each name with its position in the group, by the earlier Net's names where it has them."""
         known = self._earlier._groups.get(key, []) if self._earlier else names
         position_of = {name: position for position, name in enumerate(known)}
         here = set(names)
@@ -103,9 +103,7 @@ def judge_effects(original: Effects, rewritten: Effects) -> None:
     for place, after in rewritten.places.items():
         if after.effects and place not in original.places:
             name = next(iter(after.effects))
-            raise refused(
-                "stateful-op-doubled", f"{name!r} has no counterpart", after.net, (name,)
-            )
+            raise refused("stateful-op-doubled", f"{name!r} has no counterpart", after.net, (name,))
 
 
 def _judge_count(before: Standing, after: Standing) -> None:

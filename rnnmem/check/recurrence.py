@@ -4,9 +4,10 @@ Variables that depend on each other in a circle form one system; a system reads 
 are solved before it. Two loops with the same systems run through the same values, whatever else
 either of them carries: that is the proof by induction over iterations, done once by construction.
 
-    step net numbered with raw variables      system {h, c}            read by an accumulator
-    h' = f(h, c, w)   c' = g(h, c)      =>    h = start, f(own0, own1, w)   =>   acc = [], push(own0, h)
-    acc' = push(acc, h)                       c = start, g(own0, own1)
+    step net, raw variables          system of h and c               of an accumulator of h
+    h' = f(h, c, w)            =>    h = start, f(own 0, own 1, w)
+    c' = g(h, c)                     c = start, g(own 0, own 1)
+    acc' = push(acc, h)                                              acc = [], push(own 0, h)
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable
 from typing import Any
 
@@ -36,5 +37,5 @@ def exact(value: Any) -> Hashable:
     if isinstance(value, bool):
         return "bool", value
     if isinstance(value, Constant):
-        return value.dtype, value.shape, value.encoded, exact(value.scalar)
+        return tuple([exact(getattr(value, field.name)) for field in dataclasses.fields(value)])
     return value

@@ -7,10 +7,10 @@ expression is kept once, so equal numbers are equal values (value numbering; Coc
 Inside loops a value is a function of the iterations that run around it. Level 1 is the outermost
 loop around a place, level 2 the next one. A bit mask says which levels an expression depends on:
 
-    variable(d, i) over system     the sequence  x(0) = start, x(s + 1) = next(x(s))  of a loop at level d
-    trips(d) over cond             how often that loop runs: the first s at which cond(s) is false
-    final(d) over trips, x         x(trips): what the loop hands outside
-    reversed(d) over trips, x      x(trips - 1 - s): what a gradient loop sees in its iteration s
+    variable(d, i) over system    a loop's sequence x(0) = start, x(s + 1) = next(x(s)) at level d
+    trips(d) over cond            how often that loop runs: the first s at which cond(s) is false
+    final(d) over trips, x        x(trips): what the loop hands outside
+    reversed(d) over trips, x     x(trips - 1 - s): what a gradient loop sees in its iteration s
 
 A list that a loop fills, one push an iteration, and that another loop empties, one pop an
 iteration, gives back what was pushed, last first. So a pop is not an opaque value: it is the pushed

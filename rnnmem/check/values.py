@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rnnmem.check.numbering import Claim, Notes
 from rnnmem.check.table import Table
 from rnnmem.check.text import first_difference, refused, value_text
 
 
+_HOW_OFTEN = ("trips", "branch")
+
+
+def judge_trips(table: Table, before: Notes, after: Notes) -> None:
+    """Refuses another number of trips or another branch; all else differs where these do."""
+    _judge(table, before, after, lambda claim: claim.key[0] in _HOW_OFTEN)
+
+
 def judge_values(table: Table, before: Notes, after: Notes) -> None:
-    """Refuses another number of trips, another branch, another input of an effect or output."""
-    found = {claim.key: claim for claim in after.claims}
-    pairs = [
-        (claim, found[claim.key])
-        for claim in before.claims
+    """Refuses another input of an effect or another output."""
+    _judge(table, before, after, lambda claim: claim.key[0] not in _HOW_OFTEN)
+
+
+def _judge(table: Table, before: Notes, after: Notes, chosen: Callable[[Claim], bool]) -> None:
+    found = {claim.key: claim for claim in after.claims if chosen(claim)}
+    for old in before.claims:
+        if not chosen(old):
+            continue
+        new = found.get(old.key)
         # Only a loop without effects may be gone, or go by another name; its readers judge it.
-        if claim.key in found or claim.key[0] != "trips"
-    ]
-    # How often a loop runs comes first: all else in it differs where that does.
-    for old, new in sorted(pairs, key=lambda pair: pair[0].key[0] not in ("trips", "branch")):
-        if old.number != new.number:
-            raise _differ(table, old, new)
+        if new is None and old.key[0] == "trips":
+            continue
+        if new is None or old.number != new.number:
+            raise _differ(table, old, new or old)
 
 
 def judge_guards(before: Notes, after: Notes) -> None:
@@ -38,7 +51,7 @@ def _differ(table: Table, old: Claim, new: Claim):
         "output": f"output {old.key[-1]} of the Net",
         "input": f"input {old.key[-1]} of {new.op!r}",
     }[old.key[0]]
-    reason = "cond-changed" if old.key[0] in ("trips", "branch") else "value-changed"
+    reason = "cond-changed" if old.key[0] in _HOW_OFTEN else "value-changed"
     was, now = first_difference(table, old.number, new.number)
     sentence = f"{what}: was {value_text(table, was)}, is {value_text(table, now)}"
     names = [new.op]
