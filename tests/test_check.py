@@ -270,6 +270,37 @@ def test_a_loop_that_never_popped_a_list_may_run_longer_than_it_is_long():
     assert refusal(drawn(True), drawn(False)) == "pop-unmatched"
 
 
+def test_a_list_that_an_inner_loop_pushes_into_anew_is_no_accumulator():
+    """Each inner iteration makes acc from the OUTER list: it never holds more than one push."""
+
+    def drawn(pops: bool) -> Net:
+        top = Drawing("top", x="float32", n="int32")
+        outer = LoopDrawing(top, "outer")
+        outer.carry("i", top.const(0)), outer.carry("n", "n"), outer.carry("x", "x")
+        outer.carry("held", top.empty_list()), outer.carry("sum", "x")
+        count(outer, "i")
+        body = outer.body
+        outer.next["held"] = body.push("held", "sum")
+        inner = LoopDrawing(body, "inner")
+        inner.carry("i", body.const(0)), inner.carry("n", "n"), inner.carry("x", "x")
+        inner.carry("held", "held"), inner.carry("acc", body.empty_list())
+        count(inner, "i")
+        inner.next["acc"] = inner.body.push("held", "x")
+        done = inner.close(counted("i", "n"))
+        back = LoopDrawing(body, "back")
+        back.carry("i", body.const(0)), back.carry("n", done["i"]), back.carry("x", "x")
+        back.carry("acc", done["acc"]), back.carry("sum", "sum")
+        count(back, "i")
+        back.next["acc"], read = back.body.pop("acc", name="pop")
+        add = back.body.op("AddV2", "sum", read if pops else "x", name="add")
+        back.next["sum"] = add
+        outer.next["sum"] = back.close(counted("i", "n"))["sum"]
+        return top.net(outer.close(counted("i", "n"))["sum"])
+
+    check(drawn(True), drawn(True))
+    assert refusal(drawn(False), drawn(True)) == "pop-unmatched"
+
+
 # --- effects -----------------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ class Effects:
         return found
 
     def _positions(self, key: tuple, names: list[str]) -> Iterator[tuple[str, int]]:
-        """Each name with its position in the group, by the earlier Net's names where it has them."""
+        """Each name with its position in the group; the earlier Net's names come first."""
         known = self._earlier._groups.get(key, []) if self._earlier else names
         position_of = {name: position for position, name in enumerate(known)}
         here = set(names)
@@ -92,8 +92,6 @@ class Effects:
 def judge_effects(original: Effects, rewritten: Effects) -> None:
     """Refuses an effect that is lost, doubled, no longer run, or run out of turn."""
     for place, before in original.places.items():
-        if not before.effects:
-            continue
         # A place that is gone belongs to an effect that is lost; that is refused one level up.
         after = rewritten.places.get(place)
         if after is not None:

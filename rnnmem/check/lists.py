@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rnnmem.check.numbering import Notes, Pop
-from rnnmem.check.table import FINAL, OWN, POPPED_LIST, PUSH, VARIABLE, Table
+from rnnmem.check.table import FINAL, POPPED_LIST, PUSH, VARIABLE, Table
 from rnnmem.check.text import refused
 
 
@@ -18,14 +18,14 @@ def judge_lists(table: Table, before: Notes, after: Notes) -> None:
     for pop in (*before.pops, *before.pops_here):
         known.add(pop.popped)
         if found := table.resolved(pop.popped):
-            pairs.add((pop.trips, found[1]))
+            pairs.add((pop.trips, found[0]))
     for pop in (*after.pops, *after.pops_here):
         if pop.popped in known or table.heads[pop.popped].kind == PUSH:
             continue
         found = table.resolved(pop.popped)
         if found is None:
             raise _not_understood(table, pop)
-        if (pop.trips, found[1]) not in pairs:
+        if (pop.trips, found[0]) not in pairs:
             sentence = f"the loop around {pop.op!r} need not run as often as the list was filled"
             raise refused("pop-unmatched", sentence, pop.net, (pop.op,))
 
@@ -48,9 +48,9 @@ def _fault(table: Table, popped: int) -> tuple[str, str]:
     if alone is None:
         return "pop-unmatched", "a list that depends on other loop variables"
     start, following = alone
-    if heads[following].kind == POPPED_LIST and heads[children[following][0]].kind != OWN:
+    if heads[following].kind == POPPED_LIST and heads[children[following][0]].kind == POPPED_LIST:
         return "accumulator-popped-twice", "a list that loses two elements an iteration"
-    if heads[following].kind != POPPED_LIST:
+    if table.emptied(popped) is None:
         return "pop-unmatched", "a list that does not lose one element an iteration"
     if heads[start].text == "EmptyTensorList":
         return "accumulator-still-read", "a list that nobody pushes into any more"
@@ -59,6 +59,6 @@ def _fault(table: Table, popped: int) -> tuple[str, str]:
     filled = table.filled(start)
     if filled is None:
         return "pop-unmatched", "a list that does not gain one element an iteration"
-    if heads[filled[2][0]].text != "EmptyTensorList":
+    if heads[filled[1]].text != "EmptyTensorList":
         return "accumulator-not-empty", "a list that was not empty when its loop began"
     return "pop-unmatched", "a list whose elements depend on the list"

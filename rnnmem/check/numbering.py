@@ -181,10 +181,10 @@ class Numbering:
         variables = range(first, first + len(starts))
         outside, self.notes = self.notes, Notes()
         (going_on,) = self._net(
-            op.nets["cond"], variables, level, self._place(op, effect, "cond"), path
+            op.nets["cond"], variables, level, self._place(op, effect, "cond"), (*path, "cond")
         )
         following = self._net(
-            op.nets["body"], variables, level, self._place(op, effect, "body"), path
+            op.nets["body"], variables, level, self._place(op, effect, "body"), (*path, "body")
         )
         inside, self.notes = self.notes, outside
         solution = Solution(table, level, first, starts)
@@ -211,12 +211,14 @@ class Numbering:
         self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
     ) -> Sequence[int]:
         taken = [
-            self._net(branch, inputs[1:], level, self._place(op, effect, label), (*path, op.name))
-            for label, branch in op.nets.items()
+            self._net(
+                branch, inputs[1:], level, self._place(op, effect, label), (*path, op.name, label)
+            )
+            for label, branch in sorted(op.nets.items())
         ]
         if effect is not None:
             self.notes.claims.append(Claim(("branch", effect), inputs[0], net, op.name))
-        head = self._table.head(OP, 0, ("branch", tuple(op.nets), op.device), op.type)
+        head = self._table.head(OP, 0, ("branch", tuple(sorted(op.nets)), op.device), op.type)
         return [
             self._table.make(head, (inputs[0], *values), op.name)
             for values in zip(*taken, strict=True)

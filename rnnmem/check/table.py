@@ -138,48 +138,54 @@ class Table:
         new = tuple([mapping.get(one, else_mapping.get(one, one)) for one in old])
         return number if new == old else self.make(self.heads[number], new, self.origins[number])
 
-    def filled(self, number: int) -> tuple[int, int, tuple[int, int]] | None:
-        """``(level, trips, (start, pushed))`` where the value is a list that a loop filled."""
+    def filled(self, number: int) -> tuple[int, int, int] | None:
+        """``(trips, start, push)`` where the value is a list that a loop pushed into each time."""
         if self.heads[number].kind != FINAL:
             return None
         trips, variable = self.children[number]
         alone = self.alone(variable)
         if alone is None or self.heads[variable].level != self.heads[number].level:
             return None
-        start, following = alone
-        if self.heads[following].kind != PUSH:
+        start, push = alone
+        if self.heads[push].kind != PUSH or not self.is_own(self.children[push][0], variable):
             return None
-        held, pushed = self.children[following]
-        if self.heads[held].kind != OWN or self.heads[held].level != self.heads[number].level:
-            return None
-        return self.heads[number].level, trips, (start, pushed)
+        return trips, start, push
 
     def alone(self, number: int) -> tuple[int, int] | None:
-        """``(start, next)`` where the value is a loop variable that depends on no other in turn."""
+        """``(start, next)`` where the value is a loop variable that no circle binds to others."""
         if self.heads[number].kind != VARIABLE:
             return None
         equations = self.children[self.children[number][0]]
         return (equations[0], equations[1]) if len(equations) == 2 else None
 
-    def emptied(self, number: int) -> int | None:
-        """The list that a loop variable starts with, where each iteration pops it once."""
+    def emptied(self, number: int) -> tuple[int, int] | None:
+        """``(whole list, pop)`` where the value is a list that a loop pops once each time."""
         alone = self.alone(number)
         if alone is None or self.heads[alone[1]].kind != POPPED_LIST:
             return None
         (popped,) = self.children[alone[1]]
-        return alone[0] if self.heads[popped].kind == OWN else None
+        return alone if self.is_own(popped, number) else None
 
-    def resolved(self, number: int) -> tuple[int, int, int] | None:
-        """``(level, trips, pushed)`` where the value is a filled list that is being emptied."""
-        whole = self.emptied(number)
-        filled = None if whole is None else self.filled(whole)
-        if filled is None:
+    def is_own(self, number: int, variable: int) -> bool:
+        """Whether the value is what the loop variable itself holds, in its own equation."""
+        head = self.heads[number]
+        return head.kind == OWN and head.level == self.heads[variable].level
+
+    def resolved(self, number: int) -> tuple[int, int] | None:
+        """``(trips, pushed)`` where the value is a list being emptied whose elements are known."""
+        emptied = self.emptied(number)
+        filled = self.filled(emptied[0]) if emptied else None
+        if emptied is None or filled is None:
             return None
-        level, trips, (start, pushed) = filled
-        empty = self.heads[start].text == "EmptyTensorList"
-        if not empty or level != self.heads[number].level or self._open[pushed] >> level & 1:
-            return None
-        return level, trips, pushed
+        trips, start, push = filled
+        pushed, level = self.children[push][1], self.heads[number].level
+        understood = (
+            self.heads[start].text == "EmptyTensorList"
+            and self.heads[emptied[0]].level == level
+            and self.heads[emptied[1]].data == self.heads[push].data
+            and not self._open[pushed] >> level & 1
+        )
+        return (trips, pushed) if understood else None
 
     def _mask(self, head: Head, children: tuple[int, ...]) -> int:
         mask = 0
@@ -221,5 +227,5 @@ class Table:
         found = self.resolved(children[0])
         if found is None:
             return None
-        level, trips, pushed = found
-        return self.reversed(pushed, level, trips)
+        trips, pushed = found
+        return self.reversed(pushed, top.level, trips)

@@ -8,7 +8,6 @@ from rnnmem.check.numbering import Claim, Notes
 from rnnmem.check.table import Table
 from rnnmem.check.text import first_difference, refused, value_text
 
-
 _HOW_OFTEN = ("trips", "branch")
 
 
@@ -32,7 +31,7 @@ def _judge(table: Table, before: Notes, after: Notes, chosen: Callable[[Claim], 
         if new is None and old.key[0] == "trips":
             continue
         if new is None or old.number != new.number:
-            raise _differ(table, old, new or old)
+            raise _differ(table, old, new)
 
 
 def judge_guards(before: Notes, after: Notes) -> None:
@@ -44,14 +43,16 @@ def judge_guards(before: Notes, after: Notes) -> None:
             raise refused("stateful-op-lost", sentence, claim.net, (claim.op,))
 
 
-def _differ(table: Table, old: Claim, new: Claim):
+def _differ(table: Table, old: Claim, new: Claim | None):
     what = {
-        "trips": f"how often {new.op!r} runs",
-        "branch": f"which branch {new.op!r} takes",
+        "trips": f"how often {old.op!r} runs",
+        "branch": f"which branch {old.op!r} takes",
         "output": f"output {old.key[-1]} of the Net",
-        "input": f"input {old.key[-1]} of {new.op!r}",
+        "input": f"input {old.key[-1]} of {old.op!r}",
     }[old.key[0]]
     reason = "cond-changed" if old.key[0] in _HOW_OFTEN else "value-changed"
+    if new is None:
+        return refused(reason, f"{what}: is gone", old.net, (old.op,))
     was, now = first_difference(table, old.number, new.number)
     sentence = f"{what}: was {value_text(table, was)}, is {value_text(table, now)}"
     names = [new.op]
