@@ -160,6 +160,36 @@ def test_counters_of_loops_around_each_other_are_not_the_same():
     assert refusal(drawn("i"), drawn("k")) == "value-changed"
 
 
+def reading_back(read: str) -> Net:
+    """Two forward loops save their counters, of n and of m; a gradient loop of n reads one value.
+
+    forward  i = 0, 1, … n - 1 ──► list        gradient  j = 0, 1, … n - 1; pop = n - 1, … 1, 0
+    longer   i = 0, 1, … m - 1 ──► list                  pop_longer = m - 1, m - 2, …
+    """
+    top = Drawing("top", n="int32", m="int32")
+    lists = {}
+    for name, limit in (("forward", "n"), ("longer", "m")):
+        loop = LoopDrawing(top, name)
+        loop.carry("i", top.const(0)), loop.carry("n", limit)
+        loop.carry("acc", top.empty_list(element="int32"))
+        count(loop, "i")
+        loop.next["acc"] = loop.body.push("acc", "i")
+        lists[name] = loop.close(counted("i", "n"))["acc"]
+    loop = LoopDrawing(top, "gradient")
+    loop.carry("j", top.const(0)), loop.carry("n", "n"), loop.carry("sum", top.const(0))
+    count(loop, "j")
+    for name, held in lists.items():
+        loop.carry(name, held)
+        loop.next[name], _ = loop.body.pop(name, name=f"pop_{name}", element="int32")
+    loop.next["sum"] = loop.body.op("Mul", "sum", read, gives="int32")
+    return top.net(loop.close(counted("j", "n"))["sum"])
+
+
+@pytest.mark.parametrize("read", ["j", "pop_longer:1"])
+def test_a_pop_runs_backwards_through_the_loop_that_pushed(read):
+    assert refusal(reading_back(read), reading_back("pop_forward:1")) == "value-changed"
+
+
 def test_an_anchor_whose_element_is_read_in_place_of_another_blob():
     # the anchor holds m; d2 reads it where it should read a
     net = training(recompute=True, anchored=True)
@@ -299,6 +329,20 @@ def test_a_list_that_an_inner_loop_pushes_into_anew_is_no_accumulator():
 
     check(drawn(True), drawn(True))
     assert refusal(drawn(False), drawn(True)) == "pop-unmatched"
+
+
+def test_a_pop_of_a_loop_that_need_not_be_as_long():
+    # the original pops only the list of n; the rewrite pops the list of m as well
+    inner = GRADIENT
+    original = reading_back("pop_forward:1")
+    original = edited(
+        original,
+        inner,
+        lambda body: without_op(body, "pop_longer").replace(
+            outputs=tuple("longer" if blob == "pop_longer:0" else blob for blob in body.outputs)
+        ),
+    )
+    assert refusal(reading_back("pop_forward:1"), original) == "pop-unmatched"
 
 
 # --- effects -----------------------------------------------------------------------------------
