@@ -1,7 +1,6 @@
 """What the checker lets through, and one test for each reason to refuse."""
 
 import dataclasses
-import time
 
 import pytest
 
@@ -429,6 +428,17 @@ def test_an_effect_that_starts_to_run():
     assert refusal(printing(), printing(kept=("p",))) == "stateful-op-woken"
 
 
+def test_an_effect_where_there_was_none():
+    def drawn(prints: bool) -> Net:
+        top = Drawing("top", x="float32")
+        y = top.op("Sin", "x", name="y")
+        if prints:
+            top.op("PrintV2", y, gives=(), name="p")
+        return top.net(y, control_outputs=("p",) if prints else ())
+
+    assert refusal(drawn(True), drawn(False)) == "stateful-op-doubled"
+
+
 def test_a_check_of_the_original_that_is_gone():
     # barriers may be added, but those of the user's own function stay
     assert refusal(ORIGINAL, REWRITTEN) == "stateful-op-lost"
@@ -556,6 +566,4 @@ def test_a_long_net_is_judged_without_deep_recursion():
         return top.net(done["h"], back.close(counted("j", "n"))["d"])
 
     original, rewritten = drawn(20000, False), drawn(20000, True)
-    start = time.perf_counter()
     check(original, rewritten)
-    assert time.perf_counter() - start < 60.0

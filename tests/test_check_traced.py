@@ -6,6 +6,7 @@ from rnnmem.check import check
 from rnnmem.check.effects import Effects
 from rnnmem.check.numbering import Numbering
 from rnnmem.check.order import RunningOrder
+from rnnmem.check.signs import Signs
 from rnnmem.check.table import Table
 from rnnmem.errors import CheckError
 from rnnmem.net.nouns import Net
@@ -155,10 +156,15 @@ def test_a_traced_net_equals_itself_and_its_renamed_copy(trace):
     check(net, renamed(net, "other"))
 
 
+def _notes(table: Table, net: Net):
+    order, signs = RunningOrder(), Signs()
+    return Numbering(table, order, signs, Effects(order, signs), {}).run(net).notes
+
+
 def test_every_pop_of_a_traced_net_is_understood():
-    table, order = Table(), RunningOrder()
+    table = Table()
     for trace in (keras_lstm, branch_in_a_loop, loop_in_a_loop):
-        notes = Numbering(table, order, Effects(order), {}).run(imported(trace())).notes
+        notes = _notes(table, imported(trace()))
         pops = [*notes.pops, *notes.pops_here]
         assert pops
         assert all(table.resolved(pop.popped) for pop in pops)

@@ -17,6 +17,7 @@ from rnnmem.check.form import judge_devices, judge_form, judge_signature
 from rnnmem.check.lists import judge_lists
 from rnnmem.check.numbering import Numbering
 from rnnmem.check.order import RunningOrder
+from rnnmem.check.signs import Signs
 from rnnmem.check.table import Head, Table
 from rnnmem.check.values import judge_guards, judge_trips, judge_values
 from rnnmem.net.nouns import Net
@@ -35,17 +36,17 @@ def check(original: Net, rewritten: Net) -> None:
       CheckError: it is not the same, or cannot be shown to be; ``reason`` says in a word what is
         wrong, the text adds a sentence and the few ops around the place.
     """
-    order = RunningOrder()
-    signatures = judge_form(original, order)
-    judge_form(rewritten, order, signatures)
+    order, signs = RunningOrder(), Signs()
+    signatures = judge_form(original, order, signs)
+    judge_form(rewritten, order, signs, signatures)
     judge_signature(original, rewritten)
     judge_devices(original, rewritten)
     table = Table()
     heads: dict[int, tuple[Head, ...]] = {}
-    effects_before = Effects(order)
-    before = Numbering(table, order, effects_before, heads).run(original)
-    effects_after = Effects(order, effects_before)
-    after = Numbering(table, order, effects_after, heads).run(rewritten)
+    effects_before = Effects(order, signs)
+    before = Numbering(table, order, signs, effects_before, heads).run(original)
+    effects_after = Effects(order, signs, effects_before)
+    after = Numbering(table, order, signs, effects_after, heads).run(rewritten)
     judge_effects(effects_before, effects_after)
     judge_trips(table, before.notes, after.notes)
     judge_lists(table, before.notes, after.notes)

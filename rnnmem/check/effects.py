@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from rnnmem.check.order import RunningOrder
-from rnnmem.check.signs import sign_of
+from rnnmem.check.signs import Signs
 from rnnmem.check.text import refused
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import is_pure
@@ -37,9 +37,9 @@ class Standing:
 class Effects:
     """The effects of one Net and all its step nets, numbered like those of an earlier one."""
 
-    def __init__(self, order: RunningOrder, earlier: Effects | None = None):
+    def __init__(self, order: RunningOrder, signs: Signs, earlier: Effects | None = None):
         """Without an earlier one, these effects are the ones that others are compared with."""
-        self.order = order
+        self.order, self._signs = order, signs
         self._earlier = earlier
         self._numbers: dict[tuple, int] = {} if earlier is None else earlier._numbers
         self._groups: dict[tuple, list[str]] = {}
@@ -57,7 +57,7 @@ class Effects:
         grouped: dict[tuple, list[str]] = {}
         for op in net.ops:
             if self.is_effect(op):
-                sign = (op.type, op.device) if op.nets else sign_of(op)
+                sign = (op.type, op.device) if op.nets else self._signs.of(op)
                 grouped.setdefault((*place, sign), []).append(op.name)
         found = {}
         for key, names in grouped.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from rnnmem.check.order import RunningOrder
-from rnnmem.check.signs import sign_of
+from rnnmem.check.signs import Signs
 from rnnmem.check.text import refused
 from rnnmem.net.nouns import DType, Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS
@@ -26,18 +26,21 @@ _LISTS_OF_TYPES = {
 }
 
 
-def judge_form(net: Net, order: RunningOrder, known: Signatures | None = None) -> Signatures:
+def judge_form(
+    net: Net, order: RunningOrder, signs: Signs, known: Signatures | None = None
+) -> Signatures:
     """Refuses a Net that is not well formed.
 
     Args:
       net: the Net.
       order: finds the running orders.
+      signs: finds the ops' signs.
       known: what another Net's ops read and write; an op of the same sign must do the same here.
 
     Returns:
       What this Net's ops read and write.
     """
-    form = _Form(order, known)
+    form = _Form(order, signs, known)
     form.net(net)
     return form.signatures
 
@@ -70,8 +73,8 @@ def judge_devices(original: Net, rewritten: Net) -> None:
 
 
 class _Form:
-    def __init__(self, order: RunningOrder, known: Signatures | None):
-        self.order = order
+    def __init__(self, order: RunningOrder, signs: Signs, known: Signatures | None):
+        self.order, self.signs = order, signs
         self.known = known
         self.signatures: Signatures = {}
         self.judged: dict[int, Net] = {}
@@ -129,7 +132,7 @@ class _Form:
         blobs = net.blobs
         reads = tuple([blobs[blob].dtype for blob in op.inputs])
         writes = tuple([blobs[blob].dtype for blob in op.outputs])
-        sign = sign_of(op)
+        sign = self.signs.of(op)
         self.signatures.setdefault(sign, set()).add((reads, writes))
         expected = self._expected(op, sign)
         if expected and (reads, writes) not in expected:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from rnnmem.check.effects import GUARDS, TOP, Effects, Place
 from rnnmem.check.order import RunningOrder
 from rnnmem.check.recurrence import Solution
-from rnnmem.check.signs import attributes_of, exact, sign_of
+from rnnmem.check.signs import Signs, attributes_of, exact
 from rnnmem.check.table import (
     EFFECT,
     FINAL,
@@ -81,11 +81,13 @@ class Numbering:
         self,
         table: Table,
         order: RunningOrder,
+        signs: Signs,
         effects: Effects,
         heads: dict[int, tuple[Head, ...]],
     ):
         """``heads`` is what ops with those ids compute; both Nets of a check share it."""
-        self._table, self._order, self._effects, self._heads = table, order, effects, heads
+        self._table, self._order, self._signs = table, order, signs
+        self._effects, self._heads = effects, heads
         self.notes = Notes()
         self.outputs: tuple[int, ...] = ()
 
@@ -146,7 +148,7 @@ class Numbering:
                 sign = exact(op.attributes.get("element_dtype"))
                 found = tuple([self._table.head(kind, 0, sign, op.type) for kind in kinds])
             else:
-                sign = (op.type, attributes_of(op)) if op.type in _ANYWHERE else sign_of(op)
+                sign = (op.type, attributes_of(op)) if op.type in _ANYWHERE else self._signs.of(op)
                 found = tuple(
                     [
                         self._table.head(OP, 0, (sign, place), op.type)

@@ -12,13 +12,26 @@ _BOOKKEEPING = frozenset({"parallel_iterations", "_output_shapes", "_class"})
 _BOOKKEEPING_STARTS = ("_rnnmem", "_name_of/")
 
 
-def sign_of(op: Op) -> Hashable:
-    """What two ops must share to compute the same from the same inputs."""
-    return op.type, op.device, attributes_of(op)
+class Signs:
+    """The signs of the ops of one check, each found once."""
+
+    def __init__(self) -> None:
+        """None is known yet."""
+        self._signs: dict[int, Hashable] = {}
+
+    def of(self, op: Op) -> Hashable:
+        """What two ops must share to compute the same from the same inputs."""
+        # An op outlives the check that holds its Net, so its id is its own.
+        found = self._signs.get(id(op))
+        if found is None:
+            found = self._signs[id(op)] = (op.type, op.device, attributes_of(op))
+        return found
 
 
 def attributes_of(op: Op) -> Hashable:
     """The op's attributes in a form that compares exactly."""
+    if not op.attributes:
+        return ()
     return tuple(
         [
             (name, exact(op.attributes[name]))
