@@ -52,8 +52,9 @@ class Translator(tf.Module):
         self.config = config
         units, embedding = config.units, config.embedding
         new = _WeightMaker(config.seed)
-        self.source_embedding = new("source_embedding", config.source_vocabulary, embedding)
-        self.target_embedding = new("target_embedding", config.target_vocabulary, embedding)
+        # An embedding is looked up, not multiplied: Glorot's bound would make its rows far too small.
+        self.source_embedding = new("source_embedding", config.source_vocabulary, embedding, 1.0)
+        self.target_embedding = new("target_embedding", config.target_vocabulary, embedding, 1.0)
         self.encoder_kernel = new("encoder_kernel", embedding + units, 4 * units)
         self.encoder_bias = tf.Variable(tf.zeros([4 * units]), name="encoder_bias")
         self.decoder_kernel = new("decoder_kernel", embedding + 2 * units, 4 * units)
@@ -217,11 +218,11 @@ def lstm_cell(
 
 
 class _WeightMaker:
-    """Draws one variable after the other, uniformly within Glorot and Bengio's (2010) bound."""
+    """Draws one variable after the other, uniformly within Glorot and Bengio's (2010) or a given bound."""
 
     def __init__(self, seed):
         self.random = tf.random.Generator.from_seed(seed)
 
-    def __call__(self, name, rows, columns):
-        bound = (6.0 / (rows + columns)) ** 0.5
+    def __call__(self, name, rows, columns, bound=None):
+        bound = bound or (6.0 / (rows + columns)) ** 0.5
         return tf.Variable(self.random.uniform([rows, columns], -bound, bound), name=name)

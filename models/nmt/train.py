@@ -34,11 +34,11 @@ flags.DEFINE_integer("max_length", 60, "leave out pairs with more words than thi
 flags.DEFINE_integer("heldout", 400, "pairs for validation, and for judging", lower_bound=1)
 # the model
 flags.DEFINE_integer("units", 128, "units of encoder and decoder", lower_bound=1)
-flags.DEFINE_integer("embedding", 64, "size of the word embeddings", lower_bound=1)
+flags.DEFINE_integer("embedding", 128, "size of the word embeddings", lower_bound=1)
 # the training
-flags.DEFINE_integer("steps", 1500, "steps of the optimizer", lower_bound=1)
+flags.DEFINE_integer("steps", 700, "steps of the optimizer", lower_bound=1)
 flags.DEFINE_integer("batch", 64, "sentence pairs a step", lower_bound=1)
-flags.DEFINE_float("learning_rate", 4e-3, "Adam's, falls to 0 along half a cosine", 0.0)
+flags.DEFINE_float("learning_rate", 5e-3, "Adam's, falls to 0 along half a cosine", 0.0)
 flags.DEFINE_float("clip", 1.0, "bound on the global norm of the gradients", 0.0)
 flags.DEFINE_integer("seed", 1, "of weights and of the order of the data")
 # what runs it
