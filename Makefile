@@ -1,0 +1,61 @@
+# Needs Python 3.11 or newer and a package index; everything is installed into .venv/.
+# PYTHON=/path/to/python makes it with that interpreter and no other.
+
+PY := .venv/bin/python
+PYTHONS := $(or $(PYTHON),python3.11 python3)
+PACKAGE := setup.py pyproject.toml rnnmem/version.py
+RNNMEM_FUZZ_CASES ?= 2000
+
+.PHONY: demo test lint format fuzz benchmark build-file clean
+
+demo: .venv/ready-nmt
+	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
+
+# The fast tests run first, then those marked slow (tests/conftest.py).
+test: lint
+	$(PY) -m pytest $(TEST_FLAGS)
+
+lint: .venv/ready-test
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+
+format: .venv/ready-test
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+fuzz: .venv/ready-test
+	RNNMEM_FUZZ_CASES=$(RNNMEM_FUZZ_CASES) $(PY) -m pytest -m fuzz $(TEST_FLAGS)
+
+benchmark: .venv/ready-nmt
+	$(PY) -m models.nmt.benchmark $(BENCHMARK_FLAGS)
+
+build-file: .venv/ready-test
+	$(PY) tools/build_file.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A half-made environment is removed, so that the next try starts afresh.
+$(PY):
+	@for python in $(PYTHONS); do \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	  echo "$$python -m venv .venv"; \
+	  "$$python" -m venv .venv && exit 0; \
+	  rm -rf .venv; \
+	  echo "error: $$python cannot make a virtual environment;" \
+	    "install its venv module (Debian: python3.11-venv)" >&2; \
+	  exit 1; \
+	done; \
+	echo "error: no Python 3.11 or newer found (tried: $(PYTHONS));" \
+	  "install one, or name it: make PYTHON=/path/to/python" >&2; \
+	exit 1
+
+.venv/ready-nmt: $(PACKAGE) | $(PY)
+	$(PY) -m pip install --disable-pip-version-check -e '.[nmt]'
+	@touch $@
+
+# The test extra contains what the model needs, so a demo after the tests installs nothing.
+.venv/ready-test: $(PACKAGE) | $(PY)
+	$(PY) -m pip install --disable-pip-version-check -e '.[test]'
+	@touch .venv/ready-nmt $@

@@ -1,0 +1,54 @@
+"""rnnmem: train recurrent networks of TensorFlow in less memory, with the same bits.
+
+Public names are imported when they are first used, so that planning never imports TensorFlow.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rnnmem.errors import BudgetError, MeasureError, OptionError, RnnmemError
+from rnnmem.version import __version__
+
+if TYPE_CHECKING:
+    from rnnmem.tf.measure import (
+        Comparison,
+        Measurement,
+        enable_cpu_memory_stats,
+        measure,
+        measure_pair,
+    )
+
+__all__ = [
+    "BudgetError",
+    "Comparison",
+    "MeasureError",
+    "Measurement",
+    "OptionError",
+    "RnnmemError",
+    "__version__",
+    "enable_cpu_memory_stats",
+    "measure",
+    "measure_pair",
+]
+
+_HOME = {
+    "Comparison": "rnnmem.tf.measure",
+    "Measurement": "rnnmem.tf.measure",
+    "enable_cpu_memory_stats": "rnnmem.tf.measure",
+    "measure": "rnnmem.tf.measure",
+    "measure_pair": "rnnmem.tf.measure",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name from the module that defines it (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'rnnmem' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, those not imported yet included."""
+    return sorted(set(globals()) | set(__all__))

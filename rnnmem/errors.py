@@ -1,0 +1,32 @@
+"""Errors of ours: each names the argument or construct, its value, and the way out."""
+
+
+class RnnmemError(Exception):
+    """Base of every error that rnnmem raises on purpose."""
+
+    # AutoGraph keeps an error's type on its way out of a tf.function only with this constructor.
+    __init__ = Exception.__init__
+
+
+class OptionError(RnnmemError, ValueError):
+    """An argument or an option is unknown, malformed or out of range."""
+
+
+class BudgetError(RnnmemError, ValueError):
+    """The budget cannot be met; the message names the smallest peak that can."""
+
+
+class MeasureError(RnnmemError, RuntimeError):
+    """Memory cannot be measured as things stand."""
+
+
+class NetError(RnnmemError, ValueError):
+    """A Net that is not well formed."""
+
+
+class CheckError(RnnmemError):
+    """A rewritten Net that the checker does not let through."""
+
+
+class NotUnderstood(RnnmemError):
+    """A construct that is left exactly as it was; the message is the reason in the report."""

@@ -1,0 +1,1 @@
+"""The nouns and the facts: Nets, what their op types mean, and what can be read off them."""

@@ -1,0 +1,157 @@
+"""Inlining: a called function's ops take the place of the call, in every Net at any depth.
+
+The control edges follow TensorFlow's own inliner, so that the runtime would build the same graph:
+what the call waited for, the body's inputs wait for; what waited for the call waits for the body's
+control outputs.
+"""
+
+from __future__ import annotations
+
+from rnnmem.net.nouns import Blob, DType, Net, Op
+
+CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_CLOSED_MARKS = ("_noinline", "_XlaMustCompile", "api_implements", "_XlaCompile")
+
+
+def is_open_call(op: Op) -> bool:
+    """Whether the op is a plain function call whose body may stand in its place."""
+    if op.type not in CALLS or "f" not in op.nets:
+        return False
+    marks = {**op.nets["f"].attributes.get("attributes", {}), **op.attributes}
+    return not any(marks.get(mark) for mark in _CLOSED_MARKS)
+
+
+def inline(net: Net, _done: dict[int, Net] | None = None) -> Net:
+    """The Net with every open call inlined, here and in all step nets."""
+    done = {} if _done is None else _done
+    if id(net) not in done:
+        done[id(net)] = _Inliner(net, done).result()
+        done[-id(net)] = net  # keeps the key's object alive
+    return done[id(net)]
+
+
+class _Inliner:
+    def __init__(self, net: Net, done: dict[int, Net]):
+        self.net = net
+        self.done = done
+        self.ops: list[Op] = []
+        self.blobs: dict[str, Blob] = dict(net.blobs)
+        self.stands_for: dict[str, str] = {}
+        self.waits_on: dict[str, tuple[str, ...]] = {}
+        self.taken = {op.name for op in net.ops}
+
+    def result(self) -> Net:
+        for op in self.net.ops:
+            nets = {key: inline(inner, self.done) for key, inner in op.nets.items()}
+            op = op.replace(nets=nets) if nets else op
+            if is_open_call(op):
+                self._call(op)
+            else:
+                self.ops.append(op)
+        if not self.stands_for and not self.waits_on:
+            same = all(old is new for old, new in zip(self.net.ops, self.ops, strict=True))
+            return self.net if same else self.net.replace(ops=tuple(self.ops))
+        return self.net.replace(
+            ops=tuple(self._resolved(op) for op in self.ops),
+            outputs=tuple(self._blob(blob) for blob in self.net.outputs),
+            control_outputs=self._waits(self.net.control_outputs),
+            blobs=self.blobs,
+        )
+
+    def _call(self, call: Op) -> None:
+        body = call.nets["f"]
+        prefix = self._free_prefix(call.name)
+        enter = None
+        if call.controls:
+            enter = Op(f"{prefix}/enter", "NoOp", controls=call.controls, device=call.device)
+            self.ops.append(enter)
+        renamed = {}
+        for outer, inner in zip(call.inputs, body.inputs, strict=True):
+            renamed[inner] = (
+                outer if enter is None else self._gated(outer, inner, prefix, enter, body)
+            )
+        for op in body.ops:
+            renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
+        for op in body.ops:
+            self.ops.append(self._moved(op, prefix, renamed, call, enter))
+            for blob in op.outputs:
+                self.blobs[renamed[blob]] = _named(body.blobs[blob], renamed[blob])
+        for outer, inner in zip(call.outputs, body.outputs, strict=True):
+            self.stands_for[outer] = renamed[inner]
+        waits = tuple(f"{prefix}/{name}" for name in body.control_outputs)
+        self.waits_on[call.name] = waits or ((enter.name,) if enter else ())
+
+    def _gated(self, outer: str, inner: str, prefix: str, enter: Op, body: Net) -> str:
+        """An Identity of an argument that waits for what the call waited for."""
+        name = f"{prefix}/input/{inner.replace(':', '_')}"
+        blob = _named(body.blobs[inner], f"{name}:0")
+        self.blobs[blob.name] = blob
+        self.ops.append(
+            Op(
+                name,
+                "Identity",
+                (outer,),
+                (blob.name,),
+                {"T": DType(blob.dtype)},
+                (enter.name,),
+                device=enter.device,
+            )
+        )
+        return blob.name
+
+    def _moved(self, op: Op, prefix: str, renamed, call: Op, enter: Op | None) -> Op:
+        controls = tuple(f"{prefix}/{name}" for name in op.controls)
+        if enter is not None and not op.inputs and not op.controls:
+            controls = (enter.name,)
+        attributes = op.attributes
+        if "_class" in attributes:
+            attributes = {**attributes, "_class": _colocated(attributes["_class"], prefix)}
+        return op.replace(
+            name=f"{prefix}/{op.name}",
+            inputs=tuple(renamed[blob] for blob in op.inputs),
+            outputs=tuple(renamed[blob] for blob in op.outputs),
+            controls=controls,
+            attributes=attributes,
+            device=op.device or call.device,
+            source=op.source or call.source,
+        )
+
+    def _free_prefix(self, name: str) -> str:
+        """The call's name, or one made from it, under which no other op stands."""
+        prefix, number = name, 0
+        while any(taken.startswith(f"{prefix}/") for taken in self.taken):
+            number += 1
+            prefix = f"{name}_{number}"
+        self.taken.add(f"{prefix}/")
+        return prefix
+
+    def _blob(self, blob: str) -> str:
+        while blob in self.stands_for:
+            blob = self.stands_for[blob]
+        return blob
+
+    def _waits(self, controls: tuple[str, ...]) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        for name in controls:
+            for waited in self.waits_on.get(name, (name,)):
+                found[waited] = None
+        return tuple(found)
+
+    def _resolved(self, op: Op) -> Op:
+        return op.replace(
+            inputs=tuple(self._blob(blob) for blob in op.inputs),
+            controls=self._waits(op.controls),
+        )
+
+
+def _named(blob: Blob, name: str) -> Blob:
+    return Blob(name, blob.dtype, blob.shape)
+
+
+def _colocated(marks: tuple, prefix: str) -> tuple:
+    """Colocation marks name ops of the same Net, so they move with it."""
+    start = b"loc:@"
+    return tuple(
+        start + f"{prefix}/".encode() + mark[len(start) :] if mark.startswith(start) else mark
+        for mark in marks
+    )

@@ -1,0 +1,406 @@
+"""What is known of each op type: may it run twice, what does it share, what does it cost.
+
+One table, one line per type. A type that does not stand here is saved, never recomputed. A test
+holds every key against TensorFlow's registry and refuses stateful ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rnnmem.net.nouns import Net, Op
+
+
+class Work(enum.Enum):
+    """How an op's work grows."""
+
+    NONE = "none"  # a view of its input, or a few numbers
+    MOVES = "moves"  # copies its output
+    READS = "reads"  # passes over its inputs
+    POINTWISE = "pointwise"  # computes each element of its output
+    PRODUCT = "product"  # multiplies matrices
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpFacts:
+    """What is known of an op type whose result depends on nothing but its inputs.
+
+    Attributes:
+      work: how its work grows.
+      weight: arithmetic per element, relative to one addition.
+      view: its output may share the buffer of its first input.
+      folds: TensorFlow's graph optimizer looks through it into its readers, so a reader that is
+        recomputed must find it recomputed too, or it might be fused otherwise than before.
+    """
+
+    work: Work
+    weight: float = 1.0
+    view: bool = False
+    folds: bool = False
+
+
+def _pointwise(weight: float, folds: bool = False) -> OpFacts:
+    return OpFacts(Work.POINTWISE, weight, folds=folds)
+
+
+def _reads(weight: float) -> OpFacts:
+    return OpFacts(Work.READS, weight)
+
+
+def _moves(folds: bool = False) -> OpFacts:
+    return OpFacts(Work.MOVES, folds=folds)
+
+
+def _tiny(folds: bool = False) -> OpFacts:
+    return OpFacts(Work.NONE, folds=folds)
+
+
+def _view(folds: bool = False) -> OpFacts:
+    return OpFacts(Work.NONE, view=True, folds=folds)
+
+
+def _product() -> OpFacts:
+    return OpFacts(Work.PRODUCT)
+
+
+# fmt: off
+TABLE: Mapping[str, OpFacts] = MappingProxyType({
+    "Abs": _pointwise(1),
+    "AccumulateNV2": _reads(1),
+    "Acos": _pointwise(12),
+    "Acosh": _pointwise(12),
+    "Add": _pointwise(1),
+    "AddN": _reads(1),
+    "AddV2": _pointwise(1),
+    "All": _reads(1),
+    "Any": _reads(1),
+    "ArgMax": _reads(1),
+    "ArgMin": _reads(1),
+    "Asin": _pointwise(12),
+    "Asinh": _pointwise(12),
+    "Atan": _pointwise(12),
+    "Atan2": _pointwise(30),
+    "Atanh": _pointwise(12),
+    "AvgPool": _reads(9),
+    "AvgPool3D": _reads(9),
+    "BatchMatMul": _product(),
+    "BatchMatMulV2": _product(),
+    "BatchMatMulV3": _product(),
+    "BatchToSpace": _moves(),
+    "BatchToSpaceND": _moves(),
+    "BesselI0e": _pointwise(12),
+    "BesselI1e": _pointwise(12),
+    "Betainc": _pointwise(12),
+    "BiasAdd": _reads(1),
+    "BiasAddV1": _reads(1),
+    "Bitcast": _view(folds=True),
+    "BitwiseAnd": _pointwise(1),
+    "BitwiseOr": _pointwise(1),
+    "BitwiseXor": _pointwise(1),
+    "BroadcastArgs": _tiny(),
+    "BroadcastGradientArgs": _tiny(),
+    "BroadcastTo": _moves(),
+    "Cast": _pointwise(1, folds=True),
+    "Ceil": _pointwise(1),
+    "ClipByValue": _pointwise(1),
+    "Complex": _pointwise(1),
+    "ComplexAbs": _pointwise(1),
+    "Concat": _moves(),
+    "ConcatOffset": _tiny(),
+    "ConcatV2": _moves(),
+    "Conj": _pointwise(1, folds=True),
+    "ConjugateTranspose": _moves(folds=True),
+    "Const": _tiny(folds=True),
+    "Conv2D": _product(),
+    "Conv3D": _product(),
+    "Cos": _pointwise(6),
+    "Cosh": _pointwise(12),
+    "Cross": _pointwise(6),
+    "Cumprod": _reads(2),
+    "Cumsum": _reads(2),
+    "DepthToSpace": _moves(),
+    "DepthwiseConv2dNative": _product(),
+    "Diag": _moves(),
+    "DiagPart": _moves(),
+    "Digamma": _pointwise(12),
+    "Div": _pointwise(4),
+    "DivNoNan": _pointwise(4),
+    "Einsum": _product(),
+    "Elu": _pointwise(4),
+    "EluGrad": _pointwise(2),
+    "Equal": _pointwise(1),
+    "Erf": _pointwise(4),
+    "Erfc": _pointwise(6),
+    "Erfinv": _pointwise(12),
+    "EuclideanNorm": _reads(1),
+    "Exp": _pointwise(4),
+    "ExpandDims": _view(folds=True),
+    "Expm1": _pointwise(6),
+    "ExtractImagePatches": _moves(),
+    "Fill": _moves(folds=True),
+    "Floor": _pointwise(1),
+    "FloorDiv": _pointwise(4),
+    "FloorMod": _pointwise(4),
+    "Gather": _moves(),
+    "GatherNd": _moves(),
+    "GatherV2": _moves(),
+    "Greater": _pointwise(1),
+    "GreaterEqual": _pointwise(1),
+    "Identity": _view(folds=True),
+    "Igamma": _pointwise(12),
+    "Igammac": _pointwise(12),
+    "Imag": _pointwise(1),
+    "InTopKV2": _reads(1),
+    "Inv": _pointwise(4),
+    "InvGrad": _pointwise(2),
+    "Invert": _pointwise(1),
+    "IsFinite": _pointwise(1),
+    "IsInf": _pointwise(1),
+    "IsNan": _pointwise(1),
+    "L2Loss": _reads(1),
+    "LRN": _pointwise(4),
+    "LeakyRelu": _pointwise(1),
+    "LeakyReluGrad": _pointwise(2),
+    "LeftShift": _pointwise(1),
+    "Less": _pointwise(1),
+    "LessEqual": _pointwise(1),
+    "Lgamma": _pointwise(12),
+    "LinSpace": _moves(),
+    "Log": _pointwise(4),
+    "Log1p": _pointwise(6),
+    "LogSoftmax": _pointwise(8),
+    "LogicalAnd": _pointwise(1),
+    "LogicalNot": _pointwise(1),
+    "LogicalOr": _pointwise(1),
+    "MatMul": _product(),
+    "MatrixBandPart": _moves(),
+    "MatrixDiag": _moves(),
+    "MatrixDiagPart": _moves(),
+    "MatrixDiagPartV3": _moves(),
+    "MatrixDiagV3": _moves(),
+    "MatrixSetDiagV3": _moves(),
+    "Max": _reads(1),
+    "MaxPool": _reads(9),
+    "MaxPool3D": _reads(9),
+    "Maximum": _pointwise(1),
+    "Mean": _reads(1),
+    "Min": _reads(1),
+    "Minimum": _pointwise(1),
+    "MirrorPad": _moves(),
+    "Mod": _pointwise(4),
+    "Mul": _pointwise(1),
+    "MulNoNan": _pointwise(1),
+    "Ndtri": _pointwise(12),
+    "Neg": _pointwise(1, folds=True),
+    "NotEqual": _pointwise(1),
+    "OneHot": _moves(),
+    "OnesLike": _moves(folds=True),
+    "OptionalFromValue": _view(),
+    "OptionalGetValue": _view(),
+    "OptionalHasValue": _view(),
+    "OptionalNone": _view(),
+    "Pack": _moves(),
+    "Pad": _moves(),
+    "PadV2": _moves(),
+    "ParallelConcat": _moves(),
+    "Polygamma": _pointwise(12),
+    "Pow": _pointwise(80),
+    "Prod": _reads(1),
+    "Range": _moves(),
+    "Rank": _tiny(),
+    "Real": _pointwise(1),
+    "RealDiv": _pointwise(4),
+    "Reciprocal": _pointwise(4),
+    "ReciprocalGrad": _pointwise(2),
+    "Relu": _pointwise(1),
+    "Relu6": _pointwise(1),
+    "Relu6Grad": _pointwise(2),
+    "ReluGrad": _pointwise(2),
+    "Reshape": _view(folds=True),
+    "Reverse": _moves(),
+    "ReverseSequence": _moves(),
+    "ReverseV2": _moves(),
+    "RightShift": _pointwise(1),
+    "Rint": _pointwise(1),
+    "Roll": _moves(),
+    "Round": _pointwise(1),
+    "Rsqrt": _pointwise(4),
+    "RsqrtGrad": _pointwise(2),
+    "Select": _pointwise(1),
+    "SelectV2": _pointwise(1),
+    "Selu": _pointwise(4),
+    "SeluGrad": _pointwise(2),
+    "Shape": _tiny(),
+    "ShapeN": _tiny(),
+    "Sigmoid": _pointwise(4),
+    "SigmoidGrad": _pointwise(2),
+    "Sign": _pointwise(1),
+    "Sin": _pointwise(6),
+    "Sinh": _pointwise(12),
+    "Size": _tiny(),
+    "Slice": _moves(),
+    "Softmax": _pointwise(8),
+    "SoftmaxCrossEntropyWithLogits": _reads(1),
+    "Softplus": _pointwise(8),
+    "SoftplusGrad": _pointwise(2),
+    "Softsign": _pointwise(12),
+    "SoftsignGrad": _pointwise(2),
+    "SpaceToBatch": _moves(),
+    "SpaceToBatchND": _moves(),
+    "SpaceToDepth": _moves(),
+    "SparseSoftmaxCrossEntropyWithLogits": _reads(1),
+    "Split": _moves(),
+    "SplitV": _moves(),
+    "Sqrt": _pointwise(4),
+    "SqrtGrad": _pointwise(2),
+    "Square": _pointwise(1),
+    "SquaredDifference": _pointwise(1),
+    "Squeeze": _view(folds=True),
+    "StatelessRandomGetKeyCounter": _pointwise(30),
+    "StatelessRandomGetKeyCounterAlg": _pointwise(30),
+    "StatelessRandomNormal": _pointwise(30),
+    "StatelessRandomNormalV2": _pointwise(30),
+    "StatelessRandomUniform": _pointwise(30),
+    "StatelessRandomUniformFullIntV2": _pointwise(30),
+    "StatelessRandomUniformInt": _pointwise(30),
+    "StatelessRandomUniformIntV2": _pointwise(30),
+    "StatelessRandomUniformV2": _pointwise(30),
+    "StatelessTruncatedNormal": _pointwise(30),
+    "StatelessTruncatedNormalV2": _pointwise(30),
+    "StopGradient": _view(folds=True),
+    "StridedSlice": _moves(),
+    "Sub": _pointwise(1),
+    "Sum": _reads(1),
+    "Tan": _pointwise(10),
+    "Tanh": _pointwise(2),
+    "TanhGrad": _pointwise(2),
+    "TensorListElementShape": _view(),
+    "TensorListGetItem": _view(),
+    "TensorListLength": _view(),
+    "Tile": _moves(),
+    "TopKV2": _moves(),
+    "Transpose": _moves(folds=True),
+    "TruncateDiv": _pointwise(4),
+    "TruncateMod": _pointwise(4),
+    "Unpack": _moves(),
+    "Xdivy": _pointwise(4),
+    "Xlog1py": _pointwise(12),
+    "Xlogy": _pointwise(12),
+    "ZerosLike": _moves(folds=True),
+    "Zeta": _pointwise(12),
+})
+# fmt: on
+
+BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+LOOPS = frozenset({"While", "StatelessWhile"})
+
+OPAQUE_SOURCES = frozenset(
+    {"ReadVariableOp", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
+)
+"""Types that no graph optimizer fuses into a reader: one more reader of theirs changes nothing."""
+
+
+def facts(op: Op) -> OpFacts | None:
+    """What is known of the op, or None where it must never run twice."""
+    known = TABLE.get(op.type)
+    if known is not None or op.type not in BRANCHES | LOOPS:
+        return known
+    if all(_pure(net) for net in op.nets.values()):
+        return OpFacts(Work.NONE)
+    return None
+
+
+def _pure(net: Net) -> bool:
+    return all(is_pure(op) for op in net.ops)
+
+
+_PURE_INSIDE = frozenset(
+    {
+        *("EmptyTensorList", "TensorListPopBack", "TensorListPushBack", "TensorListReserve"),
+        *("TensorListSetItem", "TensorListStack", "TensorListFromTensor", "NoOp"),
+    }
+)
+"""List ops are pure; outside a step net that runs as a whole they are not worth running twice."""
+
+
+def is_pure(op: Op) -> bool:
+    """Whether the op may be removed where nobody reads what it writes."""
+    return facts(op) is not None or op.type in _PURE_INSIDE
+
+
+def why_never_twice(op: Op) -> str:
+    """The reason, in words, why an op is saved and not recomputed."""
+    if "Random" in op.type or "Multinomial" in op.type:
+        return "stateful, running it again would draw a new value"
+    if op.type == "ReadVariableOp":
+        return "reads a variable, which may have changed since"
+    if op.nets:
+        return "holds an op that may not run twice"
+    return f"{op.type} is not known to be safe to run twice"
+
+
+def arithmetic(op: Op, net: Net) -> tuple[float, float]:
+    """The work of one run of the op.
+
+    Returns:
+      ``(operations, bytes moved)``; dimensions that are unknown count as 64.
+    """
+    if op.nets:
+        inner = [_total(step_net) for step_net in op.nets.values()]
+        return max(work for work, _ in inner), max(moved for _, moved in inner)
+    known = facts(op)
+    written = sum(_size(net, blob) for blob in op.outputs)
+    read = sum(_size(net, blob) for blob in op.inputs)
+    match known.work if known else Work.READS:
+        case Work.NONE:
+            return 0.0, 0.0
+        case Work.MOVES:
+            return 0.0, 2.0 * written
+        case Work.POINTWISE:
+            elements = sum(_elements(net, blob) for blob in op.outputs)
+            return (known.weight if known else 1.0) * elements, written + read
+        case Work.READS:
+            elements = sum(_elements(net, blob) for blob in op.inputs)
+            return (known.weight if known else 1.0) * elements, written + read
+        case Work.PRODUCT:
+            return _multiplications(op, net), written + read
+    raise AssertionError(known)
+
+
+def _total(net: Net) -> tuple[float, float]:
+    pairs = [arithmetic(op, net) for op in net.ops]
+    return sum(work for work, _ in pairs), sum(moved for _, moved in pairs)
+
+
+UNKNOWN_DIMENSION = 64
+
+
+def _elements(net: Net, blob: str) -> float:
+    shape = net.blobs[blob].shape
+    if shape is None:
+        return float(UNKNOWN_DIMENSION)
+    return math.prod(UNKNOWN_DIMENSION if size is None else size for size in shape)
+
+
+def _size(net: Net, blob: str) -> float:
+    known = net.blobs[blob].bytes
+    return 4.0 * _elements(net, blob) if known is None else float(known)
+
+
+def _multiplications(op: Op, net: Net) -> float:
+    """Operations of a product: two (multiply, add) for each element written and each one summed."""
+    written = _elements(net, op.outputs[0])
+    left, right = (net.blobs[blob].shape or () for blob in op.inputs[:2])
+    if "Conv" in op.type:
+        per_channel = math.prod(UNKNOWN_DIMENSION if size is None else size for size in right[:-1])
+        return 2.0 * written * per_channel
+    if op.type == "Einsum" or not left:
+        read = math.prod(_elements(net, blob) for blob in op.inputs)
+        return 2.0 * math.sqrt(read * written)
+    flipped = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
+    summed = left[-2 if flipped else -1]
+    return 2.0 * written * (UNKNOWN_DIMENSION if summed is None else summed)

@@ -1,0 +1,79 @@
+"""Traversal: an order in which ops may run, and the removal of ops that nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import is_pure
+
+
+def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """The ops in an order in which each follows what it reads and waits for; stable where free.
+
+    Raises:
+      NetError: the ops form a cycle; the message names one op on it.
+    """
+    ops = tuple(ops)
+    producer = {blob: op for op in ops for blob in op.outputs}
+    by_name = {op.name: op for op in ops}
+    done: set[str] = set()
+    under_way: set[str] = set()
+    ordered: list[Op] = []
+    for root in ops:
+        stack = [(root, _needs(root, producer, by_name))]
+        if root.name in done:
+            continue
+        under_way.add(root.name)
+        while stack:
+            op, needs = stack[-1]
+            for needed in needs:
+                if needed.name in done:
+                    continue
+                if needed.name in under_way:
+                    raise NetError(f"the Net has a cycle through op {needed.name!r}")
+                under_way.add(needed.name)
+                stack.append((needed, _needs(needed, producer, by_name)))
+                break
+            else:
+                stack.pop()
+                done.add(op.name)
+                ordered.append(op)
+    return tuple(ordered)
+
+
+def _needs(op: Op, producer, by_name):
+    """An iterator over the ops that must run before ``op``."""
+    for blob in op.inputs:
+        if blob in producer:
+            yield producer[blob]
+    for name in op.controls:
+        if name in by_name:
+            yield by_name[name]
+
+
+def without_dead_ops(net: Net) -> Net:
+    """The Net, and every step net in it, without pure ops whose results nobody needs."""
+    producer = net.producer
+    wanted = [op.name for op in net.ops if not is_pure(op)]
+    wanted += net.control_outputs
+    wanted += [producer[blob].name for blob in net.outputs if blob in producer]
+    alive: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in alive:
+            continue
+        alive.add(name)
+        op = net.op_by_name[name]
+        wanted += [producer[blob].name for blob in op.inputs if blob in producer]
+        wanted += op.controls
+    kept = []
+    for op in net.ops:
+        if op.name in alive:
+            nets = {key: without_dead_ops(inner) for key, inner in op.nets.items()}
+            same = all(nets[key] is inner for key, inner in op.nets.items())
+            kept.append(op if same else op.replace(nets=nets))
+    if len(kept) == len(net.ops) and all(a is b for a, b in zip(kept, net.ops, strict=True)):
+        return net
+    return net.replace(ops=tuple(kept))

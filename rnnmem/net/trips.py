@@ -1,0 +1,104 @@
+"""How often a loop runs, where its cond counts up to a number that the Net itself tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rnnmem.net.loops import Loop, through_identities
+from rnnmem.net.nouns import Constant, Net
+
+Number = int | float | bool | tuple[int, ...] | None
+
+_ARITHMETIC = {
+    "Add": lambda a, b: a + b,
+    "AddV2": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Maximum": max,
+    "Minimum": min,
+    "FloorDiv": lambda a, b: a // b if b else None,
+    "FloorMod": lambda a, b: a % b if b else None,
+}
+
+
+def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) -> Number:
+    """The value of a small integer blob that constants and shapes determine; None where unknown."""
+    if given and blob in given:
+        return given[blob]
+    op = net.producer.get(blob)
+    if op is None:
+        return None
+    if op.type == "Const":
+        constant = op.attributes.get("value")
+        return constant.value if isinstance(constant, Constant) else None
+    if op.type in ("Identity", "Cast"):
+        return number_of(net, op.inputs[0], given)
+    if op.type == "Shape":
+        shape = net.blobs[op.inputs[0]].shape
+        return None if shape is None or None in shape else tuple(shape)
+    if op.type == "StridedSlice":
+        return _element(net, op, given)
+    if op.type in _ARITHMETIC:
+        values = [number_of(net, one, given) for one in op.inputs]
+        if all(isinstance(value, int) for value in values):
+            return _ARITHMETIC[op.type](*values)
+    return None
+
+
+def _element(net: Net, op, given) -> Number:
+    """One element of a short vector: ``shape[i]``."""
+    vector, begin, _, stride = (number_of(net, blob, given) for blob in op.inputs)
+    if op.attributes.get("shrink_axis_mask") != 1 or op.attributes.get("begin_mask"):
+        return None
+    if not isinstance(vector, tuple) or not isinstance(begin, tuple) or stride != (1,):
+        return None
+    return vector[begin[0]] if -len(vector) <= begin[0] < len(vector) else None
+
+
+def trip_count(loop: Loop) -> int | None:
+    """Iterations of the loop, or None where only a run can tell."""
+    bounds = _bounds(loop, loop.cond.outputs[0])
+    return None if bounds is None else max(0, bounds)
+
+
+def _bounds(loop: Loop, blob: str) -> int | None:
+    """Iterations until the condition that writes ``blob`` turns false."""
+    op = loop.cond.producer.get(through_identities(loop.cond, blob))
+    if op is None:
+        return None
+    if op.type == "LogicalAnd":
+        known = [_bounds(loop, one) for one in op.inputs]
+        return None if None in known else min(known)
+    if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
+        return None
+    first, second = (_course(loop, one) for one in op.inputs)
+    if first is None or second is None:
+        return None
+    gap = (second[0] - first[0]) * (1 if op.type.startswith("Less") else -1)
+    closing = (first[1] - second[1]) * (1 if op.type.startswith("Less") else -1)
+    if gap < 0 or (gap == 0 and not op.type.endswith("Equal")):
+        return 0
+    if closing <= 0:
+        return None
+    return gap // closing + 1 if op.type.endswith("Equal") else math.ceil(gap / closing)
+
+
+def _course(loop: Loop, blob: str) -> tuple[int, int] | None:
+    """``(start, growth per iteration)`` of a blob of the cond."""
+    blob = through_identities(loop.cond, blob)
+    if blob not in loop.cond.inputs:
+        value = number_of(loop.cond, blob)
+        return (value, 0) if isinstance(value, int) else None
+    index = loop.cond.inputs.index(blob)
+    start = number_of(loop.net, loop.op.inputs[index])
+    if not isinstance(start, int):
+        return None
+    argument = loop.body.inputs[index]
+    if argument in loop.invariants:
+        return start, 0
+    step = number_of(loop.body, loop.body.outputs[index], {argument: 0})
+    doubled = number_of(loop.body, loop.body.outputs[index], {argument: 1})
+    if isinstance(step, int) and isinstance(doubled, int) and doubled == step + 1:
+        return start, step
+    return None

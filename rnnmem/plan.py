@@ -1,0 +1,153 @@
+"""A Plan: every decision for one Net, as plain data that prints, and goes to JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from rnnmem.net.nouns import Shape
+
+SAVED, RECOMPUTED, INVARIANT, INNER = "saved", "recomputed", "invariant", "inner"
+
+
+@dataclasses.dataclass(frozen=True)
+class BlobFate:
+    """What becomes of one blob that the gradient step net reads.
+
+    Attributes:
+      blob: its name in the forward step net.
+      op_type: the op that writes it; ``state`` for a carried value.
+      dtype: dtype name.
+      shape: shape, with None for what is unknown.
+      bytes: kept per iteration by the original, or None where unknown.
+      fate: ``saved``, ``recomputed``, ``invariant`` (read again from outside the loop) or ``inner``
+        (a nested loop no longer hands it out).
+      was_saved: whether the original saves it.
+      reason: why, in words.
+      source: the user's line, or empty.
+    """
+
+    blob: str
+    op_type: str
+    dtype: str
+    shape: Shape
+    bytes: int | None
+    fate: str
+    was_saved: bool
+    reason: str
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopPlan:
+    """The decisions for one loop pair.
+
+    Attributes:
+      path: loop op names from the outermost loop to this one.
+      gradients: names of the gradient loops.
+      closed: why the pair is left exactly as it is; empty where it is rewritten.
+      trips: iterations, or None where only a run can tell.
+      saved: blobs of the forward step net that accumulators keep.
+      recomputed: ops of the forward step net that run again in each gradient step net.
+      demands: blobs of the Net around the forward loop that the gradient loop must be given.
+      in_flight: iterations of the loops that may be under way at once.
+      bytes: kept per iteration, inner loops apart; unknown sizes are guessed.
+      seconds: estimated time spent again per iteration, inner loops apart.
+      fates: what becomes of each blob, for people.
+      inner: the decisions for loop pairs inside the step nets.
+      source: the user's line of the loop, or empty.
+    """
+
+    path: tuple[str, ...]
+    gradients: tuple[str, ...]
+    closed: str = ""
+    trips: int | None = None
+    saved: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
+    demands: tuple[str, ...] = ()
+    in_flight: int = 1
+    bytes: int = 0
+    seconds: float = 0.0
+    fates: tuple[BlobFate, ...] = ()
+    inner: tuple[LoopPlan, ...] = ()
+    source: str = ""
+
+    def total(self, unknown_trips: int = 64) -> tuple[int, float]:
+        """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
+        trips = unknown_trips if self.trips is None else self.trips
+        kept, again = self.bytes, self.seconds * max(1, len(self.gradients))
+        for inner in self.inner:
+            inner_kept, inner_again = inner.total(unknown_trips)
+            kept, again = kept + inner_kept, again + inner_again
+        return trips * kept, trips * again
+
+    def flat(self):
+        """Yields this plan and every inner one, outermost first."""
+        yield self
+        for inner in self.inner:
+            yield from inner.flat()
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All decisions for one Net.
+
+    Attributes:
+      loops: one entry per loop pair.
+      notes: what was found and left alone, in words.
+      slowdown: estimated factor of step time.
+      original_peak: estimated peak of the original above the resident state, in bytes, or None.
+      predicted_peak: the same for the rewritten Net.
+    """
+
+    loops: tuple[LoopPlan, ...] = ()
+    notes: tuple[str, ...] = ()
+    slowdown: float = 1.0
+    original_peak: int | None = None
+    predicted_peak: int | None = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether applying the plan would leave the Net as it is."""
+        return all(loop.closed for loop in self.loops)
+
+    def to_json(self) -> str:
+        """The plan as JSON text."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+          ValueError: the text is no plan; names the field that is missing or unknown.
+        """
+        try:
+            data = json.loads(text)
+            return Plan(
+                **{
+                    **data,
+                    "loops": tuple(_loop_plan(loop) for loop in data["loops"]),
+                    "notes": tuple(data["notes"]),
+                }
+            )
+        except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(f"this is not a plan that to_json wrote: {error}") from error
+
+
+def _loop_plan(data: dict[str, Any]) -> LoopPlan:
+    lists = ("path", "gradients", "saved", "recomputed", "demands")
+    return LoopPlan(
+        **{
+            **data,
+            **{name: tuple(data[name]) for name in lists},
+            "fates": tuple(_fate(fate) for fate in data["fates"]),
+            "inner": tuple(_loop_plan(inner) for inner in data["inner"]),
+        }
+    )
+
+
+def _fate(data: dict[str, Any]) -> BlobFate:
+    shape = data["shape"]
+    return BlobFate(**{**data, "shape": None if shape is None else tuple(shape)})

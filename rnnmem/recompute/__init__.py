@@ -1,0 +1,1 @@
+"""Which blobs of an iteration are saved and which are computed again."""

@@ -1,0 +1,251 @@
+"""The saved set of one step net, as a minimum cut.
+
+A forward step net must hand some blobs to its gradient step net. Each is either saved (an
+accumulator keeps it for every iteration) or recomputed from blobs that are. With a price in bytes
+per second on recomputation, the cheapest choice is a minimum cut:
+
+    source ──price × time──► op_in ──bytes──► blob_out ──► reader_in     (no capacity limit)
+    source ──unlimited──► op_in        an op that must not run twice, a carried state
+    blob_out ──unlimited──► sink       the gradient reads this blob
+
+An op whose ``in`` node falls on the sink's side is recomputed; a blob whose edge is cut is saved.
+Loop invariants and constants cost nothing and are no nodes.
+
+Source: the AOTAutograd partitioner of PyTorch (Horace He et al. 2022, "Min-cut optimal
+recomputation"), which cuts one flat graph by bytes; here the graph is one iteration, and time has a
+price in the same cut. The prices between zero and infinity give the lower convex hull of all
+trades between bytes and time (Lawler's parametric selection), not every point in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from rnnmem.net.nouns import Blob, Net, Op
+from rnnmem.net.optypes import OPAQUE_SOURCES, facts
+
+GRANULE = 256
+"""Bytes that an allocation is rounded up to (TensorFlow's BFC allocator)."""
+
+_UNLIMITED = 2**30  # scipy's flows are 32-bit integers
+_LARGEST = 2**26  # what one finite capacity is scaled down to
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What the choice for one step net depends on.
+
+    Attributes:
+      body: the forward step net.
+      invariants: its inputs that are the same in every iteration and that the gradient may read.
+      demanded: blobs that the gradient step net reads.
+      pushed: blobs that the original saves.
+      seconds: estimated time of one run of an op.
+      free: blobs that are saved whatever is chosen (someone else reads their accumulator).
+      never: names of ops that may not be recomputed here, whatever their type.
+    """
+
+    body: Net
+    invariants: frozenset[str]
+    demanded: frozenset[str]
+    pushed: frozenset[str]
+    seconds: Callable[[Op, Net], float]
+    free: frozenset[str] = frozenset()
+    never: frozenset[str] = frozenset()
+
+    def bytes_kept(self, blob: str) -> int:
+        """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway."""
+        producer = self.body.producer.get(blob)
+        if producer is not None and producer.type == "ReadVariableOp":
+            return 1
+        return stored_bytes(self.body.blobs[blob])
+
+    def may_run_twice(self, op: Op) -> bool:
+        """Whether the op may be recomputed in this step."""
+        return facts(op) is not None and op.name not in self.never
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedSet:
+    """The choice for one step net.
+
+    Attributes:
+      saved: blobs that accumulators keep.
+      recomputed: names of the ops that run again in the gradient step net, in order.
+      bytes: kept per iteration; blobs of unknown size are not counted.
+      seconds: spent again per iteration, estimated.
+    """
+
+    saved: frozenset[str]
+    recomputed: tuple[str, ...]
+    bytes: int
+    seconds: float
+
+
+def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
+    """Bytes that keeping a blob takes, rounded as the allocator does; unknown sizes are guessed."""
+    size = blob.bytes
+    if size is None:
+        shape = blob.shape if blob.shape is not None else (None, None)
+        size = 4 * math.prod(unknown_dimension if one is None else one for one in shape)
+    return max(1, -(-size // GRANULE)) * GRANULE
+
+
+def may_be_saved(step: Step, blob: str) -> bool:
+    """Whether keeping the blob is possible and leaves the forward step net's bits alone.
+
+    One more reader may stop a fusion: a blob with one reader, which the original does not save, is
+    not saved either, unless nothing is ever fused with what writes it.
+    """
+    if blob in step.pushed or blob in step.free:
+        return True
+    if step.body.blobs[blob].dtype in ("variant", "resource", "string"):
+        return False
+    producer = step.body.producer.get(blob)
+    if producer is None or not step.may_run_twice(producer) or producer.type in OPAQUE_SOURCES:
+        return True
+    return step.body.fan_out(blob) > 1
+
+
+def is_constant(op: Op) -> bool:
+    """Whether the op writes the same value in every run, from nothing."""
+    return op.type == "Const"
+
+
+def choose_saved_set(step: Step, price: float) -> SavedSet | None:
+    """The cheapest choice at a price of ``price`` bytes for each second spent again.
+
+    Returns:
+      The choice, or None where some demanded blob can be neither saved nor recomputed.
+    """
+    graph = _CutGraph(step, price)
+    recomputed = graph.sink_side()
+    if recomputed is None:
+        return None
+    return _collect(step, recomputed)
+
+
+def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
+    """Walks up from the demands: what is not recomputed on the way is saved."""
+    saved: set[str] = set()
+    again: set[str] = set()
+    wanted = list(step.demanded)
+    seen: set[str] = set()
+    while wanted:
+        blob = wanted.pop()
+        if blob in seen or blob in step.invariants:
+            continue
+        seen.add(blob)
+        producer = step.body.producer.get(blob)
+        if producer is not None and (producer.name in recomputed or is_constant(producer)):
+            again.add(producer.name)
+            wanted.extend(producer.inputs)
+        else:
+            saved.add(blob)
+    ops = [op for op in step.body.ops if op.name in again]
+    return SavedSet(
+        saved=frozenset(saved),
+        recomputed=tuple(op.name for op in ops),
+        bytes=sum(step.bytes_kept(blob) for blob in saved - step.free),
+        seconds=sum(step.seconds(op, step.body) for op in ops),
+    )
+
+
+class _CutGraph:
+    """The flow network of one step net."""
+
+    SOURCE, SINK = 0, 1
+
+    def __init__(self, step: Step, price: float):
+        self.step = step
+        self.edges: dict[tuple[int, int], float] = {}
+        self.entry: dict[str, int] = {}  # op name (or carried input) -> its ``in`` node
+        self.exit: dict[str, int] = {}  # blob -> its ``out`` node
+        self.nodes = 2
+        pending = []
+        for blob in sorted(step.demanded):
+            node = self._out(blob, pending)
+            if node is not None:
+                self._edge(node, self.SINK, math.inf)
+        while pending:
+            self._add_op(pending.pop(), price, pending)
+
+    def _node(self) -> int:
+        self.nodes += 1
+        return self.nodes - 1
+
+    def _edge(self, tail: int, head: int, capacity: float) -> None:
+        self.edges[tail, head] = max(capacity, self.edges.get((tail, head), 0.0))
+
+    def _out(self, blob: str, pending: list[Op]) -> int | None:
+        """The blob's ``out`` node, or None for a blob that is there for nothing."""
+        if blob in self.step.invariants:
+            return None
+        producer = self.step.body.producer.get(blob)
+        if producer is not None and is_constant(producer):
+            return None
+        key = blob if producer is None else producer.name
+        if key not in self.entry:
+            self.entry[key] = self._node()
+            if producer is None:
+                self._edge(self.SOURCE, self.entry[key], math.inf)
+            else:
+                pending.append(producer)
+        if blob not in self.exit:
+            self.exit[blob] = self._node()
+            self._edge(self.entry[key], self.exit[blob], self._bytes(blob))
+        return self.exit[blob]
+
+    def _bytes(self, blob: str) -> float:
+        if blob in self.step.free:
+            return 0.0
+        if not may_be_saved(self.step, blob):
+            return math.inf
+        return float(self.step.bytes_kept(blob))
+
+    def _add_op(self, op: Op, price: float, pending: list[Op]) -> None:
+        entry = self.entry[op.name]
+        if not self.step.may_run_twice(op):
+            self._edge(self.SOURCE, entry, math.inf)
+            return
+        self._edge(self.SOURCE, entry, 1.0 + price * self.step.seconds(op, self.step.body))
+        for blob in op.inputs:
+            node = self._out(blob, pending)
+            if node is None:
+                continue
+            self._edge(node, entry, math.inf)
+            producer = self.step.body.producer.get(blob)
+            known = facts(producer) if producer is not None else None
+            if known is not None and known.folds:
+                self._edge(self.entry[producer.name], entry, math.inf)
+
+    def sink_side(self) -> set[str] | None:
+        """Names of the ops on the sink's side of a minimum cut; None where no finite cut exists."""
+        if not self.edges:
+            return set()
+        finite = [capacity for capacity in self.edges.values() if capacity < math.inf]
+        scale = min(1.0, _LARGEST / max(1.0, sum(finite)))
+        tails, heads = zip(*self.edges, strict=True)
+        capacities = [
+            _UNLIMITED if capacity == math.inf else max(0, math.ceil(capacity * scale))
+            for capacity in self.edges.values()
+        ]
+        network = csr_matrix(
+            (np.array(capacities, np.int32), (tails, heads)), shape=(self.nodes, self.nodes)
+        )
+        result = maximum_flow(network, self.SOURCE, self.SINK)
+        if result.flow_value >= _UNLIMITED:
+            return None
+        residual = network - result.flow
+        residual.data = np.where(residual.data > 0, 1, 0)
+        residual.eliminate_zeros()
+        reached = set(
+            breadth_first_order(residual, self.SOURCE, return_predecessors=False).tolist()
+        )
+        return {key for key, node in self.entry.items() if node not in reached}

@@ -1,0 +1,259 @@
+"""Chooses, for every loop pair of a Net, the saved set that frees most memory within a time bound."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from rnnmem.net.cost import Machine
+from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import LOOPS, facts, why_never_twice
+from rnnmem.net.trips import trip_count
+from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.recompute.cut import (
+    SavedSet,
+    Step,
+    choose_saved_set,
+    is_constant,
+    may_be_saved,
+    stored_bytes,
+)
+from rnnmem.recompute.frontier import choose_within, frontier
+
+UNKNOWN_TRIPS = 64
+
+
+def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
+    """The plan that frees most memory at no more than the given factor of step time.
+
+    Args:
+      net: the whole step, inlined.
+      machine: what estimates of time assume.
+      max_slowdown: the bound on the estimated factor of step time, at least 1.
+    """
+    base = step_seconds(net, machine)
+    choices = [
+        frontier(lambda price, pair=pair: _Planner(machine, price).pair(pair, lambda blob: True))
+        for pair in loop_pairs(net, net, {})
+    ]
+    loops = choose_within(choices, (max_slowdown - 1.0) * base)
+    again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
+    return Plan(loops=loops, slowdown=1.0 + again / base if base else 1.0)
+
+
+def step_seconds(net: Net, machine: Machine) -> float:
+    """Estimated time of one run of the Net, its loops with all their iterations."""
+    return sum(op_seconds(op, net, machine) for op in net.ops)
+
+
+def op_seconds(op: Op, net: Net, machine: Machine) -> float:
+    """Estimated time of one run of the op, with all that it runs inside."""
+    inner = [step_seconds(step_net, machine) for step_net in op.nets.values()]
+    if op.type in LOOPS:
+        return _trips_of(Loop(net, op)) * sum(inner)
+    return max(inner) if inner else machine.seconds(op, net)
+
+
+def _trips_of(loop: Loop) -> int:
+    """Iterations; a gradient loop runs as often as the loop whose counter it is given."""
+    known = trip_count(loop)
+    if known is not None:
+        return known
+    for blob in loop.op.inputs:
+        source = loop.net.producer.get(blob)
+        if source is not None and source.type in LOOPS and source is not loop.op:
+            forward = trip_count(Loop(loop.net, source))
+            if forward is not None:
+                return forward
+    return UNKNOWN_TRIPS
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planner:
+    machine: Machine
+    price: float
+
+    def pair(self, pair: LoopPair, obtainable: Callable[[str], bool]) -> LoopPlan:
+        """The decisions for one pair; ``obtainable`` says what outer blobs the gradient can have."""
+        named = LoopPlan(
+            path=pair.path,
+            gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
+            trips=trip_count(pair.forward),
+            source=pair.forward.op.source,
+        )
+        if pair.closed:
+            return dataclasses.replace(named, closed=pair.closed)
+        inner = self._inner(pair, obtainable)
+        step = self._step(pair, inner, obtainable)
+        chosen = choose_saved_set(step, self.price)
+        if chosen is None:
+            return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
+        fates = _fates(pair, step, chosen, inner)
+        unchanged = not chosen.recomputed and chosen.saved >= step.demanded
+        if unchanged and not any(not loop.closed for loop in inner):
+            reason = "nothing that is saved could be had for less"
+            return dataclasses.replace(named, closed=reason, fates=fates, bytes=chosen.bytes)
+        return dataclasses.replace(
+            named,
+            saved=tuple(sorted(chosen.saved)),
+            recomputed=chosen.recomputed,
+            demands=_outer_demands(pair, chosen, step),
+            bytes=chosen.bytes,
+            seconds=chosen.seconds,
+            fates=fates,
+            inner=inner,
+        )
+
+    def _inner(self, pair: LoopPair, obtainable) -> tuple[LoopPlan, ...]:
+        if len(pair.gradients) != 1:
+            return ()
+        known = _Obtainable(pair, obtainable)
+        return tuple(self.pair(inner, known) for inner in inner_pairs(pair, pair.gradients[0]))
+
+    def _step(self, pair: LoopPair, inner: tuple[LoopPlan, ...], obtainable) -> Step:
+        pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
+        demanded = set(pushed)
+        for loop in inner:
+            if not loop.closed:
+                demanded -= _lists_of(pair, loop)
+                demanded |= set(loop.demands)
+        return Step(
+            body=pair.forward.body,
+            invariants=_free_invariants(pair.forward, obtainable),
+            demanded=frozenset(demanded),
+            pushed=frozenset(pushed),
+            seconds=lambda op, net: op_seconds(op, net, self.machine),
+            free=_read_elsewhere(pair),
+            never=frozenset(loop.path[-1] for loop in inner if not loop.closed),
+        )
+
+
+def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
+    return frozenset(
+        blob
+        for blob, index in forward.invariants.items()
+        if forward.body.blobs[blob].dtype != "resource" and obtainable(forward.op.inputs[index])
+    )
+
+
+class _Obtainable:
+    """Whether the gradient step net of a pair can be given a blob of the forward step net."""
+
+    def __init__(self, pair: LoopPair, outside: Callable[[str], bool]):
+        pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
+        self.step = Step(
+            body=pair.forward.body,
+            invariants=_free_invariants(pair.forward, outside),
+            demanded=frozenset(),
+            pushed=frozenset(pushed),
+            seconds=lambda op, net: 0.0,
+        )
+        self.known: dict[str, bool] = {}
+
+    def __call__(self, blob: str) -> bool:
+        if blob not in self.known:
+            self.known[blob] = False
+            self.known[blob] = self._find(blob)
+        return self.known[blob]
+
+    def _find(self, blob: str) -> bool:
+        if blob in self.step.invariants or may_be_saved(self.step, blob):
+            return True
+        producer = self.step.body.producer.get(blob)
+        if producer is None or facts(producer) is None or producer.type in LOOPS:
+            return False
+        return all(self(one) for one in producer.inputs)
+
+
+def _lists_of(pair: LoopPair, inner: LoopPlan) -> set[str]:
+    """The accumulators of an inner loop that the outer loop pushes whole."""
+    op = pair.forward.body.op_by_name[inner.path[-1]]
+    return set(op.outputs)
+
+
+def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
+    """Blobs whose accumulator is read by more than the pair's gradient loops: they stay saved."""
+    net, op = pair.forward.net, pair.forward.op
+    expected: dict[int, int] = {}
+    for gradient in pair.gradients:
+        for link in gradient.links:
+            expected[link.accumulator] = expected.get(link.accumulator, 0) + 1
+    found = set()
+    nested = len(pair.path) > 1
+    for gradient in pair.gradients:
+        for link in gradient.links:
+            slots = _slots(net, op.outputs[link.accumulator])
+            if slots != (1 if nested else expected[link.accumulator]):
+                found.add(link.pushed)
+    return frozenset(found)
+
+
+def _slots(net: Net, blob: str) -> int:
+    """How many slots read the blob, itself or through Identity."""
+    count = net.outputs.count(blob)
+    for op in net.readers.get(blob, ()):
+        count += _slots(net, op.outputs[0]) if op.type == "Identity" else 1
+    return count
+
+
+def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, ...]:
+    """Blobs around the loop that recomputation reads as invariants."""
+    body = pair.forward.body
+    read = {blob for name in chosen.recomputed for blob in body.op_by_name[name].inputs}
+    read |= step.demanded
+    indices = sorted(pair.forward.invariants[blob] for blob in read & step.invariants)
+    return tuple(pair.forward.op.inputs[index] for index in indices)
+
+
+def _fates(
+    pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[LoopPlan, ...]
+) -> tuple[BlobFate, ...]:
+    dropped_lists = set().union(
+        *(_lists_of(pair, loop) for loop in inner if not loop.closed), set()
+    )
+    names = sorted(step.pushed | chosen.saved)
+    return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
+
+
+def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> BlobFate:
+    body = step.body
+    producer = body.producer.get(blob)
+    held = body.blobs[blob]
+    if blob in dropped_lists:
+        fate, reason = INNER, "the inner loop no longer saves it this way"
+    elif blob in chosen.saved:
+        fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
+    elif blob in step.invariants:
+        fate, reason = INVARIANT, "the same in every iteration, read again"
+    else:
+        fate, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
+    return BlobFate(
+        blob=blob,
+        op_type=producer.type if producer is not None else "state",
+        dtype=held.dtype,
+        shape=held.shape,
+        bytes=held.bytes,
+        fate=fate,
+        was_saved=blob in step.pushed,
+        reason=reason,
+        source=producer.source if producer is not None else "",
+    )
+
+
+def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if blob in step.free:
+        return "its accumulator is read elsewhere too"
+    if producer is None:
+        return "state at the start of the iteration"
+    if facts(producer) is None:
+        return why_never_twice(producer)
+    if blob not in step.pushed:
+        return "others are recomputed from it"
+    return f"saving {stored_bytes(step.body.blobs[blob])} bytes is not worth the time"
+
+
+def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if producer is not None and is_constant(producer):
+        return "a constant"
+    return "from what is saved, at less than it would take to keep"

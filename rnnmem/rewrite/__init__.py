@@ -1,0 +1,1 @@
+"""Applies a Plan to a Net: no decisions here."""

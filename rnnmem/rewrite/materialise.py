@@ -1,0 +1,164 @@
+"""Brings forward blobs to the gradient step net: popped, read again, or recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rnnmem.net.loops import Link, LoopPair
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, ShapeValue
+from rnnmem.net.optypes import facts
+from rnnmem.plan import LoopPlan
+from rnnmem.rewrite.editor import LoopEditor
+
+BARRIER = "EnsureShape"
+
+
+class Materialiser:
+    """Makes, on demand and once each, what stands for a forward blob in one gradient step net."""
+
+    def __init__(
+        self,
+        pair: LoopPair,
+        plan: LoopPlan,
+        links: tuple[Link, ...],
+        gradient: LoopEditor,
+        pop: Callable[[str], str],
+        bring: Callable[[str], str],
+    ):
+        self.forward = pair.forward
+        self.body = pair.forward.body
+        self.plan = plan
+        self.gradient = gradient
+        self.pop = pop
+        self.bring = bring
+        self.recomputed = frozenset(plan.recomputed)
+        self.made: dict[str, str] = {}  # forward blob -> blob that clones read
+        self.behind_barrier: dict[str, str] = {}  # forward blob -> blob that gradient ops read
+        self.clones: dict[str, Op] = {}  # forward op -> its clone
+        self._gate: str | None = None
+
+    def value(self, blob: str) -> str:
+        """What clones read for a forward blob."""
+        if blob not in self.made:
+            self.made[blob] = self._make(blob)
+        return self.made[blob]
+
+    def guarded(self, blob: str) -> str:
+        """What gradient ops read for a forward blob: the value behind a barrier."""
+        if blob not in self.behind_barrier:
+            self.behind_barrier[blob] = self._barrier(self.value(blob), blob, ())
+        return self.behind_barrier[blob]
+
+    def lonely_blobs(self) -> list[str]:
+        """Clones' blobs with one reader, where the forward blob has more."""
+        reads: dict[str, int] = {}
+        for op in self.gradient.body.ops.values():
+            for blob in op.inputs:
+                blob = self.gradient.body.resolve(blob)
+                reads[blob] = reads.get(blob, 0) + 1
+        return [
+            copy
+            for name, clone in self.clones.items()
+            for blob, copy in zip(self.body.op_by_name[name].outputs, clone.outputs, strict=True)
+            if self.body.fan_out(blob) > 1 and reads.get(copy, 0) == 1
+        ]
+
+    def _make(self, blob: str) -> str:
+        producer = self.body.producer.get(blob)
+        if blob in self.plan.saved:
+            return self._barrier(self.pop(blob), blob, self._gate_controls())
+        if producer is None:
+            return self._invariant(blob)
+        if producer.type != "Const" and producer.name not in self.recomputed:
+            raise AssertionError(f"the plan neither saves nor recomputes {blob!r}")
+        clone = self._clone(producer)
+        return clone.outputs[producer.outputs.index(blob)]
+
+    def _invariant(self, blob: str) -> str:
+        """The gradient loop's own variable for an invariant; added where it has none."""
+        outer = self.bring(self.forward.op.inputs[self.forward.invariants[blob]])
+        editor = self.gradient
+        for index, start in enumerate(editor.inputs):
+            argument = editor.body.inputs[index]
+            if start == outer and editor.body.outputs[index] == argument:
+                return argument
+        argument, _ = editor.add_variable(outer, "invariant")
+        return argument
+
+    def _clone(self, op: Op) -> Op:
+        if op.name not in self.clones:
+            body = self.gradient.body
+            inputs = tuple(self.value(blob) for blob in op.inputs)
+            clone = body.add(
+                op.type,
+                inputs,
+                tuple(
+                    (self.body.blobs[blob].dtype, self.body.blobs[blob].shape)
+                    for blob in op.outputs
+                ),
+                {key: value for key, value in op.attributes.items() if key != "_class"},
+                name=f"rnnmem/again/{op.name}",
+                controls=self._gate_controls() if self._needs_gate(op) else (),
+                nets=op.nets,
+                device=op.device,
+                source=op.source,
+            )
+            self.clones[op.name] = clone
+        return self.clones[op.name]
+
+    def _needs_gate(self, op: Op) -> bool:
+        """Whether a clone waits by itself: it starts from invariants, or the op waited for others.
+
+        A clone without inputs is left free, so that constants fold as they do in the forward Net.
+        """
+        known = facts(op)
+        if not op.inputs or (known is not None and known.folds and not op.controls):
+            return False
+        from_outside = all(
+            self.body.producer.get(blob) is None
+            and blob not in self.plan.saved
+            or (
+                self.body.producer.get(blob) is not None
+                and self.body.producer[blob].type == "Const"
+            )
+            for blob in op.inputs
+        )
+        return bool(op.controls) or from_outside
+
+    def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
+        kind = self.body.blobs[blob]
+        if kind.dtype not in BYTES_PER_ELEMENT:
+            return copy
+        return self.gradient.body.add(
+            BARRIER,
+            (copy,),
+            ((kind.dtype, kind.shape),),
+            {"T": DType(kind.dtype), "shape": ShapeValue(kind.shape)},
+            name="rnnmem/barrier",
+            controls=controls,
+        ).outputs[0]
+
+    def _gate_controls(self) -> tuple[str, ...]:
+        """The op that runs once the incoming gradient of the iteration is there."""
+        if self._gate is None:
+            self._gate = self._make_gate()
+        return (self._gate,) if self._gate else ()
+
+    def _make_gate(self) -> str:
+        body = self.gradient.body
+        waits = []
+        for argument, result in zip(body.inputs, body.outputs, strict=True):
+            kind = body.blobs[argument]
+            if argument == result or not kind.dtype.startswith(("float", "bfloat", "complex")):
+                continue
+            identity = body.add(
+                "Identity",
+                (argument,),
+                ((kind.dtype, kind.shape),),
+                {"T": DType(kind.dtype)},
+                name="rnnmem/incoming",
+            )
+            waits.append(identity.name)
+        if not waits:
+            return ""
+        return body.add("NoOp", (), (), {}, name="rnnmem/gate", controls=waits).name

@@ -1,0 +1,64 @@
+"""Applies a Plan to a whole Net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rnnmem.errors import NetError
+from rnnmem.net.loops import loop_pairs
+from rnnmem.net.nouns import Constant, DType, Net
+from rnnmem.net.order import without_dead_ops
+from rnnmem.plan import Plan
+from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.pair import Surroundings, rewrite_pair
+
+
+def apply_plan(
+    net: Net, plan: Plan, constant: Callable[[object, str], Constant], *, anchored: bool = True
+) -> Net:
+    """The Net with every open loop of the plan rewritten.
+
+    Args:
+      net: the Net that the plan was made for, inlined and without dead ops.
+      plan: the decisions.
+      constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+
+    Raises:
+      NetError: the plan names a loop that the Net does not have.
+    """
+    pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
+    editor = NetEditor(net)
+    held: list[str] = []
+    for loop in plan.loops:
+        if loop.closed:
+            continue
+        if loop.path not in pairs:
+            raise NetError(
+                f"the plan is for another function: no loop pair {'/'.join(loop.path)!r}"
+            )
+        pair = pairs[loop.path]
+        left = rewrite_pair(
+            pair,
+            loop,
+            Surroundings(
+                forward=editor,
+                gradients=(editor,) * len(pair.gradients),
+                bring=lambda _, blob: blob,
+                carry=lambda _, blob: blob,
+                constant=constant,
+                anchored=anchored,
+            ),
+        )
+        held += [*left.forward, *(blob for lists in left.gradients for blob in lists)]
+    for blob in held:
+        _hold(editor, blob)
+    return without_dead_ops(editor.net())
+
+
+def _hold(editor: NetEditor, blob: str) -> None:
+    """Makes the function wait for a blob that nobody reads, so that it is not pruned."""
+    held = editor.add(
+        "Identity", (blob,), (("variant", ()),), {"T": DType("variant")}, name="rnnmem/hold"
+    )
+    editor.control_outputs.append(held.name)

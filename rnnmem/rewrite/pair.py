@@ -1,0 +1,247 @@
+"""Rewrites one loop pair: what is no longer saved is recomputed in the gradient step net.
+
+The numbers must stay the same to the last bit although TensorFlow's graph optimizer runs after us
+and fuses by looking at an op's neighbours. So every neighbourhood is kept:
+
+* a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
+  which it is pushed and from which it is popped at once;
+* a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
+* between a clone and the saved blobs it starts from, and between a clone and the gradient ops
+  that read it, stands a *barrier* (EnsureShape), which the optimizer neither removes nor looks
+  through.
+
+A barrier in front of a clone also waits for the incoming gradient of its iteration, so that
+recomputation never runs ahead of the gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs
+from rnnmem.net.nouns import Constant, DType
+from rnnmem.plan import LoopPlan
+from rnnmem.rewrite.anchors import Anchors
+from rnnmem.rewrite.editor import LoopEditor, NetEditor
+from rnnmem.rewrite.materialise import Materialiser
+
+RENAME_MAP = "_rnnmem_rename_map"
+"""The attribute on a loop op and on its gradient op that records what stands for each blob."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What a pair's rewrite needs of the Nets around it.
+
+    Attributes:
+      forward: the Net around the forward loop.
+      gradients: the Net around each gradient loop (at the top all are ``forward`` itself).
+      bring: (gradient, blob of ``forward``) -> the same value in that gradient's Net.
+      carry: the same for an accumulator of the forward loop, which is handed on as it is.
+      constant: encodes a number: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses runs afterwards.
+    """
+
+    forward: NetEditor
+    gradients: tuple[NetEditor, ...]
+    bring: Callable[[int, str], str]
+    carry: Callable[[int, str], str]
+    constant: Callable[[object, str], Constant]
+    anchored: bool
+
+
+@dataclasses.dataclass
+class Leftover:
+    """Lists that anchors leave behind: somebody outside must need them, or they are pruned."""
+
+    forward: list[str] = dataclasses.field(default_factory=list)
+    gradients: list[list[str]] = dataclasses.field(default_factory=list)
+
+
+def rewrite_pair(pair: LoopPair, plan: LoopPlan, around: Surroundings) -> Leftover:
+    """Applies the plan to one pair and to the pairs inside it; edits the Nets around in place."""
+    return _PairRewrite(pair, plan, around).run()
+
+
+class _PairRewrite:
+    def __init__(self, pair: LoopPair, plan: LoopPlan, around: Surroundings):
+        self.pair = pair
+        self.plan = plan
+        self.around = around
+        self.forward = LoopEditor(around.forward, around.forward.ops[pair.forward.op.name])
+        self.gradients = [
+            LoopEditor(outer, outer.ops[gradient.loop.op.name])
+            for outer, gradient in zip(around.gradients, pair.gradients, strict=True)
+        ]
+        self.accumulators: dict[str, str] = {}  # pushed blob -> outer blob of its accumulator
+        for gradient in pair.gradients:
+            for link in gradient.links:
+                held = pair.forward.op.outputs[link.accumulator]
+                self.accumulators.setdefault(link.pushed, held)
+        self.clones = [
+            Materialiser(
+                pair,
+                plan,
+                gradient.links,
+                editor,
+                pop=lambda blob, number=number: self._pop(number, blob),
+                bring=lambda blob, number=number: around.bring(number, blob),
+            )
+            for number, (gradient, editor) in enumerate(
+                zip(pair.gradients, self.gradients, strict=True)
+            )
+        ]
+        self.forward_anchors = Anchors(self.forward, around.constant)
+        self.gradient_anchors = [Anchors(editor, around.constant) for editor in self.gradients]
+        self.renamed: dict[str, str] = {}
+
+    def run(self) -> Leftover:
+        self._rewrite_inner()
+        for number in range(len(self.gradients)):
+            for link in self.pair.gradients[number].links:
+                self._redirect(number, link)
+        self._drop_accumulators()
+        leftover = Leftover(gradients=[[] for _ in self.gradients])
+        if self.around.anchored:
+            leftover.forward = self.forward_anchors.write()
+            for number, clones in enumerate(self.clones):
+                self.gradient_anchors[number].add(clones.lonely_blobs())
+                leftover.gradients[number] = self.gradient_anchors[number].write()
+        marks = {
+            RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode(),
+            "parallel_iterations": self.plan.in_flight,
+        }
+        for editor in self.gradients:
+            editor.finish(**marks)
+        self.forward.finish(**marks)
+        return leftover
+
+    def _rewrite_inner(self) -> None:
+        plans = {inner.path: inner for inner in self.plan.inner if not inner.closed}
+        if not plans:
+            return
+        for inner in inner_pairs(self.pair, self.pair.gradients[0]):
+            if inner.path not in plans:
+                continue
+            left = rewrite_pair(
+                inner,
+                plans[inner.path],
+                Surroundings(
+                    forward=self.forward.body,
+                    gradients=(self.gradients[0].body,),
+                    bring=lambda _, blob: self.clones[0].value(blob),
+                    carry=lambda _, blob: self._pop(0, blob),
+                    constant=self.around.constant,
+                    anchored=self.around.anchored,
+                ),
+            )
+            self.forward_anchors.add(left.forward)
+            self.gradient_anchors[0].add(left.gradients[0])
+
+    def _redirect(self, number: int, link: Link) -> None:
+        """Gives the readers of a popped blob what stands for it, and takes the pop out."""
+        if link.pushed in self.plan.saved:
+            self.renamed[link.pushed] = "saved"
+            return
+        editor = self.gradients[number]
+        if self._vanished(link.pushed):
+            self.renamed[link.pushed] = "inner"
+        else:
+            editor.body.rename(link.popped, self.clones[number].guarded(link.pushed))
+            self.renamed[link.pushed] = "recomputed"
+        pop = self.pair.gradients[number].loop.pops[link.popped_by]
+        editor.body.remove(pop.name)
+        editor.remove_variable(pop.inputs[0])
+
+    def _vanished(self, blob: str) -> bool:
+        """Whether a nested loop no longer writes the blob."""
+        producer = self.pair.forward.body.producer.get(blob)
+        if producer is None:
+            return False
+        return blob not in self.forward.body.ops[producer.name].outputs
+
+    def _drop_accumulators(self) -> None:
+        dropped = {
+            link.accumulator: link.pushed
+            for gradient in self.pair.gradients
+            for link in gradient.links
+            if link.pushed not in self.plan.saved
+        }
+        for accumulator, blob in sorted(dropped.items()):
+            push = self.pair.forward.pushes[accumulator]
+            self.forward.body.remove(push.name)
+            self.forward.remove_variable(push.inputs[0])
+            if not self._vanished(blob):
+                self.forward_anchors.add([blob])
+
+    def _pop(self, number: int, blob: str) -> str:
+        """The blob of the gradient step net that pops ``blob``'s accumulator."""
+        for link in self.pair.gradients[number].links:
+            if link.pushed == blob:
+                return link.popped
+        editor = self.gradients[number]
+        held = self.around.carry(number, self._accumulator(blob))
+        argument, _ = editor.add_variable(held, "accumulator")
+        kind = self.forward.body.blobs[blob]
+        shape = _shape_constant(editor.body, kind.shape, self.around.constant)
+        pop = editor.body.add(
+            POP,
+            (argument, shape),
+            (("variant", ()), (kind.dtype, kind.shape)),
+            {"element_dtype": DType(kind.dtype)},
+            name="rnnmem/pop",
+        )
+        editor.set_next(argument, pop.outputs[0])
+        return pop.outputs[1]
+
+    def _accumulator(self, blob: str) -> str:
+        """The outer blob of the accumulator of ``blob``, which is added where there is none."""
+        if blob not in self.accumulators:
+            start = _empty_list(self.forward, self.pair, blob, self.around.constant)
+            argument, held = self.forward.add_variable(start, "accumulator")
+            kind = self.forward.body.blobs[blob]
+            push = self.forward.body.add(
+                PUSH,
+                (argument, blob),
+                (("variant", ()),),
+                {"element_dtype": DType(kind.dtype)},
+                name="rnnmem/push",
+            )
+            self.forward.set_next(argument, push.outputs[0])
+            self.accumulators[blob] = held
+        return self.accumulators[blob]
+
+
+def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant) -> str:
+    """An empty list in the outer Net, as long as the loop's other accumulators may get."""
+    kind = loop.body.blobs[blob]
+    known = pair.gradients[0].links[0].accumulator
+    template = pair.forward.net.producer[pair.forward.op.inputs[known]]
+    while template.type == "Identity":
+        template = pair.forward.net.producer[template.inputs[0]]
+    shape = _shape_constant(loop.outer, kind.shape, constant)
+    empty = loop.outer.add(
+        "EmptyTensorList",
+        (shape, template.inputs[1]),
+        (("variant", ()),),
+        {"element_dtype": DType(kind.dtype), "shape_type": DType("int32")},
+        name="rnnmem/accumulator",
+        device=template.device,
+    )
+    return empty.outputs[0]
+
+
+def _shape_constant(net: NetEditor, shape, constant) -> str:
+    """A Const that holds an element shape, -1 where it is unknown."""
+    value = -1 if shape is None else [-1 if size is None else size for size in shape]
+    encoded = constant(value, "int32")
+    op = net.add(
+        "Const",
+        (),
+        (("int32", encoded.shape),),
+        {"dtype": DType("int32"), "value": encoded},
+        name="rnnmem/element_shape",
+    )
+    return op.outputs[0]

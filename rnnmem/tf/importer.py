@@ -1,0 +1,204 @@
+"""GraphDef with its function library -> Net."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from rnnmem.errors import NotUnderstood
+from rnnmem.net.nouns import Blob, FunctionRef, Net, Op
+from rnnmem.tf import signatures
+from rnnmem.tf.attributes import decode, decode_shape, dtype_name
+
+NETS_OF = {
+    "While": ("cond", "body"),
+    "StatelessWhile": ("cond", "body"),
+    "If": ("then_branch", "else_branch"),
+    "StatelessIf": ("then_branch", "else_branch"),
+    "Case": ("branches",),
+    "StatelessCase": ("branches",),
+    "PartitionedCall": ("f",),
+    "StatefulPartitionedCall": ("f",),
+}
+"""Op type -> the attributes whose functions are step nets, and are descended into."""
+
+SourceOf = Callable[[str, str], str]
+"""(function name, op name) -> the user's line; the function name is empty for the outer graph."""
+
+
+def import_graph_def(
+    graph_def,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    control_outputs: Sequence[str] = (),
+    *,
+    name: str = "net",
+    source_of: SourceOf = lambda function, op: "",
+) -> Net:
+    """Reads a GraphDef as a Net.
+
+    Args:
+      graph_def: made with ``add_shapes=True``, else shapes are unknown.
+      inputs: tensor names (``x:0``) of the placeholders that stand for arguments and captures.
+      outputs: tensor names of the results, flat.
+      control_outputs: names of ops that must run.
+      name: name of the Net.
+      source_of: gives the user's line of an op.
+
+    Raises:
+      NotUnderstood: an op type is not registered, or a function is missing from the library.
+    """
+    library = {function.signature.name: function for function in graph_def.library.function}
+    reader = _Reader(library, source_of)
+    fed = {tensor.rpartition(":")[0] for tensor in inputs}
+    ops, blobs = reader.ops(graph_def.node, {}, "")
+    kept = tuple(op for op in ops if op.name not in fed)
+    return Net(name, tuple(inputs), tuple(outputs), kept, blobs, tuple(control_outputs))
+
+
+def import_function(function_def, library: Mapping[str, object]) -> Net:
+    """Reads one FunctionDef of a library as a Net."""
+    return _Reader({**library, function_def.signature.name: function_def}, lambda *_: "").net(
+        function_def.signature.name
+    )
+
+
+@dataclasses.dataclass
+class _Reader:
+    library: Mapping[str, object]
+    source_of: SourceOf
+    nets: dict[str, Net] = dataclasses.field(default_factory=dict)
+
+    def net(self, name: str) -> Net:
+        """The library function of that name; read once, shared by all its callers."""
+        if name not in self.nets:
+            self.nets[name] = self._read_function(name)
+        return self.nets[name]
+
+    def _read_function(self, name: str) -> Net:
+        function = self.library.get(name)
+        if function is None:
+            raise NotUnderstood(f"the function {name!r} is missing from the graph's library")
+        arguments = {}
+        for position, argument in enumerate(function.signature.input_arg):
+            known = function.arg_attr[position].attr if position in function.arg_attr else {}
+            arguments[argument.name] = Blob(
+                argument.name, dtype_name(argument.type), _first_shape(known)
+            )
+        ops, blobs = self.ops(function.node_def, arguments, name)
+        tensor = _tensor_names({op.name: op for op in ops})
+        return Net(
+            name=name,
+            inputs=tuple(arguments),
+            outputs=tuple(
+                tensor(function.ret[argument.name]) for argument in function.signature.output_arg
+            ),
+            ops=ops,
+            blobs=blobs,
+            control_outputs=tuple(
+                function.control_ret[label] for label in function.signature.control_output
+            ),
+            attributes={
+                "attributes": {key: decode(value) for key, value in function.attr.items()},
+                "argument_attributes": tuple(
+                    {key: decode(value) for key, value in function.arg_attr[position].attr.items()}
+                    if position in function.arg_attr
+                    else {}
+                    for position in range(len(arguments))
+                ),
+            },
+        )
+
+    def ops(self, nodes, arguments: Mapping[str, Blob], function: str):
+        """The nodes as ops, and every blob among them (``arguments`` included)."""
+        blobs = dict(arguments)
+        read: list[tuple[Op, list[str]]] = [self._op(node, blobs, function) for node in nodes]
+        tensor = _tensor_names({op.name: op for op, _ in read}, arguments)
+        ops = tuple(
+            op.replace(inputs=tuple(tensor(name) for name in inputs)) for op, inputs in read
+        )
+        return ops, blobs
+
+    def _op(self, node, blobs: dict[str, Blob], function: str) -> tuple[Op, list[str]]:
+        nets = {}
+        attributes = {}
+        for key, value in node.attr.items():
+            if key == "_output_shapes":
+                continue
+            decoded = decode(value)
+            if key in NETS_OF.get(node.op, ()):
+                for position, ref in enumerate(
+                    decoded if isinstance(decoded, tuple) else (decoded,)
+                ):
+                    label = f"{key}/{position}" if isinstance(decoded, tuple) else key
+                    nets[label] = self.net(_ref_name(ref))
+                    attributes[f"_name_of/{label}"] = ref
+            else:
+                attributes[key] = decoded
+        signatures.with_defaults(node.op, attributes, decode)
+        dtypes = [
+            dtype for _, group in signatures.result_groups(node.op, attributes) for dtype in group
+        ]
+        shapes = (
+            [decode_shape(shape) for shape in node.attr["_output_shapes"].list.shape]
+            if ("_output_shapes" in node.attr)
+            else []
+        )
+        shapes += [None] * (len(dtypes) - len(shapes))
+        outputs = tuple(f"{node.name}:{index}" for index in range(len(dtypes)))
+        for output, dtype, shape in zip(outputs, dtypes, shapes, strict=False):
+            blobs[output] = Blob(output, dtype, shape)
+        op = Op(
+            name=node.name,
+            type=node.op,
+            outputs=outputs,
+            attributes=attributes,
+            controls=tuple(name[1:] for name in node.input if name.startswith("^")),
+            nets=nets,
+            device=node.device,
+            source=self.source_of(function, node.name),
+        )
+        return op, [name for name in node.input if not name.startswith("^")]
+
+
+def _ref_name(ref: object) -> str:
+    if not isinstance(ref, FunctionRef):
+        raise NotUnderstood(f"a step net is given by {ref!r}, which is no function")
+    return ref.name
+
+
+def _first_shape(attributes):
+    if "_output_shapes" not in attributes:
+        return None
+    shapes = attributes["_output_shapes"].list.shape
+    return decode_shape(shapes[0]) if shapes else None
+
+
+def _tensor_names(op_by_name: Mapping[str, Op], arguments: Mapping[str, Blob] = {}):
+    """A function from the name that a node's input has in a file to the blob's name.
+
+    A GraphDef writes ``op`` or ``op:1``; a FunctionDef writes ``argument`` or ``op:result:0``.
+    """
+    starts: dict[str, dict[str, int]] = {}
+
+    def first_index(op: Op, result: str) -> int:
+        if op.name not in starts:
+            starts[op.name] = {}
+            position = 0
+            for group, dtypes in signatures.result_groups(op.type, op.attributes):
+                starts[op.name][group] = position
+                position += len(dtypes)
+        return starts[op.name][result]
+
+    def blob_name(written: str) -> str:
+        if written in arguments:
+            return written
+        parts = written.split(":")
+        if len(parts) == 3:
+            op = op_by_name[parts[0]]
+            return f"{op.name}:{first_index(op, parts[1]) + int(parts[2])}"
+        if len(parts) == 2:
+            return written
+        return f"{written}:0" if written in op_by_name else written
+
+    return blob_name

@@ -1,0 +1,275 @@
+"""Peak memory and time of a step, as TensorFlow's own allocator sees them.
+
+The allocator counts what is in use, not what the process keeps in reserve, so other processes do
+not matter. It counts by chunks: a buffer takes a free chunk whole unless half of it (or 128 MiB)
+would be left over. On a GPU the figures are always there. On a CPU they need the BFC allocator,
+which TensorFlow chooses when it runs its first op (`enable_cpu_memory_stats`).
+
+Times on a shared machine are noisy: quote ratios, and take them from `measure_pair`.
+"""
+
+import dataclasses
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, SupportsIndex
+
+import tensorflow as tf
+
+from rnnmem.errors import MeasureError, OptionError
+from rnnmem.sizes import MIB, format_bytes, parse_bytes
+from rnnmem.tf import private
+
+_USE_BFC = "TF_CPU_ALLOCATOR_USE_BFC"
+_BFC_LIMIT_MIB = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+_ENABLE = (
+    "call rnnmem.enable_cpu_memory_stats() before TensorFlow runs its first op, "
+    f"or start the program with {_USE_BFC}=true in its environment"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What one step costs.
+
+    Attributes:
+        peak_bytes: the most that the step had in use above what was resident, its results included.
+        resident_bytes: in use before the step (weights, optimizer slots, inputs), at that peak.
+        seconds: median time of a step.
+        repeats: how many steps were measured.
+        device: whose memory was measured, e.g. "CPU:0".
+    """
+
+    peak_bytes: int
+    resident_bytes: int
+    seconds: float
+    repeats: int
+    device: str
+
+    def __str__(self) -> str:
+        """Prints one line, memory in MiB."""
+        return (
+            f"peak {self.peak_bytes / MIB:.2f} MiB above {self.resident_bytes / MIB:.2f} MiB "
+            f"resident on {self.device}, {self.seconds:.4f} s (median of {self.repeats})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two steps measured in turn.
+
+    Attributes:
+        first: the step to compare with.
+        second: the step that is compared.
+        time_ratio: median over the pairs of the second's seconds by the first's.
+    """
+
+    first: Measurement
+    second: Measurement
+    time_ratio: float
+
+    @property
+    def peak_ratio(self) -> float:
+        """The second's peak by the first's."""
+        return self.second.peak_bytes / self.first.peak_bytes
+
+    def __str__(self) -> str:
+        """Prints three lines: first, second, ratios."""
+        return (
+            f"first:  {self.first}\nsecond: {self.second}\n"
+            f"second/first: {self.peak_ratio:.3f}x peak, {self.time_ratio:.3f}x time"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    peak_bytes: int
+    resident_bytes: int
+    seconds: float
+
+
+def enable_cpu_memory_stats(limit: SupportsIndex | str | None = None) -> None:
+    """Makes TensorFlow count its CPU memory, optionally with a limit that it cannot exceed.
+
+    It must come before TensorFlow's first op. Calling it again changes nothing.
+
+    Args:
+        limit: bytes as an int, or "512MiB", "2GiB"; above it TensorFlow raises
+            `tf.errors.ResourceExhaustedError`. TensorFlow counts whole MiB, so it is rounded down.
+            None keeps TensorFlow's own limit.
+
+    Raises:
+        MeasureError: TensorFlow already runs, without memory statistics or with another limit.
+        OptionError: the limit is not a size, or less than 1 MiB.
+    """
+    limit_mib = None
+    if limit is not None:
+        limit_mib = str(parse_bytes(limit, "limit") // MIB)
+        if limit_mib == "0":
+            raise OptionError(f"limit={limit!r} is less than 1 MiB, TensorFlow's smallest limit")
+    if private.eager_context_is_initialized():
+        _check_enabled_in_time(limit, limit_mib)
+        return
+    os.environ[_USE_BFC] = "true"
+    if limit_mib is not None:
+        os.environ[_BFC_LIMIT_MIB] = limit_mib
+
+
+def measure(
+    fn: Callable[..., Any],
+    *args: Any,
+    repeats: int = 5,
+    device: str | None = None,
+    **kwargs: Any,
+) -> Measurement:
+    """Measures the peak memory and the time of `fn(*args, **kwargs)`.
+
+    The function runs once unmeasured, so that it is traced and its variables exist, then `repeats`
+    times. Its results are dropped after each run.
+
+    Args:
+        fn: the step; any callable that runs TensorFlow ops.
+        *args: its arguments.
+        repeats: measured runs; the peak is the largest, the time the median.
+        device: whose memory to measure, e.g. "GPU:1"; by default the first GPU, else "CPU:0". It
+            does not place the ops.
+        **kwargs: its keyword arguments.
+
+    Returns:
+        The measurement.
+
+    Raises:
+        MeasureError: the device counts no memory, or the function uses none of it.
+        OptionError: `fn`, `repeats` or `device` is malformed.
+    """
+    device = _prepare(device, repeats, fn=fn)
+    _run(fn, args, kwargs, device)
+    runs = [_run(fn, args, kwargs, device) for _ in range(repeats)]
+    return _summarize(runs, device, "fn")
+
+
+def measure_pair(
+    first: Callable[..., Any],
+    second: Callable[..., Any],
+    *args: Any,
+    repeats: int = 5,
+    device: str | None = None,
+    **kwargs: Any,
+) -> Comparison:
+    """Measures two functions on the same arguments in turn: first, second, first, second, ...
+
+    A machine's drifts hit both runs of a pair alike, so the ratio of times is the median of the
+    pairs' ratios. Both functions run once unmeasured before.
+
+    Args:
+        first: the step to compare with.
+        second: the step that is compared.
+        *args: arguments of both.
+        repeats: measured pairs.
+        device: as in `measure`.
+        **kwargs: keyword arguments of both.
+
+    Returns:
+        Both measurements and the ratio of times.
+
+    Raises:
+        MeasureError: as in `measure`.
+        OptionError: as in `measure`.
+    """
+    device = _prepare(device, repeats, first=first, second=second)
+    _run(first, args, kwargs, device)
+    _run(second, args, kwargs, device)
+    pairs = [
+        (_run(first, args, kwargs, device), _run(second, args, kwargs, device))
+        for _ in range(repeats)
+    ]
+    return Comparison(
+        first=_summarize([one for one, _ in pairs], device, "first"),
+        second=_summarize([other for _, other in pairs], device, "second"),
+        time_ratio=statistics.median(other.seconds / one.seconds for one, other in pairs),
+    )
+
+
+def _prepare(device: str | None, repeats: int, **functions: Callable[..., Any]) -> str:
+    """Checks everything that can be checked before a step runs; returns the device's name."""
+    for name, function in functions.items():
+        if not callable(function):
+            raise OptionError(f"{name}={function!r} is not callable: pass the step itself")
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+        raise OptionError(f"repeats={repeats!r} is not a count: pass an int of at least 1")
+    if not tf.executing_eagerly() or tf.inside_function():
+        raise MeasureError("measuring happens outside of tf.function and of graphs: call it there")
+    device = _find_device(device)
+    if not _counts_memory(device):
+        raise MeasureError(f"{device} counts no memory: {_ENABLE}")
+    return device
+
+
+def _find_device(device: str | None) -> str:
+    known = [d.name.removeprefix("/device:") for d in tf.config.list_logical_devices()]
+    if device is None:
+        return next((name for name in known if name.startswith("GPU:")), "CPU:0")
+    # A tensor's device is "/job:localhost/replica:0/task:0/device:GPU:0".
+    name = str(device).rsplit("device:", 1)[-1].removeprefix("/").upper()
+    if name not in known:
+        raise OptionError(f"device={device!r} is not here: choose from {', '.join(known)}")
+    return name
+
+
+def _counts_memory(device: str) -> bool:
+    """Whether a live tensor on the device shows in its allocator's statistics."""
+    with tf.device(device):
+        probe = tf.fill([256], 1.0)
+    try:
+        current = tf.config.experimental.get_memory_info(device)["current"]
+    except ValueError:
+        # TensorFlow's way to say that the device has no statistics at all.
+        current = 0
+    del probe
+    return current > 0
+
+
+def _check_enabled_in_time(limit: SupportsIndex | str | None, limit_mib: str | None) -> None:
+    if not _counts_memory("CPU:0"):
+        raise MeasureError(
+            f"too late: TensorFlow already ran ops without CPU statistics; {_ENABLE}"
+        )
+    if limit_mib is not None and limit_mib != os.environ.get(_BFC_LIMIT_MIB):
+        raise MeasureError(
+            f"too late for limit={limit!r}: TensorFlow already ran ops with another limit; "
+            "call rnnmem.enable_cpu_memory_stats(limit) before its first op"
+        )
+
+
+def _run(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], device: str) -> _Run:
+    # Garbage of the run before must not count as resident, nor be freed in the middle of this one.
+    gc.collect()
+    tf.test.experimental.sync_devices()
+    tf.config.experimental.reset_memory_stats(device)
+    resident = tf.config.experimental.get_memory_info(device)["current"]
+    start = time.perf_counter()
+    result = fn(*args, **kwargs)
+    tf.test.experimental.sync_devices()
+    seconds = time.perf_counter() - start
+    peak = tf.config.experimental.get_memory_info(device)["peak"]
+    del result
+    return _Run(peak_bytes=peak - resident, resident_bytes=resident, seconds=seconds)
+
+
+def _summarize(runs: list[_Run], device: str, name: str) -> Measurement:
+    worst = max(runs, key=lambda run: run.peak_bytes)
+    if worst.peak_bytes <= 0:
+        raise MeasureError(
+            f"{name} used no memory of {device} above the {format_bytes(worst.resident_bytes)} "
+            "that was resident: a peak of 0 is no figure. Does it run TensorFlow ops, and on "
+            f"{device}? Name another with device=..."
+        )
+    return Measurement(
+        peak_bytes=worst.peak_bytes,
+        resident_bytes=worst.resident_bytes,
+        seconds=statistics.median(run.seconds for run in runs),
+        repeats=len(runs),
+        device=device,
+    )

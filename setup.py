@@ -1,0 +1,42 @@
+"""Packaging of rnnmem; the version is stated once, in rnnmem/version.py."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION_FILE = (HERE / "rnnmem" / "version.py").read_text(encoding="utf-8")
+VERSION = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE, re.MULTILINE).group(1)
+
+NMT = ["sentencepiece", "sacrebleu"]
+REPORT = ["matplotlib", "rich"]
+BENCH = ["matplotlib"]
+TEST = [*NMT, *REPORT, "hypothesis", "pytest>=8", "pytest-timeout", "ruff>=0.17,<0.18"]
+
+setup(
+    name="rnnmem",
+    version=VERSION,
+    description="Train TensorFlow recurrent networks in less memory, with bit-identical results",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["rnnmem", "rnnmem.*", "models", "models.*"]),
+    package_data={"rnnmem": ["py.typed"]},
+    install_requires=["absl-py", "numpy", "scipy", "tensorflow>=2.16"],
+    extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "test": TEST},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

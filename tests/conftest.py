@@ -1,0 +1,31 @@
+import os
+
+# TensorFlow reads these when it starts, so they come before any import of it.
+os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+import hypothesis
+import pytest
+
+MARKERS = (
+    "slow: takes seconds; runs after the fast tests",
+    "fuzz: property test; `make fuzz` runs it on many more cases (RNNMEM_FUZZ_CASES)",
+)
+
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
+FUZZ_CASES = os.environ.get("RNNMEM_FUZZ_CASES")
+if FUZZ_CASES:
+    hypothesis.settings.register_profile(
+        "fuzz", deadline=None, max_examples=int(FUZZ_CASES), print_blob=True
+    )
+hypothesis.settings.load_profile("fuzz" if FUZZ_CASES else "ci")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Stable: what is fast fails first, and each group keeps its order.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
