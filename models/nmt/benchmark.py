@@ -19,12 +19,17 @@ import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import sys
 import time
 
 import numpy as np
+import tensorflow as tf
 from absl import app, flags
+
+import rnnmem
+from models.nmt.model import ModelConfig, Translator
+from models.nmt.vocabulary import CONTROL
+from rnnmem.sizes import format_bytes
 
 FLAGS = flags.FLAGS
 
@@ -81,11 +86,6 @@ def build(batch, source_length, target_length):
     Returns:
         The step, and its arguments: source int32 [B, S], target int32 [B, T + 1].
     """
-    import tensorflow as tf
-
-    from models.nmt.model import ModelConfig, Translator
-    from models.nmt.vocabulary import CONTROL
-
     config = ModelConfig(FLAGS.vocabulary, FLAGS.vocabulary, FLAGS.units, FLAGS.embedding)
     model = Translator(config)
     variables = model.trainable_variables
@@ -108,9 +108,6 @@ def compare(name, batch, source_length, target_length):
     Returns:
         The `Result`, and the optimized step's report as text where `--explain` asks for it.
     """
-    import rnnmem
-    import tensorflow as tf
-
     train_step, arguments = build(batch, source_length, target_length)
     options = {"budget": FLAGS.budget, "max_slowdown": FLAGS.max_slowdown}
     before, after = tf.function(train_step), rnnmem.optimize(train_step, **options)
@@ -120,21 +117,19 @@ def compare(name, batch, source_length, target_length):
     identical = [x.tobytes() == y.tobytes() for x, y in zip(expected, actual, strict=True)]
     del expected, actual
 
-    runs = []
-    for i in range(FLAGS.steps):
-        runs.append([rnnmem.measure(step, *arguments, repeats=1) for step in (before, after)])
-        print(f"{name}: run {i + 1} of {FLAGS.steps}", end="\r", file=sys.stderr, flush=True)
+    print(f"{name}: {FLAGS.steps} paired runs", end="\r", file=sys.stderr, flush=True)
+    pair = rnnmem.measure_pair(before, after, *arguments, repeats=FLAGS.steps)
     print(end="\033[K", file=sys.stderr)
     result = Result(
         name=name,
         batch=batch,
         source_length=source_length,
         target_length=target_length,
-        before_bytes=max(b.peak_bytes for b, _ in runs),
-        after_bytes=max(a.peak_bytes for _, a in runs),
-        before_seconds=statistics.median(b.seconds for b, _ in runs),
-        after_seconds=statistics.median(a.seconds for _, a in runs),
-        time_ratio=statistics.median(a.seconds / b.seconds for b, a in runs),
+        before_bytes=pair.first.peak_bytes,
+        after_bytes=pair.second.peak_bytes,
+        before_seconds=pair.first.seconds,
+        after_seconds=pair.second.seconds,
+        time_ratio=pair.time_ratio,
         first_call_seconds=(before_first, after_first),
         loss_identical=identical[0],
         gradients_identical=all(identical[1:]),
@@ -163,7 +158,7 @@ def table(results: list[Result]) -> str:
         else:
             equality = f"DIFFER, by up to {r.gradients_largest_difference:.2g}"
         lines.append(
-            f"| {r.name} | {r.before_bytes / 2**20:.1f} MiB | {r.after_bytes / 2**20:.1f} MiB "
+            f"| {r.name} | {format_bytes(r.before_bytes)} | {format_bytes(r.after_bytes)} "
             f"| {100 * r.saving:.1f} % | {r.time_ratio:.2f}x | {equality} |"
         )
     return "\n".join(lines)
@@ -171,8 +166,6 @@ def table(results: list[Result]) -> str:
 
 def environment() -> dict:
     """The machine, the versions and the flags: what another needs to judge the figures."""
-    import tensorflow as tf
-
     gpus = tf.config.list_physical_devices("GPU")
     return {
         "machine": {
@@ -210,12 +203,8 @@ def lengths() -> list[tuple[int, int]]:
 
 def main(_):
     """Runs every workload, prints the table and writes the JSON."""
-    import rnnmem
-
     workloads = lengths()
     rnnmem.enable_cpu_memory_stats()
-    import tensorflow as tf
-
     if FLAGS.deterministic:
         tf.config.experimental.enable_op_determinism()
     results = []

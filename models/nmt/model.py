@@ -52,7 +52,7 @@ class Translator(tf.Module):
         self.config = config
         units, embedding = config.units, config.embedding
         new = _WeightMaker(config.seed)
-        # An embedding is looked up, not multiplied: Glorot's bound would make its rows far too small.
+        # An embedding is looked up, not multiplied: in Glorot's bound it would be too small.
         self.source_embedding = new("source_embedding", config.source_vocabulary, embedding, 1.0)
         self.target_embedding = new("target_embedding", config.target_vocabulary, embedding, 1.0)
         self.encoder_kernel = new("encoder_kernel", embedding + units, 4 * units)
@@ -218,7 +218,7 @@ def lstm_cell(
 
 
 class _WeightMaker:
-    """Draws one variable after the other, uniformly within Glorot and Bengio's (2010) or a given bound."""
+    """Draws variables uniformly within a bound, by default that of Glorot and Bengio (2010)."""
 
     def __init__(self, seed):
         self.random = tf.random.Generator.from_seed(seed)

@@ -13,14 +13,23 @@ other: their losses stand side by side, and the ratio of their step times is one
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import tensorflow as tf
 from absl import app, flags
+from rich import progress
 
-from models.nmt.corpus import Corpus, generate
+import rnnmem
+from models.nmt.corpus import Corpus, Pair, generate
+from models.nmt.data import batches, read_pairs
+from models.nmt.model import ModelConfig, Translator
+from models.nmt.trained import Trained
+from models.nmt.vocabulary import PAD, Vocabulary
+from rnnmem.sizes import format_bytes
 
 FLAGS = flags.FLAGS
 
@@ -58,7 +67,7 @@ class Run:
     """One training: its model, its train step, and what was seen of it so far."""
 
     name: str
-    model: object  # Translator
+    model: Translator
     step: Callable
     losses: list[bytes] = dataclasses.field(default_factory=list)  # their bits
     seconds: list[float] = dataclasses.field(default_factory=list)
@@ -73,8 +82,6 @@ class Run:
 
     def take(self, batch):
         """One step on (source, target); returns the loss."""
-        import tensorflow as tf
-
         device = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
         tf.config.experimental.reset_memory_stats(device)
         resident = tf.config.experimental.get_memory_info(device)["current"]
@@ -89,8 +96,6 @@ class Run:
 
 def load_corpus() -> Corpus:
     """The generated corpus, or the files given, whose last pairs are kept out of the training."""
-    from models.nmt.data import read_pairs
-
     if not FLAGS.source and not FLAGS.target:
         return generate(validation=FLAGS.heldout, heldout=FLAGS.heldout)
     if not FLAGS.source or not FLAGS.target:
@@ -105,13 +110,8 @@ def load_corpus() -> Corpus:
     return Corpus(tuple(pairs[: -2 * out]), tuple(pairs[-2 * out : -out]), tuple(pairs[-out:]))
 
 
-def start_run(name: str, config) -> Run:
+def start_run(name: str, config: ModelConfig) -> Run:
     """A model with fresh weights and its train step, plain or under `rnnmem.optimize`."""
-    import rnnmem
-    import tensorflow as tf
-
-    from models.nmt.model import Translator
-
     model = Translator(config)
     variables = model.trainable_variables
     rate = tf.keras.optimizers.schedules.CosineDecay(FLAGS.learning_rate, FLAGS.steps)
@@ -131,34 +131,30 @@ def start_run(name: str, config) -> Run:
     return Run(name, model, rnnmem.optimize(train_step, **options))
 
 
-def train(runs: list[Run], batches, validation_loss: Callable[[], float]) -> None:
+def train(runs: list[Run], data: tf.data.Dataset, validation_loss: Callable[[], float]) -> None:
     """Takes every step of every run, and reports as it goes."""
-    from rich import progress
-
-    seen = set()
-    columns = (
+    print("  step  " + "".join(f"{'loss, ' + run.name:>18}" for run in runs) + "   validation")
+    shapes, tokens, start = set(), 0, time.perf_counter()
+    with progress.Progress(
         progress.MofNCompleteColumn(),
         progress.BarColumn(),
         progress.TextColumn("{task.description}"),
-        progress.TextColumn("left:"),
         progress.TimeRemainingColumn(),
-    )
-    print("  step  " + "".join(f"{'loss, ' + run.name:>18}" for run in runs) + "   validation")
-    with progress.Progress(*columns) as bar:
+        progress.TextColumn("left"),
+    ) as bar:
         task = bar.add_task("tracing", total=FLAGS.steps)
-        tokens, start = 0, time.perf_counter()
-        for step, batch in enumerate(batches.take(FLAGS.steps), 1):
-            if batch[1].shape not in seen:
-                seen.add(batch[1].shape)
+        for step, batch in enumerate(data.take(FLAGS.steps), 1):
+            if batch[1].shape not in shapes:
+                shapes.add(batch[1].shape)
                 for run in runs:
                     run.trace(batch)
             losses = [run.take(batch) for run in runs]
-            tokens += int((batch[1].numpy() != 0).sum()) * len(runs)
+            tokens += int(tf.math.count_nonzero(batch[1] != PAD)) * len(runs)
             rate = tokens / (time.perf_counter() - start)
             bar.update(task, advance=1, description=f"loss {losses[0]:.3f}, {rate:.0f} tokens/s")
             if step % FLAGS.report == 0 or step in (1, FLAGS.steps):
-                columns = "".join(f"{loss:18.7f}" for loss in losses)
-                print(f"{step:6}  {columns}{validation_loss():13.3f}")
+                row = "".join(f"{loss:18.7f}" for loss in losses)
+                print(f"{step:6}  {row}{validation_loss():13.3f}")
 
 
 def compare(plain: Run, optimized: Run) -> bool:
@@ -169,7 +165,7 @@ def compare(plain: Run, optimized: Run) -> bool:
     ratio = statistics.median(b / a for a, b in zip(plain.seconds, optimized.seconds, strict=True))
     saved = plain.peak_bytes / optimized.peak_bytes
     print(f"\n{'':24}{plain.name:>14}{optimized.name:>14}")
-    peaks = "".join(f"{run.peak_bytes / 2**20:10.1f} MiB" for run in (plain, optimized))
+    peaks = "".join(f"{format_bytes(run.peak_bytes):>14}" for run in (plain, optimized))
     print(f"{'peak above resident':24}{peaks}   {saved:.2f} times less")
     times = "".join(f"{sum(run.seconds):12.1f} s" for run in (plain, optimized))
     print(f"{'time of all steps':24}{times}   {ratio:.2f} times a step, the median")
@@ -180,7 +176,7 @@ def compare(plain: Run, optimized: Run) -> bool:
     return same == len(plain.losses) and weights
 
 
-def show_translations(trained, pairs) -> None:
+def show_translations(trained: Trained, pairs: Sequence[Pair]) -> None:
     """Translates the held-out sentences, shows some, and counts those that are exactly right."""
     expected = [" ".join(pair.target) for pair in pairs]
     found = trained.translate([" ".join(pair.source) for pair in pairs])
@@ -195,54 +191,44 @@ def show_translations(trained, pairs) -> None:
 
 def main(_):
     """Trains, compares, saves and translates."""
-    import rnnmem
-
     rnnmem.enable_cpu_memory_stats()
-    import tensorflow as tf
-
-    from models.nmt.data import batches
-    from models.nmt.model import ModelConfig
-    from models.nmt.trained import Trained
-    from models.nmt.vocabulary import Vocabulary
-
-    mode = "both" if FLAGS.demo else FLAGS.rnnmem
     try:
+        pathlib.Path(FLAGS.out).mkdir(parents=True, exist_ok=True)
         corpus = load_corpus()
     except (OSError, ValueError) as error:
         sys.exit(f"train: {error}")
+    mode = "both" if FLAGS.demo else FLAGS.rnnmem
     if mode == "both":
         tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(FLAGS.seed)
 
     vocabularies = [
-        Vocabulary.of((p[side] for p in corpus.train), FLAGS.vocabulary) for side in (0, 1)
+        Vocabulary.of((pair[side] for pair in corpus.train), FLAGS.vocabulary) for side in (0, 1)
     ]
     sizes = [len(vocabulary) for vocabulary in vocabularies]
     config = ModelConfig(*sizes, FLAGS.units, FLAGS.embedding, FLAGS.seed)
-    names = {"on": [OPTIMIZED], "off": [PLAIN], "both": [PLAIN, OPTIMIZED]}[mode]
-    runs = [start_run(name, config) for name in names]
-    model = runs[-1].model
-    print(
-        f"{len(corpus.train)} pairs, {sizes[0]} and {sizes[1]} tokens, "
-        f"{sum(v.shape.num_elements() for v in model.variables)} weights"
-    )
-
-    loss = tf.function(model.loss, reduce_retracing=True)
+    training = batches(corpus.train, *vocabularies, FLAGS.batch, FLAGS.seed)
     validation = batches(corpus.validation, *vocabularies, FLAGS.batch)
 
-    def validation_loss():
-        return statistics.fmean(loss(*batch).numpy() for batch in validation)
+    names = {"on": [OPTIMIZED], "off": [PLAIN], "both": [PLAIN, OPTIMIZED]}[mode]
+    try:
+        runs = [start_run(name, config) for name in names]
+        model = runs[-1].model
+        loss = tf.function(model.loss, reduce_retracing=True)
+        weights = sum(variable.shape.num_elements() for variable in model.variables)
+        print(f"{len(corpus.train)} pairs, {sizes[0]} and {sizes[1]} tokens, {weights} weights")
+        train(runs, training, lambda: statistics.fmean(loss(*b).numpy() for b in validation))
+    except rnnmem.RnnmemError as error:
+        sys.exit(f"train: {error}")
 
-    training = batches(corpus.train, *vocabularies, FLAGS.batch, FLAGS.seed)
-    train(runs, training, validation_loss)
-    identical = len(runs) < 2 or compare(*runs)
-    for run in runs if len(runs) == 1 else ():
-        print(f"peak above resident: {run.peak_bytes / 2**20:.1f} MiB")
+    identical = compare(*runs) if mode == "both" else None
+    if mode != "both":
+        print(f"peak above resident: {format_bytes(runs[0].peak_bytes)}")
     trained = Trained(model, *vocabularies, bool(FLAGS.source) and FLAGS.tokenize)
     trained.save(FLAGS.out)
     show_translations(trained, corpus.heldout)
-    print(f"saved to {FLAGS.out}; python -m models.nmt.translate --model={FLAGS.out}")
-    if not identical:
+    print(f"saved to {FLAGS.out}: python -m models.nmt.translate --model={FLAGS.out}")
+    if identical is False:
         sys.exit("train: the two runs are not bit-identical")
 
 

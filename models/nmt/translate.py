@@ -12,6 +12,9 @@ from collections.abc import Iterator
 
 from absl import app, flags
 
+from models.nmt.data import read_lines
+from models.nmt.trained import Trained
+
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("model", "runs/nmt", "the folder that train wrote to, its --out")
@@ -26,8 +29,6 @@ def lines() -> Iterator[str]:
     Raises:
         ValueError: they are not UTF-8, or the file is empty.
     """
-    from models.nmt.data import read_lines
-
     if FLAGS.input:
         yield from read_lines(FLAGS.input)
         return
@@ -42,8 +43,6 @@ def lines() -> Iterator[str]:
 
 def main(_):
     """Translates everything, a line for a line, and shows on a terminal how far it is."""
-    from models.nmt.trained import Trained
-
     try:
         trained = Trained.load(FLAGS.model)
         sentences, done = lines(), 0
