@@ -1,0 +1,109 @@
+"""The whole way through the command line: train, compare, save, translate."""
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["--units=16", "--embedding=8", "--batch=16", "--samples=2", "--report=5", "--heldout=20"]
+
+
+def run(module, *flags, text=None):
+    """Runs `python -m models.nmt.<module>`; returns the finished process."""
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    return subprocess.run(
+        [sys.executable, "-m", f"models.nmt.{module}", *map(str, flags)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        input=text,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+
+
+def losses(output):
+    """The reported losses, a list of columns a row."""
+    rows = re.findall(r"^ +\d+ ((?: +\d+\.\d{7})+) ", output, re.MULTILINE)
+    return [row.split() for row in rows]
+
+
+@pytest.mark.slow
+def test_the_demo_trains_both_ways_to_the_same_bits(tmp_path):
+    out = tmp_path / "model"
+    done = run("train", "--demo", "--steps=12", f"--out={out}", *TINY)
+    assert done.returncode == 0, done.stderr
+    assert "losses:  12 of 12 are bit-identical" in done.stdout
+    assert "weights: bit-identical after the last step" in done.stdout
+    rows = losses(done.stdout)
+    assert [len(row) for row in rows] == [2] * 4  # steps 1, 5, 10, 12
+    assert all(plain == optimized for plain, optimized in rows)
+    assert re.search(r"exactly right: \d+ of 20", done.stdout)
+
+    translated = run("translate", f"--model={out}", text="the old dog sees a cat .\n\nmy .\n")
+    assert translated.returncode == 0, translated.stderr
+    assert len(translated.stdout.split("\n")) == 4
+
+
+@pytest.mark.slow
+def test_the_loss_falls(tmp_path):
+    flags = ["--rnnmem=off", "--steps=60", "--learning_rate=0.02", f"--out={tmp_path}", *TINY]
+    done = run("train", *flags)
+    assert done.returncode == 0, done.stderr
+    reported = [float(row[0]) for row in losses(done.stdout)]
+    assert reported[-1] < 0.8 * reported[0]
+
+
+@pytest.mark.slow
+def test_text_files_train_a_model_that_translates_text_files(tmp_path):
+    source, target, out = tmp_path / "text.en.gz", tmp_path / "text.de", tmp_path / "model"
+    lines = [f"word{i % 7} word{i % 5}, word{i % 3}.\n" for i in range(80)]
+    source.write_bytes(gzip.compress("".join(lines).encode()))
+    target.write_text("".join(lines).upper())
+    texts = [f"--source={source}", f"--target={target}", "--tokenize"]
+    done = run("train", *texts, f"--out={out}", "--rnnmem=off", "--steps=3", *TINY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("40 pairs, 13 and 13 tokens")
+    translated = run("translate", f"--model={out}", f"--input={source}", "--batch=3")
+    assert translated.returncode == 0, translated.stderr
+    assert len(translated.stdout.splitlines()) == 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--source=nowhere.en"], "--source and --target: one is given without the other"),
+        (["--source=nowhere.en", "--target=nowhere.de"], "nowhere.en: there is no such file"),
+        (["--rnnmem_budget=much"], "budget"),
+        (["--out={file}/model"], "Not a directory"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_said_in_one_line(tmp_path, flags, complaint):
+    file = tmp_path / "file"
+    file.touch()
+    flags = [f"--out={tmp_path}", *(flag.format(file=file) for flag in flags)]
+    done = run("train", "--steps=1", *TINY, *flags)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("train: ")
+    assert complaint in last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--model={folder}"], "no trained model here, config.json is missing"),
+        (["--model={folder}", "--input=nowhere.en"], "no trained model here"),
+    ],
+)
+def test_what_cannot_be_translated_is_said_in_one_line(tmp_path, flags, complaint):
+    done = run("translate", *(flag.format(folder=tmp_path) for flag in flags), text="a\n")
+    assert done.returncode == 1
+    assert complaint in done.stderr.strip().splitlines()[-1]
