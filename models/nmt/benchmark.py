@@ -21,6 +21,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -33,27 +34,32 @@ from rnnmem.sizes import format_bytes
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_integer("batch", 32, "sentence pairs a step", lower_bound=1)
-flags.DEFINE_list("source_length", ["50", "150"], "source tokens; one workload a value")
-flags.DEFINE_list("target_length", None, "target tokens; as many values (default: as the source)")
-flags.DEFINE_integer("units", 256, "units of encoder and decoder", lower_bound=1)
-flags.DEFINE_integer("embedding", 256, "size of the word embeddings", lower_bound=1)
-flags.DEFINE_integer("vocabulary", 1000, "words of either language", lower_bound=5)
-flags.DEFINE_integer("steps", 5, "paired runs whose median is reported", lower_bound=1)
-flags.DEFINE_string(
-    "device", None, "where to run, e.g. CPU:0 or GPU:0 (default: TensorFlow's choice)"
-)
-flags.DEFINE_string("budget", None, "optimize's budget, e.g. 64MiB (default: least memory)")
-flags.DEFINE_float("max_slowdown", 1.1, "optimize's bound on the step time, without a budget")
-flags.DEFINE_bool("deterministic", True, "turn TensorFlow's op determinism on")
-flags.DEFINE_bool("explain", False, "print what becomes of each saved blob, and why")
-flags.DEFINE_string("json", None, "write the figures to this file")
-for _flag in ("source_length", "target_length"):
-    flags.register_validator(
-        _flag,
-        lambda values: values is None or all(v.isdecimal() and int(v) > 0 for v in values),
-        "lengths are whole numbers above 0, separated by commas, e.g. 50,150",
+
+def define_flags() -> None:
+    """Defines the knobs; not on import, so that these programs can be imported side by side."""
+    flags.DEFINE_integer("batch", 32, "sentence pairs a step", lower_bound=1)
+    flags.DEFINE_list("source_length", ["50", "150"], "source tokens; one workload a value")
+    flags.DEFINE_list(
+        "target_length", None, "target tokens; as many values (default: as the source)"
     )
+    flags.DEFINE_integer("units", 256, "units of encoder and decoder", lower_bound=1)
+    flags.DEFINE_integer("embedding", 256, "size of the word embeddings", lower_bound=1)
+    flags.DEFINE_integer("vocabulary", 1000, "words of either language", lower_bound=5)
+    flags.DEFINE_integer("steps", 5, "paired runs whose median is reported", lower_bound=1)
+    flags.DEFINE_string(
+        "device", None, "where to run, e.g. CPU:0 or GPU:0 (default: TensorFlow's choice)"
+    )
+    flags.DEFINE_string("budget", None, "optimize's budget, e.g. 64MiB (default: least memory)")
+    flags.DEFINE_float("max_slowdown", 1.1, "optimize's bound on the step time, without a budget")
+    flags.DEFINE_bool("deterministic", True, "turn TensorFlow's op determinism on")
+    flags.DEFINE_bool("explain", False, "print what becomes of each saved blob, and why")
+    flags.DEFINE_string("json", None, "write the figures to this file")
+    for name in ("source_length", "target_length"):
+        flags.register_validator(
+            name,
+            lambda values: values is None or all(v.isdecimal() and int(v) > 0 for v in values),
+            "lengths are whole numbers above 0, separated by commas, e.g. 50,150",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +86,20 @@ class Result:
         return 1 - self.after_bytes / self.before_bytes
 
 
-def build(batch, source_length, target_length):
+def build(
+    batch: int,
+    source_length: int,
+    target_length: int,
+    units: int = 256,
+    embedding: int = 256,
+    vocabulary: int = 1000,
+) -> tuple[Callable, tuple[tf.Tensor, tf.Tensor]]:
     """Makes the model and one batch, and the train step as a plain Python function.
 
     Returns:
         The step, and its arguments: source int32 [B, S], target int32 [B, T + 1].
     """
-    config = ModelConfig(FLAGS.vocabulary, FLAGS.vocabulary, FLAGS.units, FLAGS.embedding)
-    model = Translator(config)
+    model = Translator(ModelConfig(vocabulary, vocabulary, units, embedding))
     variables = model.trainable_variables
 
     def train_step(source, target):
@@ -97,18 +109,20 @@ def build(batch, source_length, target_length):
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     random = np.random.default_rng(0)
-    source = random.integers(len(CONTROL), FLAGS.vocabulary, [batch, source_length])
-    target = random.integers(len(CONTROL), FLAGS.vocabulary, [batch, target_length + 1])
+    source = random.integers(len(CONTROL), vocabulary, [batch, source_length])
+    target = random.integers(len(CONTROL), vocabulary, [batch, target_length + 1])
     return train_step, (tf.constant(source, tf.int32), tf.constant(target, tf.int32))
 
 
-def compare(name, batch, source_length, target_length):
-    """Measures one workload, plain and optimized in turn.
+def compare(source_length: int, target_length: int) -> tuple[Result, str]:
+    """Measures one workload of the flags, plain and optimized in turn.
 
     Returns:
         The `Result`, and the optimized step's report as text where `--explain` asks for it.
     """
-    train_step, arguments = build(batch, source_length, target_length)
+    name = f"nmt {source_length}x{target_length}"
+    sizes = FLAGS.units, FLAGS.embedding, FLAGS.vocabulary
+    train_step, arguments = build(FLAGS.batch, source_length, target_length, *sizes)
     options = {"budget": FLAGS.budget, "max_slowdown": FLAGS.max_slowdown}
     before, after = tf.function(train_step), rnnmem.optimize(train_step, **options)
     expected, before_first = _first_call(before, arguments)
@@ -122,7 +136,7 @@ def compare(name, batch, source_length, target_length):
     print(end="\033[K", file=sys.stderr)
     result = Result(
         name=name,
-        batch=batch,
+        batch=FLAGS.batch,
         source_length=source_length,
         target_length=target_length,
         before_bytes=pair.first.peak_bytes,
@@ -210,7 +224,7 @@ def main(_):
     results = []
     with tf.device(FLAGS.device):
         for source, target in workloads:
-            result, report = compare(f"nmt {source}x{target}", FLAGS.batch, source, target)
+            result, report = compare(source, target)
             results.append(result)
             if report:
                 print(report)
@@ -222,4 +236,5 @@ def main(_):
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

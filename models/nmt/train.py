@@ -32,34 +32,46 @@ from models.nmt.vocabulary import PAD, Vocabulary
 from rnnmem.sizes import format_bytes
 
 FLAGS = flags.FLAGS
-
-flags.DEFINE_bool("demo", False, "train both ways on the generated corpus and compare")
-# the text
-flags.DEFINE_string("source", None, "sentences, one a line, .gz as well (default: the corpus)")
-flags.DEFINE_string("target", None, "their translations, line by line")
-flags.DEFINE_bool("tokenize", False, "split punctuation from words in --source and --target")
-flags.DEFINE_integer("vocabulary", None, "most tokens a language (default: all)", lower_bound=5)
-flags.DEFINE_integer("max_length", 60, "leave out pairs with more words than this", lower_bound=1)
-flags.DEFINE_integer("heldout", 400, "pairs for validation, and for judging", lower_bound=1)
-# the model
-flags.DEFINE_integer("units", 128, "units of encoder and decoder", lower_bound=1)
-flags.DEFINE_integer("embedding", 128, "size of the word embeddings", lower_bound=1)
-# the training
-flags.DEFINE_integer("steps", 700, "steps of the optimizer", lower_bound=1)
-flags.DEFINE_integer("batch", 64, "sentence pairs a step", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-3, "Adam's, falls to 0 along half a cosine", 0.0)
-flags.DEFINE_float("clip", 1.0, "bound on the global norm of the gradients", 0.0)
-flags.DEFINE_integer("seed", 1, "of weights and of the order of the data")
-# what runs it
-flags.DEFINE_enum("rnnmem", "on", ["on", "off", "both"], "under rnnmem.optimize, or plain, or both")
-flags.DEFINE_string("rnnmem_budget", None, "optimize's budget, e.g. 64MiB (default: least memory)")
-flags.DEFINE_float("rnnmem_max_slowdown", 1.1, "optimize's bound on step time, without a budget")
-# what comes out
-flags.DEFINE_string("out", "runs/nmt", "folder for weights, vocabularies and configuration")
-flags.DEFINE_integer("report", 100, "steps between two reports", lower_bound=1)
-flags.DEFINE_integer("samples", 8, "held-out sentences whose translation is shown", lower_bound=0)
-
 PLAIN, OPTIMIZED = "TensorFlow", "rnnmem"
+
+
+def define_flags() -> None:
+    """Defines the knobs; not on import, so that these programs can be imported side by side."""
+    flags.DEFINE_bool("demo", False, "train both ways on the generated corpus and compare")
+    # the text
+    flags.DEFINE_string("source", None, "sentences, one a line, .gz as well (default: the corpus)")
+    flags.DEFINE_string("target", None, "their translations, line by line")
+    flags.DEFINE_bool("tokenize", False, "split punctuation from words in --source and --target")
+    flags.DEFINE_integer("vocabulary", None, "most tokens a language (default: all)", lower_bound=5)
+    flags.DEFINE_integer(
+        "max_length", 60, "leave out pairs with more words than this", lower_bound=1
+    )
+    flags.DEFINE_integer("heldout", 400, "pairs for validation, and for judging", lower_bound=1)
+    # the model
+    flags.DEFINE_integer("units", 128, "units of encoder and decoder", lower_bound=1)
+    flags.DEFINE_integer("embedding", 128, "size of the word embeddings", lower_bound=1)
+    # the training
+    flags.DEFINE_integer("steps", 700, "steps of the optimizer", lower_bound=1)
+    flags.DEFINE_integer("batch", 64, "sentence pairs a step", lower_bound=1)
+    flags.DEFINE_float("learning_rate", 5e-3, "Adam's, falls to 0 along half a cosine", 0.0)
+    flags.DEFINE_float("clip", 1.0, "bound on the global norm of the gradients", 0.0)
+    flags.DEFINE_integer("seed", 1, "of weights and of the order of the data")
+    # what runs it
+    flags.DEFINE_enum(
+        "rnnmem", "on", ["on", "off", "both"], "under rnnmem.optimize, or plain, or both"
+    )
+    flags.DEFINE_string(
+        "rnnmem_budget", None, "optimize's budget, e.g. 64MiB (default: least memory)"
+    )
+    flags.DEFINE_float(
+        "rnnmem_max_slowdown", 1.1, "optimize's bound on step time, without a budget"
+    )
+    # what comes out
+    flags.DEFINE_string("out", "runs/nmt", "folder for weights, vocabularies and configuration")
+    flags.DEFINE_integer("report", 100, "steps between two reports", lower_bound=1)
+    flags.DEFINE_integer(
+        "samples", 8, "held-out sentences whose translation is shown", lower_bound=0
+    )
 
 
 @dataclasses.dataclass
@@ -233,4 +245,5 @@ def main(_):
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

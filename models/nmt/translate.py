@@ -16,11 +16,14 @@ from models.nmt.data import read_lines
 from models.nmt.trained import Trained
 
 FLAGS = flags.FLAGS
-
-flags.DEFINE_string("model", "runs/nmt", "the folder that train wrote to, its --out")
-flags.DEFINE_string("input", None, "a text file, .gz as well (default: standard input)")
-flags.DEFINE_integer("batch", 64, "sentences translated at once", lower_bound=1)
 READ_AHEAD = 16  # batches; sentences of like length are put together among so many
+
+
+def define_flags() -> None:
+    """Defines the knobs; not on import, so that these programs can be imported side by side."""
+    flags.DEFINE_string("model", "runs/nmt", "the folder that train wrote to, its --out")
+    flags.DEFINE_string("input", None, "a text file, .gz as well (default: standard input)")
+    flags.DEFINE_integer("batch", 64, "sentences translated at once", lower_bound=1)
 
 
 def lines() -> Iterator[str]:
@@ -56,4 +59,5 @@ def main(_):
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

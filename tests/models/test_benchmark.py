@@ -1,15 +1,11 @@
 import dataclasses
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from models.nmt.benchmark import Result, table
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULT = Result(
     name="nmt 5x7",
     batch=2,
@@ -27,18 +23,6 @@ RESULT = Result(
 )
 
 
-def run(*flags):
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-    return subprocess.run(
-        [sys.executable, "-m", "models.nmt.benchmark", *flags],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-
-
 def test_the_table_has_a_line_a_workload():
     lines = table([RESULT, RESULT]).splitlines()
     assert lines[0].startswith("| Model | Before | After | Saving |")
@@ -54,9 +38,10 @@ def test_the_table_says_where_bits_differ():
 
 
 @pytest.mark.slow
-def test_workloads_are_measured_compared_and_written(tmp_path):
+def test_workloads_are_measured_compared_and_written(run, tmp_path):
     file = tmp_path / "figures.json"
     done = run(
+        "benchmark",
         "--source_length=6,12",
         "--target_length=12,6",
         "--batch=8",
@@ -91,7 +76,7 @@ def test_workloads_are_measured_compared_and_written(tmp_path):
         ("--units=0", "units"),
     ],
 )
-def test_malformed_flags_are_named(flag, complaint):
-    done = run(flag)
+def test_malformed_flags_are_named(run, flag, complaint):
+    done = run("benchmark", flag)
     assert done.returncode != 0
     assert complaint in done.stderr + done.stdout

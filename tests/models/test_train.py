@@ -1,30 +1,11 @@
 """The whole way through the command line: train, compare, save, translate."""
 
 import gzip
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--units=16", "--embedding=8", "--batch=16", "--samples=2", "--report=5", "--heldout=20"]
-
-
-def run(module, *flags, text=None):
-    """Runs `python -m models.nmt.<module>`; returns the finished process."""
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
-    return subprocess.run(
-        [sys.executable, "-m", f"models.nmt.{module}", *map(str, flags)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        input=text,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
 
 
 def losses(output):
@@ -34,7 +15,7 @@ def losses(output):
 
 
 @pytest.mark.slow
-def test_the_demo_trains_both_ways_to_the_same_bits(tmp_path):
+def test_the_demo_trains_both_ways_to_the_same_bits(run, tmp_path):
     out = tmp_path / "model"
     done = run("train", "--demo", "--steps=12", f"--out={out}", *TINY)
     assert done.returncode == 0, done.stderr
@@ -51,7 +32,7 @@ def test_the_demo_trains_both_ways_to_the_same_bits(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_loss_falls(tmp_path):
+def test_the_loss_falls(run, tmp_path):
     flags = ["--rnnmem=off", "--steps=60", "--learning_rate=0.02", f"--out={tmp_path}", *TINY]
     done = run("train", *flags)
     assert done.returncode == 0, done.stderr
@@ -60,7 +41,7 @@ def test_the_loss_falls(tmp_path):
 
 
 @pytest.mark.slow
-def test_text_files_train_a_model_that_translates_text_files(tmp_path):
+def test_text_files_train_a_model_that_translates_text_files(run, tmp_path):
     source, target, out = tmp_path / "text.en.gz", tmp_path / "text.de", tmp_path / "model"
     lines = [f"word{i % 7} word{i % 5}, word{i % 3}.\n" for i in range(80)]
     source.write_bytes(gzip.compress("".join(lines).encode()))
@@ -84,7 +65,7 @@ def test_text_files_train_a_model_that_translates_text_files(tmp_path):
         (["--out={file}/model"], "Not a directory"),
     ],
 )
-def test_what_cannot_be_trained_on_is_said_in_one_line(tmp_path, flags, complaint):
+def test_what_cannot_be_trained_on_is_said_in_one_line(run, tmp_path, flags, complaint):
     file = tmp_path / "file"
     file.touch()
     flags = [f"--out={tmp_path}", *(flag.format(file=file) for flag in flags)]
@@ -93,17 +74,3 @@ def test_what_cannot_be_trained_on_is_said_in_one_line(tmp_path, flags, complain
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("train: ")
     assert complaint in last
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "complaint"),
-    [
-        (["--model={folder}"], "no trained model here, config.json is missing"),
-        (["--model={folder}", "--input=nowhere.en"], "no trained model here"),
-    ],
-)
-def test_what_cannot_be_translated_is_said_in_one_line(tmp_path, flags, complaint):
-    done = run("translate", *(flag.format(folder=tmp_path) for flag in flags), text="a\n")
-    assert done.returncode == 1
-    assert complaint in done.stderr.strip().splitlines()[-1]
