@@ -30,3 +30,11 @@ class CheckError(RnnmemError):
 
 class NotUnderstood(RnnmemError):
     """A construct that is left exactly as it was; the message is the reason in the report."""
+
+
+class VerifyError(RnnmemError):
+    """The optimised function's results are not the original's."""
+
+
+class RnnmemWarning(UserWarning):
+    """Something was left as TensorFlow runs it; the message says what and why."""

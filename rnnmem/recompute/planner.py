@@ -1,4 +1,4 @@
-"""Chooses, for every loop pair of a Net, the saved set that frees most memory within a time bound."""
+"""Chooses each loop pair's saved set: the least memory within a bound on time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Planner:
     price: float
 
     def pair(self, pair: LoopPair, obtainable: Callable[[str], bool]) -> LoopPlan:
-        """The decisions for one pair; ``obtainable`` says what outer blobs the gradient can have."""
+        """The decisions for one pair; ``obtainable``: which outer blobs the gradient can have."""
         named = LoopPlan(
             path=pair.path,
             gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),

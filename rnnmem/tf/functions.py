@@ -76,7 +76,7 @@ def function_of(net: Net, concrete):
         expand_composites=True,
     )
     graph.variables = original.variables
-    return private.concrete_function(graph, concrete.function_type, _attributes(concrete))
+    return private.concrete_function(graph, concrete, _attributes(concrete))
 
 
 def _placeholder(tensor: tf.Tensor) -> tf.Tensor:

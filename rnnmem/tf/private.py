@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
-from tensorflow.python.framework import auto_control_deps as _auto_control_deps  # noqa: F401
+from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.ops import handle_data_util as _handle_data_util
@@ -47,12 +48,67 @@ def copy_attribute(name: str, source: tf.Operation, target: tf.Operation) -> Non
         target._set_attr(name, source.node_def.attr[name])  # noqa: SLF001
 
 
-def concrete_function(graph: Any, function_type: Any, attributes: dict[str, Any]):
-    """A ConcreteFunction over a finished FuncGraph."""
-    return _concrete_function.ConcreteFunction.from_func_graph(graph, function_type, attributes)
+def concrete_function(graph: Any, original: Any, attributes: dict[str, Any]) -> Any:
+    """A ConcreteFunction over a finished FuncGraph, called in the ways ``original`` is."""
+    made = _concrete_function.ConcreteFunction.from_func_graph(
+        graph, original.function_type, attributes
+    )
+    made._arg_keywords = original._arg_keywords  # noqa: SLF001
+    made._num_positional_args = original._num_positional_args  # noqa: SLF001
+    return made
 
 
 def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     """The FuncGraph that Python still holds behind a library function, where it does."""
     function = graph._get_function(name)  # noqa: SLF001
     return getattr(function, "graph", None)
+
+
+def is_concrete(fn: Any) -> bool:
+    """Whether ``fn`` is a ConcreteFunction."""
+    return isinstance(fn, _concrete_function.ConcreteFunction)
+
+
+def is_polymorphic(fn: Any) -> bool:
+    """Whether ``fn`` is a ``tf.function``."""
+    return isinstance(fn, tf.types.experimental.PolymorphicFunction)
+
+
+def is_compiled(concrete: Any) -> bool:
+    """Whether XLA compiles the function as a whole."""
+    mark = concrete.function_def.attr.get("_XlaMustCompile")
+    return mark is not None and mark.b
+
+
+def call(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Calls one trace of the ``tf.function`` ``base``, or another with the same face, as it would.
+
+    A ConcreteFunction alone does not know the defaults of the Python function behind it.
+    """
+    if base is None:
+        return concrete(*args, **kwargs)
+    bound = _type_utils.canonicalize_function_inputs(
+        args,
+        kwargs,
+        base._function_type,  # noqa: SLF001
+        base._default_values,  # noqa: SLF001
+    )
+    bound = concrete.function_type.bind(*bound.args, **bound.kwargs)
+    flat = concrete.function_type.unpack_inputs(bound)
+    return concrete._call_flat(flat, captured_inputs=concrete.captured_inputs)  # noqa: SLF001
+
+
+def function_like(base: Any, run: Any) -> Any:
+    """A ``tf.function`` around ``run`` that retraces when and as ``base`` does."""
+
+    def traced(*args, **kwargs):
+        return run(*args, **kwargs)
+
+    python_function = base.python_function
+    functools.update_wrapper(traced, python_function)
+    return tf.function(
+        traced,
+        input_signature=base.input_signature,
+        autograph=False,
+        reduce_retracing=base._reduce_retracing,  # noqa: SLF001
+    )
