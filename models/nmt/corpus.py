@@ -14,7 +14,7 @@ from absl import app, flags
 from models.nmt import lexicon
 from models.nmt.grammar import Clause, NounPhrase, Predicate, Sentence
 
-SHORTEST, LONGEST = 4, 30  # words of a sentence, of either language
+SHORTEST, LONGEST = 4, 46  # words of a sentence, of either language
 
 
 class Pair(NamedTuple):

@@ -17,7 +17,7 @@ from absl import logging
 from models.nmt.corpus import Pair
 from models.nmt.vocabulary import START, Vocabulary
 
-BUCKET_WIDTH = 8  # tokens; lengths are padded up to a multiple of it
+BUCKET_WIDTH = 12  # tokens; lengths are padded up to a multiple of it
 
 
 def read_lines(path: str | os.PathLike) -> list[str]:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
-from absl import app, flags
+from absl import app, flags, logging
 from rich import progress
 
 import rnnmem
@@ -203,6 +203,7 @@ def show_translations(trained: Trained, pairs: Sequence[Pair]) -> None:
 
 def main(_):
     """Trains, compares, saves and translates."""
+    logging.set_verbosity(logging.WARNING)  # TensorFlow tells how long its saver took
     rnnmem.enable_cpu_memory_stats()
     try:
         pathlib.Path(FLAGS.out).mkdir(parents=True, exist_ok=True)
