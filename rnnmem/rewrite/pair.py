@@ -180,6 +180,7 @@ class _PairRewrite:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
         for link in self.pair.gradients[number].links:
             if link.pushed == blob:
+                self._pop_freely(number, link)
                 return link.popped
         editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
@@ -195,6 +196,15 @@ class _PairRewrite:
         )
         editor.set_next(argument, pop.outputs[0])
         return pop.outputs[1]
+
+    def _pop_freely(self, number: int, link: Link) -> None:
+        """Takes control edges off a pop: it may wait for what will be computed from it now."""
+        body = self.gradients[number].body
+        pop = self.pair.gradients[number].loop.pops[link.popped_by]
+        shape = self.pair.gradients[number].loop.body.producer.get(pop.inputs[1])
+        for op in (pop, shape):
+            if op is not None and op.type in (POP, "Const"):
+                body.ops[op.name] = op.replace(controls=())
 
     def _accumulator(self, blob: str) -> str:
         """The outer blob of the accumulator of ``blob``, which is added where there is none."""
