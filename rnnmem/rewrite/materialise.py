@@ -139,7 +139,14 @@ class Materialiser:
         ).outputs[0]
 
     def _gate_controls(self) -> tuple[str, ...]:
-        """The op that runs once the incoming gradient of the iteration is there."""
+        """The op that runs once the incoming gradient of the iteration is there.
+
+        A loop with one iteration in flight needs none: the executor holds the next one back. And
+        none is better: one more reader keeps an argument's Identity alive, under whose name
+        TensorFlow's graph optimizer then sorts the inputs of a sum, into another order.
+        """
+        if self.plan.in_flight == 1:
+            return ()
         if self._gate is None:
             self._gate = self._make_gate()
         return (self._gate,) if self._gate else ()
