@@ -11,6 +11,8 @@ from rnnmem.plan import LoopPlan
 from rnnmem.rewrite.editor import LoopEditor
 
 BARRIER = "EnsureShape"
+CURTAIN = "PlaceholderWithDefault"
+"""A barrier that hides its shape too, as a pop does from TensorFlow's graph optimizer."""
 
 
 class Materialiser:
@@ -46,7 +48,7 @@ class Materialiser:
     def guarded(self, blob: str) -> str:
         """What gradient ops read for a forward blob: the value behind a barrier."""
         if blob not in self.behind_barrier:
-            self.behind_barrier[blob] = self._barrier(self.value(blob), blob, ())
+            self.behind_barrier[blob] = self._curtain(self.value(blob), blob)
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
@@ -124,6 +126,18 @@ class Materialiser:
             for blob in op.inputs
         )
         return bool(op.controls) or from_outside
+
+    def _curtain(self, copy: str, blob: str) -> str:
+        kind = self.body.blobs[blob]
+        if kind.dtype not in BYTES_PER_ELEMENT:
+            return copy
+        return self.gradient.body.add(
+            CURTAIN,
+            (copy,),
+            ((kind.dtype, kind.shape),),
+            {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
+            name="rnnmem/curtain",
+        ).outputs[0]
 
     def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
         kind = self.body.blobs[blob]
