@@ -207,6 +207,7 @@ TABLE: Mapping[str, OpFacts] = MappingProxyType({
     "Pad": _moves(),
     "PadV2": _moves(),
     "ParallelConcat": _moves(),
+    "PlaceholderWithDefault": _view(),
     "Polygamma": _pointwise(12),
     "Pow": _pointwise(80),
     "Prod": _reads(1),
