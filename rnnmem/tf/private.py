@@ -201,3 +201,18 @@ def function_like(base: Any, run: Any) -> Any:
         autograph=False,
         reduce_retracing=base._reduce_retracing,  # noqa: SLF001
     )
+
+
+def keras_step_cell(function: Any) -> Any:
+    """The closure cell of a Keras train function that holds its compiled single step, or None.
+
+    Keras closes the function that it runs on a batch into one that unwraps optional inputs; what
+    stands in that cell is all that ``fit`` and ``train_on_batch`` call, at any steps_per_execution.
+    """
+    wrapper = _cell(function, "one_step_on_data")
+    return None if wrapper is None else _cell(wrapper.cell_contents, "step_func")
+
+
+def _cell(function: Any, name: str) -> Any:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return function.__closure__[names.index(name)] if name in names else None
