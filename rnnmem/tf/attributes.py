@@ -64,6 +64,8 @@ def decode(value: attr_value_pb2.AttrValue) -> Any:
     """An AttrValue as a plain value."""
     kind = value.WhichOneof("value")
     match kind:
+        case None:  # a mark that says all by being there
+            return None
         case "i" | "f" | "b" | "s":
             return getattr(value, kind)
         case "type":
@@ -95,6 +97,8 @@ def encode(value: Any) -> attr_value_pb2.AttrValue:
             _append(encoded.list, encode(item))
         return encoded
     match value:
+        case None:
+            return attr_value_pb2.AttrValue()
         case bool():
             return attr_value_pb2.AttrValue(b=value)
         case int():

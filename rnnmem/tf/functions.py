@@ -48,7 +48,8 @@ def function_of(net: Net, concrete):
     with graph.as_default():
         placeholders = [_placeholder(tensor) for tensor in original.inputs]
         given = dict(zip(net.inputs, placeholders, strict=True))
-        tf.graph_util.import_graph_def(graph_def, input_map=given, name="")
+        read = {blob: given[blob] for blob in net.inputs if blob in net.readers}
+        tf.graph_util.import_graph_def(graph_def, input_map=read, name="")
     captured = {id(internal): external for external, internal in original.captures}
     arguments = [
         placeholder
