@@ -178,10 +178,11 @@ class _PairRewrite:
 
     def _pop(self, number: int, blob: str) -> str:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
+        editor = self.gradients[number]
         for link in self.pair.gradients[number].links:
             if link.pushed == blob:
+                _let_go_ahead(editor.body, link.popped)
                 return link.popped
-        editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
         argument, _ = editor.add_variable(held, "accumulator")
         kind = self.forward.body.blobs[blob]
@@ -212,6 +213,20 @@ class _PairRewrite:
             self.forward.set_next(argument, push.outputs[0])
             self.accumulators[blob] = held
         return self.accumulators[blob]
+
+
+def _let_go_ahead(net: NetEditor, popped: str) -> None:
+    """Lets a pop run before the gradient op whose reader it fed, for clones read it earlier.
+
+    The gradients of Cos, Exp and many others pop what they need behind a control edge from the
+    incoming gradient; a clone that such a gradient waits for would close a cycle.
+    """
+    pop = net.producer(popped)
+    net.ops[pop.name] = pop.replace(controls=())
+    for blob in pop.inputs:
+        source = net.producer(blob)
+        if source is not None and source.type == "Const":
+            net.ops[source.name] = source.replace(controls=())
 
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant) -> str:
