@@ -167,9 +167,16 @@ class _Obtainable:
 
 
 def _lists_of(pair: LoopPair, inner: LoopPlan) -> set[str]:
-    """The accumulators of an inner loop that the outer loop pushes whole."""
+    """The accumulators that an inner loop no longer fills, so that none is pushed whole."""
     op = pair.forward.body.op_by_name[inner.path[-1]]
-    return set(op.outputs)
+    return {
+        op.outputs[link.accumulator]
+        for found in inner_pairs(pair, pair.gradients[0])
+        if found.path == inner.path
+        for gradient in found.gradients
+        for link in gradient.links
+        if link.pushed not in inner.saved
+    }
 
 
 def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
