@@ -222,10 +222,13 @@ def test_a_gradient_that_is_differentiated_again_is_closed():
     kinds = {"j": "i[]", "k": "f[64,64]", "acc": "v[]"}
     body = first.nets["body"]
     pushing = body.replace(
-        inputs=(*body.inputs, "more"),
+        inputs=(*body.inputs, "acc_d"),
         outputs=(*body.outputs, "pushed"),
-        ops=(*body.ops, push("pushed", "more", "d").op),
-        blobs={**body.blobs, **make_net({"more": "v[]"}, [push("pushed", "more", "d")], []).blobs},
+        ops=(*body.ops, push("pushed", "acc_d", "d").op),
+        blobs={
+            **body.blobs,
+            **make_net({"acc_d": "v[]"}, [push("pushed", "acc_d", "d")], []).blobs,
+        },
     )
     popping = make_net(
         kinds,
