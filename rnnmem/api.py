@@ -19,6 +19,8 @@ from rnnmem.check import check
 from rnnmem.errors import OptionError, RnnmemWarning
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
+from rnnmem.net.loops import loops_of
+from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.options import Options
 from rnnmem.plan import Plan
@@ -28,6 +30,7 @@ from rnnmem.rewrite.net import apply_plan
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of
+from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.verify import run_verified
 
 DISABLE = "RNNMEM_DISABLE"
@@ -86,12 +89,12 @@ class _Trace:
     Attributes:
       original: the function as TensorFlow traced it.
       function: the function that runs instead; ``original`` itself where nothing was gained.
-      plan: the decisions.
+      plan: tells the decisions.
     """
 
     original: Any
     function: Any
-    plan: Plan
+    plan: Callable[[], Plan]
 
 
 class Optimized:
@@ -106,7 +109,7 @@ class Optimized:
         self._verified: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete = fn if private.is_concrete(fn) else None
-        self._base = None
+        self._base = self._function = None
         if self._concrete is None:
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
             self._function = private.function_like(self._base, self._run_traced)
@@ -114,23 +117,39 @@ class Optimized:
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the optimised function on the same arguments as the original."""
+        try:
+            return self._call(args, kwargs)
+        except TypeError:
+            self._raise_as_original(args, kwargs)
+            raise
+
+    def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        function = (
+            self._function if self._concrete is None else self._trace(self._concrete).function
+        )
+        if private.a_tape_is_active() and self._may_be_differentiated_twice(args, kwargs):
+            return (self._base or self._concrete)(*args, **kwargs)
         if self._options.verify and tf.executing_eagerly():
             trace = self._trace_of(args, kwargs)
             if id(trace.original) not in self._verified and trace.function is not trace.original:
                 results = run_verified(
                     trace.original,
                     trace.function,
-                    lambda function: private.call(self._base, function, args, kwargs),
+                    lambda one: private.call(self._base, one, args, kwargs),
                 )
                 self._verified.add(id(trace.original))
                 return results
-        try:
-            if self._concrete is not None:
-                return self._trace(self._concrete).function(*args, **kwargs)
-            return self._function(*args, **kwargs)
-        except TypeError:
-            self._raise_as_original(args, kwargs)
-            raise
+        return function(*args, **kwargs)
+
+    def _may_be_differentiated_twice(self, args: tuple, kwargs: dict[str, Any]) -> bool:
+        """Whether tapes could ask for a gradient of the gradient, which is left to TensorFlow.
+
+        It would be summed in another order through a recomputation, and differ in its last bits.
+        """
+        flat = tf.nest.flatten((args, kwargs), expand_composites=True)
+        tensors = [leaf for leaf in flat if isinstance(leaf, tf.Tensor)]
+        original = self._trace_of(args, kwargs).original
+        return private.higher_gradients_are_possible(original, tensors)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds to an instance, so that methods can be decorated."""
@@ -153,12 +172,12 @@ class Optimized:
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The decisions for these arguments; traces, but runs nothing."""
-        return self._trace_of(args, kwargs).plan
+        return self._trace_of(args, kwargs).plan()
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """A report that prints as a table: each saved blob, what becomes of it, and why."""
         trace = self._trace_of(args, kwargs)
-        return explain(trace.plan, name=getattr(self, "__name__", "function"))
+        return explain(trace.plan(), name=getattr(self, "__name__", "function"))
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The optimised ConcreteFunction for these arguments."""
@@ -194,22 +213,62 @@ class Optimized:
 def _optimized(concrete: Any, options: Options) -> _Trace:
     """Plans and rewrites one traced function; whatever fails, the original runs."""
     if os.environ.get(DISABLE, "") not in ("", "0"):
-        return _Trace(concrete, concrete, Plan(notes=(f"{DISABLE} is set",)))
+        return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
+    work = _Work(concrete, options)
     try:
         net = without_dead_ops(inline(net_of(concrete)))
-        plan = plan_net(net, _machine(), options.max_slowdown)
-        if plan.changes_nothing:
-            return _Trace(concrete, concrete, plan)
-        rewritten = apply_plan(net, plan, constant, anchored=not private.is_compiled(concrete))
-        check(net, rewritten)
-        return _Trace(concrete, function_of(rewritten, concrete), plan)
+        rewritten = work.rewrite(net)
+        if rewritten is not None:
+            return _Trace(concrete, function_of(rewritten, concrete), lambda: work.plan)
+        if not work.plan.loops and loops_of(net):
+            return _Trace(concrete, private.with_gradient(concrete, work.gradient), work.plan_all)
     except Exception as error:
-        if options.verify:
-            raise
+        work.give_up(error)
+    return _Trace(concrete, concrete, lambda: work.plan)
+
+
+class _Work:
+    """Planning and rewriting one traced function, or its gradient once somebody asks for it."""
+
+    def __init__(self, concrete: Any, options: Options):
+        self.concrete = concrete
+        self.options = options
+        self.plan = Plan()
+
+    def rewrite(self, net: Net) -> Net | None:
+        """The rewritten and checked Net, or None where the plan changes nothing."""
+        self.plan = plan_net(net, _machine(), self.options.max_slowdown)
+        if self.plan.changes_nothing:
+            return None
+        compiled = private.is_compiled(self.concrete)
+        rewritten = apply_plan(net, self.plan, constant, anchored=not compiled)
+        check(net, rewritten)
+        return rewritten
+
+    def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
+        """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
+        try:
+            count = private.result_count(self.concrete)
+            return rewrite_gradient(
+                forward, backward, count, lambda net: self.rewrite(without_dead_ops(net))
+            )
+        except Exception as error:
+            self.give_up(error)
+            return None
+
+    def plan_all(self) -> Plan:
+        """The plan, for which the gradient is built if nobody did yet."""
+        private.force_gradient(private.with_gradient(self.concrete, self.gradient))
+        return self.plan
+
+    def give_up(self, error: Exception) -> None:
+        """The original runs; one warning says why."""
+        if self.options.verify:
+            raise error
         reason = f"{type(error).__name__}: {error}"
-        name = tf.compat.as_str(concrete.name)
+        self.plan = Plan(notes=(reason,))
+        name = tf.compat.as_str(self.concrete.name)
         warnings.warn(f"rnnmem left {name} as it was: {reason}", RnnmemWarning, stacklevel=2)
-        return _Trace(concrete, concrete, Plan(notes=(reason,)))
 
 
 def _machine() -> Machine:

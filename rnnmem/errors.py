@@ -25,7 +25,12 @@ class NetError(RnnmemError, ValueError):
 
 
 class CheckError(RnnmemError):
-    """A rewritten Net that the checker does not let through."""
+    """A rewritten Net that the checker does not let through; the text starts with the reason."""
+
+    @property
+    def reason(self) -> str:
+        """The reason in a word, e.g. ``value-changed``."""
+        return str(self).partition(":")[0]
 
 
 class NotUnderstood(RnnmemError):

@@ -20,6 +20,7 @@ from rnnmem.recompute.cut import (
     stored_bytes,
 )
 from rnnmem.recompute.frontier import choose_within, frontier
+from rnnmem.recompute.waits import waits_of
 
 UNKNOWN_TRIPS = 64
 
@@ -33,13 +34,19 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
       max_slowdown: the bound on the estimated factor of step time, at least 1.
     """
     base = step_seconds(net, machine)
+    pairs = loop_pairs(net, net, {})
     choices = [
         frontier(lambda price, pair=pair: _Planner(machine, price).pair(pair, lambda blob: True))
-        for pair in loop_pairs(net, net, {})
+        for pair in pairs
     ]
     loops = choose_within(choices, (max_slowdown - 1.0) * base)
     again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
-    return Plan(loops=loops, slowdown=1.0 + again / base if base else 1.0)
+    open_pairs = [pair for pair, loop in zip(pairs, loops, strict=True) if not loop.closed]
+    return Plan(
+        loops=loops,
+        waits=waits_of(net, open_pairs),
+        slowdown=1.0 + again / base if base else 1.0,
+    )
 
 
 def step_seconds(net: Net, machine: Machine) -> float:

@@ -51,6 +51,9 @@ def apply_plan(
             ),
         )
         held += [*left.forward, *(blob for lists in left.gradients for blob in lists)]
+    for waiting, waited_for in plan.waits:
+        op = editor.ops[waiting]
+        editor.ops[waiting] = op.replace(controls=(*op.controls, waited_for))
     for blob in held:
         _hold(editor, blob)
     return without_dead_ops(editor.net())

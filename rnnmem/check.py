@@ -1,5 +1,0 @@
-"""Placeholder until the checker lands."""
-
-
-def check(original, rewritten):
-    """Nothing yet."""
