@@ -90,11 +90,13 @@ class _Trace:
       original: the function as TensorFlow traced it.
       function: the function that runs instead; ``original`` itself where nothing was gained.
       plan: tells the decisions.
+      gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
     """
 
     original: Any
     function: Any
     plan: Callable[[], Plan]
+    gradient_only: bool = False
 
 
 class Optimized:
@@ -109,10 +111,12 @@ class Optimized:
         self._verified: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete = fn if private.is_concrete(fn) else None
-        self._base = self._function = None
+        # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
+        # under a tape, the outer function is that graph.
+        self._base = self._outer = None
         if self._concrete is None:
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
-            self._function = private.function_like(self._base, self._run_traced)
+            self._outer = private.function_like(self._base, self._run_traced)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -124,32 +128,33 @@ class Optimized:
             raise
 
     def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        function = (
-            self._function if self._concrete is None else self._trace(self._concrete).function
-        )
-        if private.a_tape_is_active() and self._may_be_differentiated_twice(args, kwargs):
-            return (self._base or self._concrete)(*args, **kwargs)
-        if self._options.verify and tf.executing_eagerly():
-            trace = self._trace_of(args, kwargs)
-            if id(trace.original) not in self._verified and trace.function is not trace.original:
-                results = run_verified(
-                    trace.original,
-                    trace.function,
-                    lambda one: private.call(self._base, one, args, kwargs),
-                )
-                self._verified.add(id(trace.original))
-                return results
-        return function(*args, **kwargs)
+        if tf.config.functions_run_eagerly():
+            return self.__wrapped__(*args, **kwargs)
+        trace = self._trace_of(args, kwargs)
+        if private.a_tape_is_active():
+            if self._may_be_differentiated_twice(trace, args, kwargs):
+                return (self._base or self._concrete)(*args, **kwargs)
+            if tf.executing_eagerly() and self._outer is not None:
+                return self._outer(*args, **kwargs)
 
-    def _may_be_differentiated_twice(self, args: tuple, kwargs: dict[str, Any]) -> bool:
+        def call(function):
+            return private.call(self._base, function, args, kwargs)
+
+        first = id(trace.original) not in self._verified
+        if self._options.verify and first and tf.executing_eagerly():
+            results = run_verified(trace.original, trace.function, call)
+            self._verified.add(id(trace.original))
+            return results
+        return call(trace.function)
+
+    def _may_be_differentiated_twice(self, trace: _Trace, args: tuple, kwargs: dict) -> bool:
         """Whether tapes could ask for a gradient of the gradient, which is left to TensorFlow.
 
         It would be summed in another order through a recomputation, and differ in its last bits.
         """
         flat = tf.nest.flatten((args, kwargs), expand_composites=True)
         tensors = [leaf for leaf in flat if isinstance(leaf, tf.Tensor)]
-        original = self._trace_of(args, kwargs).original
-        return private.higher_gradients_are_possible(original, tensors)
+        return private.higher_gradients_are_possible(trace.original, tensors)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds to an instance, so that methods can be decorated."""
@@ -181,12 +186,15 @@ class Optimized:
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The optimised ConcreteFunction for these arguments."""
-        return self._trace_of(args, kwargs).function
+        trace = self._trace_of(args, kwargs)
+        if trace.gradient_only and self._outer is not None:
+            return self._outer.get_concrete_function(*args, **kwargs)
+        return trace.function
 
     def _trace_of(self, args: tuple, kwargs: dict[str, Any]) -> _Trace:
         if self._concrete is not None:
             return self._trace(self._concrete)
-        return self._trace(self._base.get_concrete_function(*args, **kwargs))
+        return self._trace(private.trace(self._base, args, kwargs))
 
     @tf.autograph.experimental.do_not_convert
     def _run_traced(self, *args: Any, **kwargs: Any) -> Any:
@@ -221,7 +229,8 @@ def _optimized(concrete: Any, options: Options) -> _Trace:
         if rewritten is not None:
             return _Trace(concrete, function_of(rewritten, concrete), lambda: work.plan)
         if not work.plan.loops and loops_of(net):
-            return _Trace(concrete, private.with_gradient(concrete, work.gradient), work.plan_all)
+            function = private.with_gradient(concrete, work.gradient)
+            return _Trace(concrete, function, work.plan_all, gradient_only=True)
     except Exception as error:
         work.give_up(error)
     return _Trace(concrete, concrete, lambda: work.plan)

@@ -9,7 +9,7 @@ from rnnmem.net.cost import Machine
 from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS, facts, why_never_twice
-from rnnmem.net.trips import trip_count
+from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
 from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
 from rnnmem.recompute.cut import (
     SavedSet,
@@ -21,8 +21,6 @@ from rnnmem.recompute.cut import (
 )
 from rnnmem.recompute.frontier import choose_within, frontier
 from rnnmem.recompute.waits import waits_of
-
-UNKNOWN_TRIPS = 64
 
 
 def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
@@ -91,14 +89,27 @@ class _Planner:
         )
         if pair.closed:
             return dataclasses.replace(named, closed=pair.closed)
+        whole = self._with_inner(named, pair, (), obtainable)
         inner = self._inner(pair, obtainable)
+        if not inner:
+            return whole
+        opened = self._with_inner(named, pair, inner, obtainable)
+        return min(whole, opened, key=self._cost)
+
+    def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
+        kept, again = plan.total()
+        return bool(plan.closed), kept + self.price * again
+
+    def _with_inner(
+        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], obtainable
+    ) -> LoopPlan:
+        """The decisions for a pair, given those for the pairs inside it that are opened."""
         step = self._step(pair, inner, obtainable)
         chosen = choose_saved_set(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
         fates = _fates(pair, step, chosen, inner)
-        unchanged = not chosen.recomputed and chosen.saved >= step.demanded
-        if unchanged and not any(not loop.closed for loop in inner):
+        if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
             reason = "nothing that is saved could be had for less"
             return dataclasses.replace(named, closed=reason, fates=fates, bytes=chosen.bytes)
         return dataclasses.replace(
@@ -109,22 +120,25 @@ class _Planner:
             bytes=chosen.bytes,
             seconds=chosen.seconds,
             fates=fates,
-            inner=inner,
+            inner=tuple(one.plan for one in inner),
         )
 
-    def _inner(self, pair: LoopPair, obtainable) -> tuple[LoopPlan, ...]:
+    def _inner(self, pair: LoopPair, obtainable) -> tuple[_Inner, ...]:
+        """The pairs inside the pair that are worth opening, each with its decisions."""
         if len(pair.gradients) != 1:
             return ()
         known = _Obtainable(pair, obtainable)
-        return tuple(self.pair(inner, known) for inner in inner_pairs(pair, pair.gradients[0]))
+        found = (
+            _Inner(inner, self.pair(inner, known)) for inner in inner_pairs(pair, pair.gradients[0])
+        )
+        return tuple(one for one in found if not one.plan.closed)
 
-    def _step(self, pair: LoopPair, inner: tuple[LoopPlan, ...], obtainable) -> Step:
+    def _step(self, pair: LoopPair, inner: tuple[_Inner, ...], obtainable) -> Step:
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
         demanded = set(pushed)
-        for loop in inner:
-            if not loop.closed:
-                demanded -= _lists_of(pair, loop)
-                demanded |= set(loop.demands)
+        for one in inner:
+            demanded -= one.dropped_lists
+            demanded |= set(one.plan.demands)
         return Step(
             body=pair.forward.body,
             invariants=_free_invariants(pair.forward, obtainable),
@@ -132,8 +146,26 @@ class _Planner:
             pushed=frozenset(pushed),
             seconds=lambda op, net: op_seconds(op, net, self.machine),
             free=_read_elsewhere(pair),
-            never=frozenset(loop.path[-1] for loop in inner if not loop.closed),
+            never=frozenset(one.plan.path[-1] for one in inner),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+    """A loop pair inside another, and what is decided for it."""
+
+    pair: LoopPair
+    plan: LoopPlan
+
+    @property
+    def dropped_lists(self) -> set[str]:
+        """Accumulators that the inner loop will no longer hand to the outer step net."""
+        return {
+            self.pair.forward.op.outputs[link.accumulator]
+            for gradient in self.pair.gradients
+            for link in gradient.links
+            if link.pushed not in self.plan.saved
+        }
 
 
 def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
@@ -173,19 +205,6 @@ class _Obtainable:
         return all(self(one) for one in producer.inputs)
 
 
-def _lists_of(pair: LoopPair, inner: LoopPlan) -> set[str]:
-    """The accumulators that an inner loop no longer fills, so that none is pushed whole."""
-    op = pair.forward.body.op_by_name[inner.path[-1]]
-    return {
-        op.outputs[link.accumulator]
-        for found in inner_pairs(pair, pair.gradients[0])
-        if found.path == inner.path
-        for gradient in found.gradients
-        for link in gradient.links
-        if link.pushed not in inner.saved
-    }
-
-
 def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
     """Blobs whose accumulator is read by more than the pair's gradient loops: they stay saved."""
     net, op = pair.forward.net, pair.forward.op
@@ -221,11 +240,9 @@ def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, .
 
 
 def _fates(
-    pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[LoopPlan, ...]
+    pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]
 ) -> tuple[BlobFate, ...]:
-    dropped_lists = set().union(
-        *(_lists_of(pair, loop) for loop in inner if not loop.closed), set()
-    )
+    dropped_lists = {blob for one in inner for blob in one.dropped_lists}
     names = sorted(step.pushed | chosen.saved)
     return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
 

@@ -80,10 +80,6 @@ class NetEditor:
             blob = self._renamed[blob]
         return blob
 
-    def producer(self, blob: str) -> Op | None:
-        """The op that writes the blob; None for an input."""
-        return next((op for op in self.ops.values() if blob in op.outputs), None)
-
     def net(self) -> Net:
         """The edited Net, its ops in an order in which they may run."""
         ops = [

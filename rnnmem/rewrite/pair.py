@@ -178,11 +178,11 @@ class _PairRewrite:
 
     def _pop(self, number: int, blob: str) -> str:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
-        editor = self.gradients[number]
         for link in self.pair.gradients[number].links:
             if link.pushed == blob:
-                _let_go_ahead(editor.body, link.popped)
+                self._pop_freely(number, link)
                 return link.popped
+        editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
         argument, _ = editor.add_variable(held, "accumulator")
         kind = self.forward.body.blobs[blob]
@@ -196,6 +196,15 @@ class _PairRewrite:
         )
         editor.set_next(argument, pop.outputs[0])
         return pop.outputs[1]
+
+    def _pop_freely(self, number: int, link: Link) -> None:
+        """Takes control edges off a pop: it may wait for what will be computed from it now."""
+        body = self.gradients[number].body
+        pop = self.pair.gradients[number].loop.pops[link.popped_by]
+        shape = self.pair.gradients[number].loop.body.producer.get(pop.inputs[1])
+        for op in (pop, shape):
+            if op is not None and op.type in (POP, "Const"):
+                body.ops[op.name] = op.replace(controls=())
 
     def _accumulator(self, blob: str) -> str:
         """The outer blob of the accumulator of ``blob``, which is added where there is none."""
@@ -213,20 +222,6 @@ class _PairRewrite:
             self.forward.set_next(argument, push.outputs[0])
             self.accumulators[blob] = held
         return self.accumulators[blob]
-
-
-def _let_go_ahead(net: NetEditor, popped: str) -> None:
-    """Lets a pop run before the gradient op whose reader it fed, for clones read it earlier.
-
-    The gradients of Cos, Exp and many others pop what they need behind a control edge from the
-    incoming gradient; a clone that such a gradient waits for would close a cycle.
-    """
-    pop = net.producer(popped)
-    net.ops[pop.name] = pop.replace(controls=())
-    for blob in pop.inputs:
-        source = net.producer(blob)
-        if source is not None and source.type == "Const":
-            net.ops[source.name] = source.replace(controls=())
 
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant) -> str:

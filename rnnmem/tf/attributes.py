@@ -64,8 +64,6 @@ def decode(value: attr_value_pb2.AttrValue) -> Any:
     """An AttrValue as a plain value."""
     kind = value.WhichOneof("value")
     match kind:
-        case None:  # a mark that says all by being there
-            return None
         case "i" | "f" | "b" | "s":
             return getattr(value, kind)
         case "type":
@@ -78,6 +76,8 @@ def decode(value: attr_value_pb2.AttrValue) -> Any:
             return FunctionRef(value.func.name, value.func.SerializeToString(deterministic=True))
         case "list":
             return _decode_list(value.list)
+        case None:  # an attribute that is there and says nothing
+            return None
     raise ValueError(f"an attribute of the kind {kind!r} is not known")
 
 

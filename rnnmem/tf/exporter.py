@@ -12,7 +12,6 @@ from rnnmem.tf import signatures
 from rnnmem.tf.attributes import dtype_enum, encode
 
 _fresh = itertools.count()
-_COLOCATED = b"loc:@"
 
 
 def export_graph_def(net: Net, closed_functions=()) -> graph_pb2.GraphDef:
@@ -31,7 +30,7 @@ def export_graph_def(net: Net, closed_functions=()) -> graph_pb2.GraphDef:
     writer = _Writer(graph_def.library)
     written = tensor_names(net)
     for op in net.ops:
-        writer.node(op, graph_def.node.add(), written.__getitem__, net.op_by_name)
+        writer.node(op, graph_def.node.add(), written.__getitem__, net)
     return graph_def
 
 
@@ -49,8 +48,8 @@ class _Writer:
         self.names: dict[int, str] = {}
         self.kept: list[Net] = []  # so that no id() is used twice
 
-    def node(self, op: Op, node: node_def_pb2.NodeDef, input_name, neighbours) -> None:
-        """Fills in a NodeDef; it may be colocated with ``neighbours`` alone."""
+    def node(self, op: Op, node: node_def_pb2.NodeDef, input_name, net: Net) -> None:
+        """Fills in a NodeDef for an op of ``net``."""
         node.name, node.op, node.device = op.name, op.type, op.device
         node.input.extend(input_name(blob) for blob in op.inputs)
         node.input.extend(f"^{name}" for name in op.controls)
@@ -65,7 +64,7 @@ class _Writer:
                 else:
                     node.attr[label].CopyFrom(encode(ref))
             elif key == "_class":
-                if marks := _marks_among(value, neighbours):
+                if marks := _colocated(value, net):
                     node.attr[key].CopyFrom(encode(marks))
             else:
                 node.attr[key].CopyFrom(encode(value))
@@ -101,7 +100,7 @@ class _Writer:
         for key, value in net.attributes.get("attributes", {}).items():
             function.attr[key].CopyFrom(encode(value))
         for op in net.ops:
-            self.node(op, function.node_def.add(), names, {*net.op_by_name, *net.inputs})
+            self.node(op, function.node_def.add(), names, net)
         signature.is_stateful = any(signatures.is_stateful(node.op) for node in function.node_def)
         return function
 
@@ -122,19 +121,20 @@ class _FunctionNames:
         return self.written[blob]
 
 
+def _colocated(marks: tuple[bytes, ...], net: Net) -> tuple[bytes, ...]:
+    """The colocation marks without those for arguments, which are no ops of the Net."""
+    start = b"loc:@"
+    return tuple(
+        mark
+        for mark in marks
+        if not mark.startswith(start) or mark[len(start) :].decode() in net.op_by_name
+    )
+
+
 def _renamed(ref: FunctionRef, name: str) -> FunctionRef:
     attribute = encode(ref)
     attribute.func.name = name
     return FunctionRef(name, attribute.func.SerializeToString(deterministic=True))
-
-
-def _marks_among(marks: tuple, neighbours) -> tuple:
-    """Colocation marks without those that name an argument of the graph, or an op that is gone."""
-    return tuple(
-        mark
-        for mark in marks
-        if not mark.startswith(_COLOCATED) or mark[len(_COLOCATED) :].decode() in neighbours
-    )
 
 
 def _stem(name: str) -> str:

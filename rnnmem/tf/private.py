@@ -10,6 +10,7 @@ from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
+from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.ops import gradients_util as _gradients_util
@@ -81,6 +82,17 @@ def is_compiled(concrete: Any) -> bool:
     """Whether XLA compiles the function as a whole."""
     mark = concrete.function_def.attr.get("_XlaMustCompile")
     return mark is not None and mark.b
+
+
+def trace(base: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The ConcreteFunction that the ``tf.function`` would run; found as fast as it finds it."""
+    # The second configuration exists once variables were created, the first from the first trace.
+    config = base._no_variable_creation_config  # noqa: SLF001
+    if config is None and not base._created_variables:  # noqa: SLF001
+        config = base._variable_creation_config  # noqa: SLF001
+    if config is None:
+        return base.get_concrete_function(*args, **kwargs)
+    return _tracing_compilation.trace_function(args, kwargs, config)
 
 
 def call(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
