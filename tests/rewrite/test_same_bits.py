@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from tests.cases import Case, as_bytes, numbers, outcome, thrice, values
+from tests.cases import Case, assert_same_bits, numbers, thrice, train, values, weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
@@ -29,32 +29,11 @@ def case(make=None, *, saves=False):
     return make
 
 
-def weights(*shapes: tuple[int, ...]) -> list[tf.Variable]:
-    return [
-        tf.Variable(numbers(*shape, seed=seed) * 0.5 / np.sqrt(shape[0]))
-        for seed, shape in enumerate(shapes)
-    ]
-
-
 def lstm_cell(x, h, c, kernel, recurrent, bias):
     z = tf.matmul(x, kernel) + tf.matmul(h, recurrent) + bias
     i, f, g, o = tf.split(z, 4, axis=1)
     c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
     return tf.sigmoid(o) * tf.tanh(c), c
-
-
-def train(loss_of: Callable, variables: list[tf.Variable], rate: float = 0.05) -> Callable:
-    """A step that returns loss and gradients, and walks down them."""
-
-    def step(*args, **kwargs):
-        with tf.GradientTape() as tape:
-            loss = loss_of(*args, **kwargs)
-        gradients = tape.gradient(loss, variables)
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.assign_sub(rate * tf.convert_to_tensor(gradient))
-        return loss, gradients
-
-    return step
 
 
 @case(saves=True)
@@ -394,24 +373,9 @@ def gradient_of_a_gradient(steps=4, batch=2, units=3):
     return Case(step, thrice(numbers(steps, batch, units)), values(*made))
 
 
-def run(case: Case, optimised: bool, **options) -> list:
-    if optimised:
-        fn = rnnmem.optimize(case.fn, **options)
-    else:
-        fn = case.fn if hasattr(case.fn, "python_function") else tf.function(case.fn)
-    return [
-        (outcome(fn(*args, **kwargs)), [as_bytes(one) for one in case.state()])
-        for args, kwargs in case.calls
-    ]
-
-
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
 def test_every_bit_is_the_same(make, grappler, deterministic):
-    expected = run(make(), optimised=False)
-    tf.random.set_seed(11)
-    found = run(make(), optimised=True, max_slowdown=float("inf"))
-    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-        assert other == one, f"call {number} differs"
+    assert_same_bits(make, max_slowdown=float("inf"))
 
 
 @pytest.mark.parametrize("name", sorted(SAVING))
