@@ -404,18 +404,8 @@ def gru_with_masking_under_keras():
     return case_of(loss, made, *thrice(words))
 
 
-OTHER_ORDER = {"a_function_called_in_the_body", "a_weight_that_is_read_three_times"}
-"""Where the gradient of one weight is a sum of three or more, among them the sum so far.
-
-Grappler sorts the inputs of AddN by name. The gate of a recomputation hangs by control edges on
-the loop's argument, so that argument's Identity is not removed, and sorts elsewhere.
-"""
-
-
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
-def test_the_bits_stay(make, grappler, deterministic, request):
-    if grappler == "grappler" and make.__name__ in OTHER_ORDER:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="summed in another order"))
+def test_the_bits_stay(make, grappler, deterministic):
     assert_same_bits(make, max_slowdown=float("inf"))
 
 
