@@ -152,6 +152,9 @@ class _Form:
             return {(("variant", "int32"), ("variant", element))}
         if op.type in ("Identity", "EnsureShape") and same:
             return {((same,), (same,))}
+        if op.type == "PlaceholderWithDefault" and _name(op.attributes.get("dtype")):
+            same = _name(op.attributes["dtype"])
+            return {((same,), (same,))}
         return set()
 
     def composite(self, net: Net, op: Op) -> None:

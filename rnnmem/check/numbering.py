@@ -26,7 +26,7 @@ from rnnmem.check.table import (
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS
 
-TRANSPARENT = frozenset({"EnsureShape", "Identity", "PreventGradient"})
+TRANSPARENT = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "PreventGradient"})
 """Types whose result is their input."""
 
 _ANYWHERE = frozenset({"Const", "EmptyTensorList"})

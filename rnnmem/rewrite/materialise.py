@@ -12,6 +12,8 @@ from rnnmem.plan import LoopPlan
 from rnnmem.rewrite.editor import LoopEditor
 
 BARRIER = "EnsureShape"
+CURTAIN = "PlaceholderWithDefault"
+"""A barrier that hides its shape too, as a pop does from TensorFlow's graph optimizer."""
 
 
 class Materialiser:
@@ -49,7 +51,7 @@ class Materialiser:
     def guarded(self, blob: str) -> str:
         """What gradient ops read for a forward blob: the value behind a barrier."""
         if blob not in self.behind_barrier:
-            self.behind_barrier[blob] = self._barrier(self.value(blob), blob, ())
+            self.behind_barrier[blob] = self._curtain(self.value(blob), blob)
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
@@ -128,6 +130,18 @@ class Materialiser:
         )
         return bool(op.controls) or from_outside
 
+    def _curtain(self, copy: str, blob: str) -> str:
+        kind = self.body.blobs[blob]
+        if kind.dtype not in BYTES_PER_ELEMENT:
+            return copy
+        return self.gradient.body.add(
+            CURTAIN,
+            (copy,),
+            ((kind.dtype, kind.shape),),
+            {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
+            name="rnnmem/curtain",
+        ).outputs[0]
+
     def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
         kind = self.body.blobs[blob]
         if kind.dtype not in BYTES_PER_ELEMENT:
@@ -142,7 +156,14 @@ class Materialiser:
         ).outputs[0]
 
     def _gate_controls(self) -> tuple[str, ...]:
-        """The op that runs once the incoming gradient of the iteration is there."""
+        """The op that runs once the incoming gradient of the iteration is there.
+
+        A loop with one iteration in flight needs none: the executor holds the next one back. And
+        none is better: one more reader keeps an argument's Identity alive, under whose name
+        TensorFlow's graph optimizer then sorts the inputs of a sum, into another order.
+        """
+        if self.plan.in_flight == 1:
+            return ()
         if self._gate is None:
             self._gate = self._make_gate()
         return (self._gate,) if self._gate else ()

@@ -6,12 +6,14 @@ and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 * a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
   which it is pushed and from which it is popped at once;
 * a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
-* between a clone and the saved blobs it starts from, and between a clone and the gradient ops
-  that read it, stands a *barrier* (EnsureShape), which the optimizer neither removes nor looks
-  through.
+* between a clone and the saved blobs it starts from stands a *barrier* (EnsureShape), which the
+  optimizer neither removes nor looks through;
+* between a clone and the gradient ops that read it stands a *curtain* (PlaceholderWithDefault),
+  which hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
+  (``x * (y * constant)``) as soon as it knows them.
 
-A barrier in front of a clone also waits for the incoming gradient of its iteration, so that
-recomputation never runs ahead of the gradient.
+Where more than one iteration is in flight, a barrier in front of a clone also waits for the
+incoming gradient of its iteration, so that recomputation never runs ahead of the gradient.
 """
 
 from __future__ import annotations
