@@ -16,31 +16,18 @@ class Anchors:
         self.loop = loop
         self.constant = constant
         self.blobs: dict[str, None] = {}
-        self.held: list[str] = []
 
     def add(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader."""
         self.blobs.update(dict.fromkeys(blobs))
 
-    def arrivals(self, blobs: Iterable[str]) -> list[str]:
-        """Names of ops that run once the blobs are there.
-
-        An Identity would not do: the optimizer melts it into the blob's own, which then stays,
-        under a name of its own, and AddN adds up in the order of names.
-        """
-        return [name for dtype, some in self._by_dtype(blobs) for name in self._chain(dtype, some)]
-
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
-        for dtype, blobs in self._by_dtype(self._in_order()):
-            self._chain(dtype, blobs)
-        return self.held
-
-    def _by_dtype(self, blobs: Iterable[str]):
-        grouped: dict[str, list[str]] = {}
-        for blob in blobs:
-            grouped.setdefault(self.loop.body.blobs[blob].dtype, []).append(blob)
-        return grouped.items()
+        body = self.loop.body
+        by_dtype: dict[str, list[str]] = {}
+        for blob in self._in_order():
+            by_dtype.setdefault(body.blobs[blob].dtype, []).append(blob)
+        return [self._chain(dtype, blobs) for dtype, blobs in by_dtype.items()]
 
     def _in_order(self) -> list[str]:
         """The blobs as the step net writes them, so that each is let go early."""
@@ -54,8 +41,7 @@ class Anchors:
             if blob in wanted
         ]
 
-    def _chain(self, dtype: str, blobs: list[str]) -> list[str]:
-        """Names of the pushes of a new list."""
+    def _chain(self, dtype: str, blobs: list[str]) -> str:
         outer, body = self.loop.outer, self.loop.body
         unknown = self._number(outer, -1)
         start = outer.add(
@@ -68,7 +54,6 @@ class Anchors:
         argument, held = self.loop.add_variable(start.outputs[0], "anchor")
         shape = self._number(body, -1)
         current = argument
-        pushes = []
         for blob in blobs:
             push = body.add(
                 PUSH,
@@ -85,10 +70,8 @@ class Anchors:
                 name="rnnmem/anchor_pop",
             )
             current = pop.outputs[0]
-            pushes.append(push.name)
         self.loop.set_next(argument, current)
-        self.held.append(held)
-        return pushes
+        return held
 
     def _number(self, net, value: int) -> str:
         encoded = self.constant(value, "int32")

@@ -27,7 +27,6 @@ class Materialiser:
         gradient: LoopEditor,
         pop: Callable[[str], str],
         bring: Callable[[str], str],
-        arrivals: Callable[[list[str]], list[str]],
     ):
         self.forward = pair.forward
         self.body = pair.forward.body
@@ -35,7 +34,6 @@ class Materialiser:
         self.gradient = gradient
         self.pop = pop
         self.bring = bring
-        self.arrivals = arrivals
         self.recomputed = frozenset(plan.recomputed)
         self.made: dict[str, str] = {}  # forward blob -> blob that clones read
         self.behind_barrier: dict[str, str] = {}  # forward blob -> blob that gradient ops read
@@ -170,13 +168,19 @@ class Materialiser:
 
     def _make_gate(self) -> str:
         body = self.gradient.body
-        incoming = [
-            argument
-            for argument, result in zip(body.inputs, body.outputs, strict=True)
-            if argument != result
-            and body.blobs[argument].dtype.startswith(("float", "bfloat", "complex"))
-        ]
-        waits = self.arrivals(incoming)
+        waits = []
+        for argument, result in zip(body.inputs, body.outputs, strict=True):
+            kind = body.blobs[argument]
+            if argument == result or not kind.dtype.startswith(("float", "bfloat", "complex")):
+                continue
+            identity = body.add(
+                "Identity",
+                (argument,),
+                ((kind.dtype, kind.shape),),
+                {"T": DType(kind.dtype)},
+                name="rnnmem/incoming",
+            )
+            waits.append(identity.name)
         if not waits:
             return ""
         return body.add("NoOp", (), (), {}, name="rnnmem/gate", controls=waits).name

@@ -82,8 +82,6 @@ class _PairRewrite:
             for link in gradient.links:
                 held = pair.forward.op.outputs[link.accumulator]
                 self.accumulators.setdefault(link.pushed, held)
-        self.forward_anchors = Anchors(self.forward, around.constant)
-        self.gradient_anchors = [Anchors(editor, around.constant) for editor in self.gradients]
         self.clones = [
             Materialiser(
                 pair,
@@ -92,16 +90,13 @@ class _PairRewrite:
                 editor,
                 pop=lambda blob, number=number: self._pop(number, blob),
                 bring=lambda blob, number=number: around.bring(number, blob),
-                arrivals=(
-                    self.gradient_anchors[number].arrivals
-                    if around.anchored
-                    else lambda blobs, editor=editor: _identities(editor.body, blobs)
-                ),
             )
             for number, (gradient, editor) in enumerate(
                 zip(pair.gradients, self.gradients, strict=True)
             )
         ]
+        self.forward_anchors = Anchors(self.forward, around.constant)
+        self.gradient_anchors = [Anchors(editor, around.constant) for editor in self.gradients]
         self.renamed: dict[str, str] = {}
 
     def run(self) -> Leftover:
@@ -229,20 +224,6 @@ class _PairRewrite:
             self.forward.set_next(argument, push.outputs[0])
             self.accumulators[blob] = held
         return self.accumulators[blob]
-
-
-def _identities(net: NetEditor, blobs: list[str]) -> list[str]:
-    """Names of ops that run once the blobs are there, where no optimizer looks at them."""
-    return [
-        net.add(
-            "Identity",
-            (blob,),
-            ((net.blobs[blob].dtype, net.blobs[blob].shape),),
-            {"T": DType(net.blobs[blob].dtype)},
-            name="rnnmem/incoming",
-        ).name
-        for blob in blobs
-    ]
 
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant) -> str:
