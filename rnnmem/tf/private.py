@@ -86,10 +86,14 @@ def is_compiled(concrete: Any) -> bool:
 
 def trace(base: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The ConcreteFunction that the ``tf.function`` would run; found as fast as it finds it."""
-    # The second configuration exists once variables were created, the first from the first trace.
-    config = base._no_variable_creation_config  # noqa: SLF001
-    if config is None and not base._created_variables:  # noqa: SLF001
-        config = base._variable_creation_config  # noqa: SLF001
+    # A function that created variables runs traces of its second configuration, any other those of
+    # its first; the other one would trace, and count random numbers, anew.
+    created = base._created_variables  # noqa: SLF001
+    config = (
+        base._no_variable_creation_config  # noqa: SLF001
+        if created
+        else base._variable_creation_config  # noqa: SLF001
+    )
     if config is None:
         return base.get_concrete_function(*args, **kwargs)
     return _tracing_compilation.trace_function(args, kwargs, config)
