@@ -53,7 +53,8 @@ class LoopPlan:
       demands: blobs of the Net around the forward loop that the gradient loop must be given.
       in_flight: iterations of the loops that may be under way at once.
       bytes: kept per iteration, inner loops apart; unknown sizes are guessed.
-      seconds: estimated time spent again per iteration, inner loops apart.
+      seconds: estimated time per iteration beyond the original's, inner loops apart; negative where
+        saving less takes more time off than recomputing adds.
       fates: what becomes of each blob, for people.
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.

@@ -4,7 +4,7 @@ A forward step net must hand some blobs to its gradient step net. Each is either
 accumulator keeps it for every iteration) or recomputed from blobs that are. With a price in bytes
 per second on recomputation, the cheapest choice is a minimum cut:
 
-    source ──price × time──► op_in ──bytes──► blob_out ──► reader_in     (no capacity limit)
+    source ──price × time──► op_in ──bytes + price × time──► blob_out ──► reader_in   (no limit)
     source ──unlimited──► op_in        an op that must not run twice, a carried state
     blob_out ──unlimited──► sink       the gradient reads this blob
 
@@ -49,6 +49,7 @@ class Step:
       demanded: blobs that the gradient step net reads.
       pushed: blobs that the original saves.
       seconds: estimated time of one run of an op.
+      seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
       never: names of ops that may not be recomputed here, whatever their type.
     """
@@ -58,6 +59,7 @@ class Step:
     demanded: frozenset[str]
     pushed: frozenset[str]
     seconds: Callable[[Op, Net], float]
+    seconds_to_keep: Callable[[int], float] = lambda size: 0.0
     free: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
 
@@ -82,8 +84,8 @@ class SavedSet:
     Attributes:
       saved: blobs that accumulators keep.
       recomputed: names of the ops that run again in the gradient step net, in order.
-      bytes: kept per iteration; blobs of unknown size are not counted.
-      seconds: spent again per iteration, estimated.
+      bytes: kept per iteration; unknown sizes are guessed.
+      seconds: spent per iteration on keeping and on recomputing, estimated.
     """
 
     saved: frozenset[str]
@@ -164,11 +166,12 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
         else:
             saved.add(blob)
     ops = [op for op in step.body.ops if op.name in again]
+    kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
     return SavedSet(
         saved=frozenset(saved),
         recomputed=tuple(op.name for op in ops),
-        bytes=sum(step.bytes_kept(blob) for blob in saved - step.free),
-        seconds=sum(step.seconds(op, step.body) for op in ops),
+        bytes=kept,
+        seconds=step.seconds_to_keep(kept) + sum(step.seconds(op, step.body) for op in ops),
     )
 
 
@@ -179,6 +182,7 @@ class _CutGraph:
 
     def __init__(self, step: Step, price: float):
         self.step = step
+        self.price = price
         self.edges: dict[tuple[int, int], float] = {}
         self.entry: dict[str, int] = {}  # op name (or carried input) -> its ``in`` node
         self.exit: dict[str, int] = {}  # blob -> its ``out`` node
@@ -189,7 +193,7 @@ class _CutGraph:
             if node is not None:
                 self._edge(node, self.SINK, math.inf)
         while pending:
-            self._add_op(pending.pop(), price, pending)
+            self._add_op(pending.pop(), pending)
 
     def _node(self) -> int:
         self.nodes += 1
@@ -214,22 +218,23 @@ class _CutGraph:
                 pending.append(producer)
         if blob not in self.exit:
             self.exit[blob] = self._node()
-            self._edge(self.entry[key], self.exit[blob], self._bytes(blob))
+            self._edge(self.entry[key], self.exit[blob], self._price_of_keeping(blob))
         return self.exit[blob]
 
-    def _bytes(self, blob: str) -> float:
+    def _price_of_keeping(self, blob: str) -> float:
         if blob in self.step.free:
             return 0.0
         if not may_be_saved(self.step, blob):
             return math.inf
-        return float(self.step.bytes_kept(blob))
+        size = self.step.bytes_kept(blob)
+        return size + self.price * self.step.seconds_to_keep(size)
 
-    def _add_op(self, op: Op, price: float, pending: list[Op]) -> None:
+    def _add_op(self, op: Op, pending: list[Op]) -> None:
         entry = self.entry[op.name]
         if not self.step.may_run_twice(op):
             self._edge(self.SOURCE, entry, math.inf)
             return
-        self._edge(self.SOURCE, entry, 1.0 + price * self.step.seconds(op, self.step.body))
+        self._edge(self.SOURCE, entry, 1.0 + self.price * self.step.seconds(op, self.step.body))
         for blob in op.inputs:
             node = self._out(blob, pending)
             if node is None:

@@ -111,14 +111,16 @@ class _Planner:
         fates = _fates(pair, step, chosen, inner)
         if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
             reason = "nothing that is saved could be had for less"
-            return dataclasses.replace(named, closed=reason, fates=fates, bytes=chosen.bytes)
+            return dataclasses.replace(
+                named, closed=reason, fates=fates, bytes=_bytes_as_it_was(step)
+            )
         return dataclasses.replace(
             named,
             saved=tuple(sorted(chosen.saved)),
             recomputed=chosen.recomputed,
             demands=_outer_demands(pair, chosen, step),
             bytes=chosen.bytes,
-            seconds=chosen.seconds,
+            seconds=chosen.seconds - step.seconds_to_keep(_bytes_as_it_was(step)),
             fates=fates,
             inner=tuple(one.plan for one in inner),
         )
@@ -145,6 +147,7 @@ class _Planner:
             demanded=frozenset(demanded),
             pushed=frozenset(pushed),
             seconds=lambda op, net: op_seconds(op, net, self.machine),
+            seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair),
             never=frozenset(one.plan.path[-1] for one in inner),
         )
@@ -166,6 +169,11 @@ class _Inner:
             for link in gradient.links
             if link.pushed not in self.plan.saved
         }
+
+
+def _bytes_as_it_was(step: Step) -> int:
+    """Bytes that the original keeps per iteration."""
+    return sum(step.bytes_kept(blob) for blob in step.pushed - step.free)
 
 
 def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
