@@ -87,7 +87,7 @@ class Series:
     Lists take and give them at the same end, so as many are alive as the list with most of them has.
     """
 
-    __slots__ = ("account", "bytes", "counts", "live", "origin", "template")
+    __slots__ = ("account", "bytes", "counts", "live", "origin", "refs", "template")
 
     def __init__(self, account: Account, size: int, origin: Origin, template: tuple = ()):
         self.account = account
@@ -95,7 +95,12 @@ class Series:
         self.origin = origin
         self.template = template
         self.live = 0
+        self.refs = 0  # of an element that was read; the lists are what keeps it alive
         self.counts: dict[int, int] = {}
+
+    def drop(self) -> None:
+        """One reader of an element less."""
+        self.refs -= 1
 
     def set_count(self, holder: int, count: int) -> int:
         """A list (known by a number) now has that many; returns how many more are alive."""
@@ -160,6 +165,10 @@ class ListValue:
         self._add(element, count, front=True)
         self.placed.append(element)
 
+    def peek(self) -> Series | None:
+        """An element that is read and stays in the list, where many are alike."""
+        return next((run[0] for run in self.runs if isinstance(run[0], Series)), None)
+
     def extend(self, element, count: int) -> None:
         """Adds equal elements at the end."""
         if count:
@@ -221,8 +230,11 @@ class ListValue:
 
     def _add(self, element, count: int, front: bool) -> None:
         self.size += count
-        if element is None and self.runs and self.runs[0 if front else -1][0] is None:
-            self.runs[0 if front else -1][1] += count
+        last = self.runs[0 if front else -1] if self.runs else None
+        if last and last[0] is element and not isinstance(element, Buffer | ListValue):
+            last[1] += count
+            if element is not None:
+                element.set_count(id(last), last[1])
             return
         run = [element, count]
         if isinstance(element, Series):

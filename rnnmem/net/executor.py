@@ -15,12 +15,16 @@ A long loop is not run to its end: after some iterations the lists are as they w
 from __future__ import annotations
 
 import collections
+import dataclasses
 import heapq
 
+from rnnmem.net.actions import ACTIONS
 from rnnmem.net.buffers import Account, Buffer, ListValue, Series, series_like
 from rnnmem.net.program import Kind, Program, Step
 
 THREADS = 2
+PAUSE = 3e-3
+"""Seconds that a thread may be away; the peak of a run is that of its worst moment."""
 Value = Buffer | ListValue | None
 
 
@@ -41,7 +45,13 @@ class Run:
     """Runs a program for some iterations on one account."""
 
     def __init__(
-        self, program: Program, account: Account, events: list, iterations: int, window: int
+        self,
+        program: Program,
+        account: Account,
+        events: list[tuple[str, int]],
+        iterations: int = 1,
+        window: int = 1,
+        eager: bool = False,
     ):
         self.program = program
         self.account = account
@@ -60,17 +70,41 @@ class Run:
         self.idle = list(range(THREADS))
         self.order = 0
         self.now = 0.0
+        self.paused_until = 0.0
+        self.eager = eager
+        self.fed: list[tuple[Frame, int, int]] = []  # loops that have got another input
+        self.begun: dict[tuple[int, int], _Begun] = {}
+        self.constant: dict[int, Value] = {}
+        if iterations:
+            self._open(0)
 
     def execute(self, inputs: list[Value]) -> list[Value]:
         """Runs all iterations; takes over the references of ``inputs``, hands out those of results."""
+        for position, value in enumerate(inputs):
+            self.give(position, value)
+        return self.finish()
+
+    def give(self, position: int, value: Value) -> None:
+        """An input is there; ops that wait for nothing else run when `pump` is called."""
         if not self.iterations:
-            return list(inputs)
-        kept = self.program.invariants
-        self.constant = {position: inputs[position] for position in kept}
-        self.arrived[0] = [(i, value) for i, value in enumerate(inputs) if i not in kept]
-        self._open(0)
+            self.results[position] = value
+        elif position in self.program.invariants:
+            self.constant[position] = value
+            for frame in list(self.frames.values()):
+                self._give_constant(frame, position, value)
+                self._close_if_done(frame)
+        else:
+            self._arrive(self.frames[0], position, value)
+            self._close_if_done(self.frames[0])
+
+    def pump(self) -> None:
+        """Runs what can run."""
         self._spread(0)
         self._loop()
+
+    def finish(self) -> list[Value]:
+        """Runs to the end, once all inputs are there."""
+        self.pump()
         for position, value in self.constant.items():
             self.results[position] = value
         return self.results
@@ -81,14 +115,17 @@ class Run:
         frame = Frame(self.program, number)
         self.frames[number] = frame
         for position, value in self.constant.items():
-            slot = self.program.inputs[position]
-            frame.uses[slot] += 1  # the loop itself holds it, so it is never dropped or taken
-            self._put(frame, slot, value)
-            frame.left -= 1
+            self._give_constant(frame, position, value)
         self.ready.extend((frame, index) for index in self.program.roots)
-        for position, value in self.arrived.pop(number):
+        for position, value in self.arrived.pop(number, ()):
             self._arrive(frame, position, value)
         self._close_if_done(frame)
+
+    def _give_constant(self, frame: Frame, position: int, value: Value) -> None:
+        slot = self.program.inputs[position]
+        frame.uses[slot] += 1  # the loop itself holds it, so it is never dropped or taken
+        frame.left -= 1
+        self._put(frame, slot, value)
 
     def _arrive(self, frame: Frame, position: int, value: Value) -> None:
         """An input of the iteration is there; its reference comes with it."""
@@ -102,13 +139,15 @@ class Run:
         """Writes a slot: hands it on where it is an output, and wakes who waits for it."""
         frame.values[slot] = value
         for position in self.program.handed.get(slot, ()):
-            if position not in self.constant:
+            if position not in self.program.invariants:
                 self._hand(frame.number + 1, position, value)
         waits = frame.waits
         for index in self.program.readers[slot]:
             waits[index] -= 1
             if not waits[index]:
                 self.ready.append((frame, index))
+            elif self.eager and self.program.steps[index].eager:
+                self.fed.append((frame, index, slot))
 
     def _hand(self, number: int, position: int, value: Value) -> None:
         if value is not None:
@@ -140,9 +179,15 @@ class Run:
         while True:
             if self.busy:
                 self.now, _, thread, frame, index, scratch = heapq.heappop(self.busy)
+                if thread < 0:
+                    self.own[0].append((frame, index))
+                    self._spread(0)
+                    continue
                 self._finish(frame, index, scratch)
                 self._spread(thread)
                 self._next(thread)
+                if self.fed:
+                    self._feed()
             elif self.late:
                 frame, index = self.late.popleft()
                 self._start(0, frame, index)
@@ -159,6 +204,9 @@ class Run:
             step = steps[task[1]]
             if step.kind is Kind.LOOP:
                 self.late.append(task)
+            elif step.sums and self._pauses(task[0]):
+                self.order += 1
+                heapq.heappush(self.busy, (self.paused_until, self.order, -1, *task, None))
             elif step.cheap:
                 self.inline[thread].append(task)
             else:
@@ -174,6 +222,14 @@ class Run:
             if any(self.own):
                 self.idle.remove(other)
                 self._next(other)
+
+    def _pauses(self, frame: Frame) -> bool:
+        """Whether the sums of the first iteration are held up, so that others run ahead of them."""
+        if self.window == 1 or frame.number:
+            return False
+        if not self.paused_until:
+            self.paused_until = self.now + PAUSE
+        return self.now < self.paused_until
 
     def _next(self, thread: int) -> None:
         """The thread's next op: its own cheap ones, its own newest, then the oldest of another."""
@@ -193,13 +249,20 @@ class Run:
     def _start(self, thread: int, frame: Frame, index: int) -> None:
         step = self.program.steps[index]
         scratch = Buffer(self.account, step.scratch, step.origins[0]) if step.scratch else None
-        step_outputs = _ACTIONS[step.kind](self, step, frame)
+        step_outputs = self._outputs(frame, index, step)
         for slot, value in zip(step.outputs, step_outputs, strict=True):
             frame.values[slot] = value
         self.events.append((step.op.name, self.account.live))
         self.order += 1
         entry = (self.now + step.seconds, self.order, thread, frame, index, scratch)
         heapq.heappush(self.busy, entry)
+
+    def _outputs(self, frame: Frame, index: int, step: Step) -> list[Value]:
+        if step.kind is Kind.LOOP:
+            return self._all_iterations(frame, index)
+        if step.kind is Kind.CALL:
+            return self._call(frame, step)
+        return ACTIONS[step.kind](self, step, frame)
 
     def _finish(self, frame: Frame, index: int, scratch: Buffer | None) -> None:
         step = self.program.steps[index]
@@ -241,170 +304,96 @@ class Run:
             return held
         return held.clone()
 
+    # --- step nets
 
-def _allocate(run: Run, step: Step, frame: Frame) -> list[Value]:
-    results: list[Value] = []
-    taken = None
-    for number, (size, origin) in enumerate(zip(step.sizes, step.origins, strict=True)):
-        if size and taken is None and number == (len(step.sizes) - 1 if step.in_place else 0):
-            for position in step.in_place:
-                slot = step.inputs[position]
-                held = frame.values[slot] if slot >= 0 else None
-                if (
-                    isinstance(held, Buffer)
-                    and held.refs == 1
-                    and frame.uses[slot] == 1
-                    and held.bytes == size
-                ):
-                    taken = held
-                    break
-            if taken is not None:
-                taken.refs += 1
-                results.append(taken)
-                continue
-        results.append(Buffer(run.account, size, origin) if size else None)
-    return results
+    def _call(self, frame: Frame, step: Step) -> list[Value]:
+        """Runs the Net with the highest peak of those that may be run."""
+        body = max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
+        first = len(step.inputs) - len(body.inputs)
+        inner = Run(body, self.account, self.events)
+        for position in range(len(body.inputs)):
+            inner.give(position, _held(self.value(step, frame, first + position)))
+        results = inner.finish()
+        step.seconds = inner.now
+        return results
 
+    def _begin(self, frame: Frame, index: int) -> _Begun:
+        """A loop whose first iterations may start; constants are given at once."""
+        key = (frame.number, index)
+        if key not in self.begun:
+            step = self.program.steps[index]
+            trips = 1 if step.trips is None else step.trips
+            probe = step.window + 1
+            iterations = trips if trips <= 2 * probe + 1 else probe
+            run = Run(step.inner[0], self.account, self.events, iterations, step.window)
+            self.begun[key] = _Begun(run, trips)
+            for position, slot in enumerate(step.inputs):
+                if slot < 0:
+                    run.give(position, None)
+        return self.begun[key]
 
-def _view(run: Run, step: Step, frame: Frame) -> list[Value]:
-    held = run.value(step, frame, 0) if step.inputs else None
-    if held is not None:
-        held.refs += 1
-    return [held, *[None] * (len(step.outputs) - 1)] if step.outputs else []
+    def _feed(self) -> None:
+        """Lets loops that wait for inputs do with the others what they can."""
+        fed, self.fed = self.fed, []
+        for frame, index, slot in fed:
+            if frame.waits[index]:
+                begun = self._begin(frame, index)
+                self._give(frame, index, slot, begun)
+                begun.run.pump()
 
+    def _give(self, frame: Frame, index: int, slot: int, begun: _Begun) -> None:
+        """Gives a loop one of its inputs; it alone has it from there on, if nobody else reads it."""
+        if slot in begun.given:
+            return
+        begun.given.add(slot)
+        step = self.program.steps[index]
+        value = frame.values[slot]
+        positions = [i for i, one in enumerate(step.inputs) if one == slot]
+        held = [_held(value) for _ in positions]
+        if frame.uses[slot] == len(positions) and value is not None:
+            value.drop()
+            frame.values[slot] = None
+        if isinstance(value, ListValue):
+            value.forget()
+        for position, one in zip(positions, held, strict=True):
+            begun.run.give(position, one)
 
-def _views(run: Run, step: Step, frame: Frame) -> list[Value]:
-    held = [run.value(step, frame, position) for position in range(len(step.inputs))]
-    for one in held:
-        if one is not None:
-            one.refs += 1
-    return held
-
-
-def _resident(run: Run, step: Step, frame: Frame) -> list[Value]:
-    return [None] * len(step.outputs)
-
-
-def _empty(run: Run, step: Step, frame: Frame) -> list[Value]:
-    return [ListValue(run.account, step.length)]
-
-
-def _push(run: Run, step: Step, frame: Frame) -> list[Value]:
-    changed = run.own_list(step, frame, 0)
-    item = run.value(step, frame, 1)
-    changed.append(item)
-    if item is not None and step.saved and not item.origin.saved_in:
-        item.origin.saved_in = step.saved
-    return [changed]
-
-
-def _pop(run: Run, step: Step, frame: Frame) -> list[Value]:
-    changed = run.own_list(step, frame, 0)
-    return [changed, changed.pop()]
-
-
-def _set(run: Run, step: Step, frame: Frame) -> list[Value]:
-    changed = run.own_list(step, frame, 0)
-    item = run.value(step, frame, 2)
-    if changed.length is not None and changed.size >= changed.length:
-        changed.pop_many(1)
-        changed.place(item)
-    else:
-        changed.append(item)
-    return [changed]
+    def _all_iterations(self, frame: Frame, index: int) -> list[Value]:
+        """Runs the first and the last iterations; in between, the lists only grow or shrink."""
+        step = self.program.steps[index]
+        begun = self._begin(frame, index)
+        for slot in step.inputs:
+            if slot >= 0:
+                self._give(frame, index, slot, begun)
+        state = begun.run.finish()
+        if begun.run.iterations < begun.trips:
+            probe = begun.run.iterations
+            _leap(state, probe, begun.trips - 2 * probe)
+            last = Run(step.inner[0], self.account, self.events, probe, step.window)
+            state = last.execute(state)
+        return state
 
 
-def _copy(run: Run, step: Step, frame: Frame) -> list[Value]:
-    made = ListValue(run.account, step.length)
-    if step.element and step.length:
-        made.extend(Series(run.account, step.element, step.origins[0]), step.length)
-    return [made]
+@dataclasses.dataclass(slots=True)
+class _Begun:
+    """A loop that has some of its inputs."""
+
+    run: Run
+    trips: int
+    given: set[int] = dataclasses.field(default_factory=set)
 
 
-def _zeros(run: Run, step: Step, frame: Frame) -> list[Value]:
-    held = run.value(step, frame, 0)
-    made = ListValue(run.account, held.length if isinstance(held, ListValue) else step.length)
-    count = held.size if isinstance(held, ListValue) else step.length or 0
-    if step.element and count:
-        made.extend(Series(run.account, step.element, step.origins[0]), count)
-    return [made]
-
-
-def _add_lists(run: Run, step: Step, frame: Frame) -> list[Value]:
-    sizes = [
-        held.size if isinstance(held := run.value(step, frame, i), ListValue) else 0
-        for i in range(len(step.inputs))
-    ]
-    largest = sizes.index(max(sizes))
-    changed = run.own_list(step, frame, largest)
-    both = max((size for i, size in enumerate(sizes) if i != largest), default=0)
-    if both and step.element:
-        changed.pop_many(both)
-        made: Buffer | Series = Buffer(run.account, step.element, step.origins[0])
-        if both > 1:
-            made.drop()
-            made = Series(run.account, step.element, step.origins[0])
-        changed.place(made, both)
-        if both == 1:
-            made.drop()
-    return [changed]
-
-
-def _assign(run: Run, step: Step, frame: Frame) -> list[Value]:
-    held = run.value(step, frame, 1)
-    if isinstance(held, Buffer):
-        held.refs += 1  # the variable keeps it
-        run.account.book(held, -held.bytes)  # and lets go of as much
-    return []
-
-
-def _call(run: Run, step: Step, frame: Frame) -> list[Value]:
-    """Runs the Net with the highest peak of those that may be run."""
-    body = max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
-    first = len(step.inputs) - len(body.inputs)
-    given = [run.value(step, frame, first + i) for i in range(len(body.inputs))]
-    for one in given:
-        if one is not None:
-            one.refs += 1
-    inner = Run(body, run.account, run.events, 1, 1)
-    results = inner.execute(given)
-    step.seconds = inner.now
-    return results
+def _held(value: Value) -> Value:
+    """The value, with one reference more."""
+    if value is not None:
+        value.refs += 1
+    return value
 
 
 def _peak_alone(program: Program) -> int:
     account = Account()
-    Run(program, account, [], 1, 1).execute([None] * len(program.inputs))
+    Run(program, account, []).execute([None] * len(program.inputs))
     return account.peak
-
-
-def _run_loop(run: Run, step: Step, frame: Frame) -> list[Value]:
-    """Runs the first and the last iterations; in between, the lists only grow or shrink."""
-    body = step.inner[0]
-    trips = step.trips if step.trips is not None else 1
-    state = [run.value(step, frame, i) for i in range(len(step.inputs))]
-    for one in state:
-        if one is not None:
-            one.refs += 1
-    _let_go(step, frame)
-    window = max(1, step.window)
-    probe = window + 1
-    if trips <= 2 * probe + 1:
-        return Run(body, run.account, run.events, trips, window).execute(state)
-    for held in _lists(state):
-        held.forget()
-    state = Run(body, run.account, run.events, probe, window).execute(state)
-    _leap(state, probe, trips - 2 * probe)
-    return Run(body, run.account, run.events, probe, window).execute(state)
-
-
-def _let_go(step: Step, frame: Frame) -> None:
-    """Gives up the inputs that nobody else reads, so that the loop alone has them."""
-    for slot in {slot for slot in step.inputs if slot >= 0}:
-        value = frame.values[slot]
-        if frame.uses[slot] == step.inputs.count(slot) and value is not None:
-            value.drop()
-            frame.values[slot] = None
 
 
 def _lists(values: list[Value]) -> list[ListValue]:
@@ -416,8 +405,8 @@ def _leap(state: list[Value], probe: int, skipped: int) -> None:
     series: dict[int, Series] = {}
 
     def of(element) -> Series | None:
-        if element is None:
-            return None
+        if element is None or isinstance(element, Series):
+            return element
         if id(element) not in series:
             series[id(element)] = series_like(element)
         return series[id(element)]
@@ -432,22 +421,3 @@ def _leap(state: list[Value], probe: int, skipped: int) -> None:
         per_iteration = len(held.placed) // probe
         for element in held.placed[len(held.placed) - per_iteration :]:
             held.extend_front(of(element), skipped)
-
-
-_ACTIONS = {
-    Kind.ALLOCATE: _allocate,
-    Kind.VIEW: _view,
-    Kind.VIEWS: _views,
-    Kind.RESIDENT: _resident,
-    Kind.EMPTY: _empty,
-    Kind.PUSH: _push,
-    Kind.POP: _pop,
-    Kind.SET: _set,
-    Kind.GET: _resident,
-    Kind.COPY: _copy,
-    Kind.ZEROS: _zeros,
-    Kind.ADD_LISTS: _add_lists,
-    Kind.ASSIGN: _assign,
-    Kind.LOOP: _run_loop,
-    Kind.CALL: _call,
-}

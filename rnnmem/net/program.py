@@ -13,14 +13,16 @@ from collections.abc import Mapping
 
 from rnnmem.net.buffers import Origin, rounded
 from rnnmem.net.cost import CPU
+from rnnmem.net.liveness import needed
 from rnnmem.net.loops import Loop, through_identities
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Op
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Op
 from rnnmem.net.optypes import LOOPS, TABLE, Work
-from rnnmem.net.order import topological
 from rnnmem.net.shapes import KnownNet
 
 SMALL_CONSTANT = 100 * 1024
 """Bytes up to which TensorFlow's graph optimizer computes an op of constants once and for all."""
+ONE_NUMBER = 64
+"""Bytes up to which an encoded constant holds one number, repeated."""
 CHEAP_SECONDS = 3e-6
 """An op that takes less runs at once, in the thread that made it ready."""
 
@@ -104,6 +106,8 @@ class Step:
       trips: iterations of a loop.
       window: iterations of it in flight.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
+      sums: it adds to a loop variable, and no other op of the iteration waits for it.
+      eager: a loop whose ops start as soon as what they read is there.
       inner: programs of its step nets.
     """
 
@@ -123,6 +127,8 @@ class Step:
     trips: int | None = None
     window: int = 1
     saved: str = ""
+    sums: bool = False
+    eager: bool = False
     inner: tuple[Program, ...] = ()
 
 
@@ -158,7 +164,10 @@ class Program:
 
 
 def compile_net(
-    known: KnownNet, loops: tuple[str, ...], unknown: dict[str, None], repeats: bool = False
+    known: KnownNet,
+    loops: tuple[str, ...],
+    unknown: dict[str, None],
+    variables: frozenset[int] | None = None,
 ) -> Program:
     """Prepares a Net.
 
@@ -166,25 +175,27 @@ def compile_net(
       known: the Net with its shapes.
       loops: names of the loops around it.
       unknown: takes the names of blobs whose size stays unknown.
-      repeats: whether its outputs are its inputs in the next iteration.
+      variables: for a loop's body, positions of the variables that are needed.
     """
-    return _Compiler(known, loops, unknown, repeats).run()
+    return _Compiler(known, loops, unknown, variables).run()
 
 
 class _Compiler:
-    def __init__(self, known, loops, unknown, repeats):
-        self.repeats = repeats
+    def __init__(self, known, loops, unknown, variables):
+        self.variables = variables
         self.known = known
         self.net = known.net
         self.loops = loops
         self.unknown = unknown
         self.constant: set[str] = set()
+        self.uniform: set[str] = set()  # constants whose elements are all equal
         self.slot: dict[str, int] = {}
 
     def run(self) -> Program:
         net = self.net
+        self.needed = needed(net, self.variables)
         ops = []
-        for op in topological(net.ops):
+        for op in self.needed.ops:
             if self._folds(op):
                 self.constant.update(op.outputs)
             else:
@@ -194,7 +205,10 @@ class _Compiler:
         steps = [self._step(op) for op in ops]
         program = Program(
             inputs=tuple(self.slot[blob] for blob in net.inputs),
-            outputs=tuple(self.slot.get(blob, -1) for blob in net.outputs),
+            outputs=tuple(
+                self.slot.get(blob, -1) if self._is_needed(position) else -1
+                for position, blob in enumerate(net.outputs)
+            ),
             steps=steps,
             slots=len(self.slot),
             uses=[0] * len(self.slot),
@@ -206,7 +220,26 @@ class _Compiler:
             roots=[],
         )
         self._connect(program, ops)
+        self._mark_sums(program)
         return program
+
+    def _mark_sums(self, program: Program) -> None:
+        """Marks what adds up over the iterations, e.g. the gradient of a weight."""
+        writer = {slot: step for step in program.steps for slot in step.outputs}
+
+        def behind_views(slot: int) -> int:
+            while (step := writer.get(slot)) is not None and step.kind is Kind.VIEW:
+                slot = step.inputs[0]
+            return slot
+
+        for position, slot in enumerate(program.outputs):
+            step = writer.get(behind_views(slot))
+            if self.variables is not None and step is not None and step.kind is Kind.ALLOCATE:
+                added = [behind_views(one) for one in step.inputs]
+                step.sums = not step.cheap and program.inputs[position] in added
+
+    def _is_needed(self, position: int) -> bool:
+        return self.variables is None or position in self.variables
 
     def _invariants(self) -> frozenset[int]:
         return frozenset(
@@ -214,7 +247,7 @@ class _Compiler:
             for index, (blob, result) in enumerate(
                 zip(self.net.inputs, self.net.outputs, strict=False)
             )
-            if self.repeats and through_identities(self.net, result) == blob
+            if self.variables is not None and through_identities(self.net, result) == blob
         )
 
     def _connect(self, program: Program, ops: list[Op]) -> None:
@@ -240,6 +273,9 @@ class _Compiler:
     def _folds(self, op: Op) -> bool:
         """Whether TensorFlow computes the op once, when it optimizes the graph."""
         if op.type == "Const":
+            held = op.attributes.get("value")
+            if isinstance(held, Constant) and len(held.encoded) <= ONE_NUMBER:
+                self.uniform.update(op.outputs)
             return True
         if op.nets or op.type not in TABLE or not op.outputs:
             return False
@@ -252,7 +288,18 @@ class _Compiler:
         sizes = [blob.bytes for blob in declared]
         if None in sizes:
             return False
-        return op.type in _FILLERS or sum(sizes) <= SMALL_CONSTANT
+        if self._is_uniform(op):
+            self.uniform.update(op.outputs)
+            return True
+        return sum(sizes) <= SMALL_CONSTANT
+
+    def _is_uniform(self, op: Op) -> bool:
+        """Whether all elements that an op of constants writes are equal: then they are stored as one."""
+        if op.type in _FILLERS:
+            return True
+        if TABLE[op.type].work is Work.POINTWISE:
+            return self.uniform.issuperset(op.inputs)
+        return op.type in ("BroadcastTo", "Reshape", "Tile") and op.inputs[0] in self.uniform
 
     def _size(self, blob: Blob) -> int:
         if blob.dtype not in BYTES_PER_ELEMENT:
@@ -363,6 +410,8 @@ class _Compiler:
         if step.kind is Kind.EMPTY:
             step.length = fact.length if op.type == "TensorListReserve" else None
             return
+        if step.kind is Kind.COPY and op.inputs[0] in self.constant:
+            return  # a list of constants is a constant
         dtype = op.attributes.get("element_dtype")
         size = BYTES_PER_ELEMENT.get(getattr(dtype, "name", ""), 4)
         shape = fact.element.shape if fact.element else None
@@ -376,9 +425,14 @@ class _Compiler:
             step.trips = self.known.trips[op.name]
             if step.trips is None:
                 self.unknown[f"trip count of {op.name}"] = None
-            step.window = int(op.attributes.get("parallel_iterations", 10))
+            step.window = max(1, int(op.attributes.get("parallel_iterations", 10)))
+            step.eager = not op.controls
+            live = self.needed.variables[op.name]
+            step.inputs = tuple(
+                slot if position in live else -1 for position, slot in enumerate(step.inputs)
+            )
             known = self.known.inner[op.name, "body"]
-            step.inner = (compile_net(known, (*self.loops, op.name), self.unknown, True),)
+            step.inner = (compile_net(known, (*self.loops, op.name), self.unknown, live),)
             self._name_accumulators(op, step.inner[0])
         else:
             step.inner = tuple(

@@ -86,7 +86,7 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
     program = compile_net(known_net(net, None, unknown_dimension), (), unknown)
     account = Account()
     events: list[tuple[str, int]] = []
-    results = Run(program, account, events, 1, 1).execute([None] * len(program.inputs))
+    results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))
     for value in results:
         _mark_results(value)
     peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
