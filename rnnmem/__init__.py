@@ -6,10 +6,21 @@ Public names are imported when they are first used, so that planning never impor
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rnnmem.errors import BudgetError, MeasureError, OptionError, RnnmemError
+from rnnmem.errors import (
+    BudgetError,
+    CheckError,
+    MeasureError,
+    OptionError,
+    RnnmemError,
+    RnnmemWarning,
+    VerifyError,
+)
 from rnnmem.version import __version__
 
 if TYPE_CHECKING:
+    from rnnmem.api import Optimized, optimize
+    from rnnmem.net.nouns import Net
+    from rnnmem.plan import Plan
     from rnnmem.tf.measure import (
         Comparison,
         Measurement,
@@ -20,23 +31,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetError",
+    "CheckError",
     "Comparison",
     "MeasureError",
     "Measurement",
+    "Net",
+    "Optimized",
     "OptionError",
+    "Plan",
     "RnnmemError",
+    "RnnmemWarning",
+    "VerifyError",
     "__version__",
     "enable_cpu_memory_stats",
     "measure",
     "measure_pair",
+    "optimize",
 ]
 
 _HOME = {
     "Comparison": "rnnmem.tf.measure",
     "Measurement": "rnnmem.tf.measure",
+    "Net": "rnnmem.net.nouns",
+    "Optimized": "rnnmem.api",
+    "Plan": "rnnmem.plan",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
+    "optimize": "rnnmem.api",
 }
 
 

@@ -25,8 +25,21 @@ class NetError(RnnmemError, ValueError):
 
 
 class CheckError(RnnmemError):
-    """A rewritten Net that the checker does not let through."""
+    """A rewritten Net that the checker does not let through; the text starts with the reason."""
+
+    @property
+    def reason(self) -> str:
+        """The reason in a word, e.g. ``value-changed``."""
+        return str(self).partition(":")[0]
 
 
 class NotUnderstood(RnnmemError):
     """A construct that is left exactly as it was; the message is the reason in the report."""
+
+
+class VerifyError(RnnmemError):
+    """The optimised function's results are not the original's."""
+
+
+class RnnmemWarning(UserWarning):
+    """Something was left as TensorFlow runs it; the message says what and why."""

@@ -95,6 +95,7 @@ class Plan:
 
     Attributes:
       loops: one entry per loop pair.
+      waits: control edges of the outer Net: (waiting op, op waited for).
       notes: what was found and left alone, in words.
       slowdown: estimated factor of step time.
       original_peak: estimated peak of the original above the resident state, in bytes, or None.
@@ -102,6 +103,7 @@ class Plan:
     """
 
     loops: tuple[LoopPlan, ...] = ()
+    waits: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     slowdown: float = 1.0
     original_peak: int | None = None
@@ -129,6 +131,7 @@ class Plan:
                 **{
                     **data,
                     "loops": tuple(_loop_plan(loop) for loop in data["loops"]),
+                    "waits": tuple((op, other) for op, other in data["waits"]),
                     "notes": tuple(data["notes"]),
                 }
             )

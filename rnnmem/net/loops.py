@@ -30,7 +30,7 @@ def through_identities(net: Net, blob: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop op in its Net. Variable ``i`` is ``op.inputs[i]`` before and ``op.outputs[i]`` after."""
+    """A loop op; variable ``i`` is ``op.inputs[i]`` before it and ``op.outputs[i]`` after it."""
 
     net: Net
     op: Op

@@ -28,7 +28,7 @@ BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
         "complex128": 16,
     }
 )
-"""Bytes of one element by dtype; dtypes that hold handles (variant, resource, string) are absent."""
+"""Bytes of one element by dtype; dtypes of handles (variant, resource, string) are absent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FunctionRef:
-    """An attribute value that names a library function which is kept closed (never descended into)."""
+    """An attribute value that names a library function which is never descended into."""
 
     name: str
     encoded: bytes
@@ -92,7 +92,7 @@ class Op:
       attributes: name -> int, float, bool, bytes, DType, ShapeValue, Constant, FunctionRef, or a
         tuple of those.
       controls: names of ops that must have run before this one starts.
-      nets: attribute name -> the step net (a loop's ``cond`` and ``body``, a branch, a called function).
+      nets: attribute name -> step net (a loop's ``cond`` and ``body``, a branch, a call's ``f``).
       device: where it runs; empty: wherever it is placed.
       source: the user's line that made it, e.g. ``train.py:88``; empty where unknown.
     """
@@ -171,7 +171,7 @@ class Net:
         return len(self.readers.get(blob, ())) + self.outputs.count(blob)
 
     def walk(self):
-        """Yields ``(path, net)`` for this Net and every step net below it; a path is a tuple of names."""
+        """Yields ``(path, net)`` for this Net and each below it; a path is a tuple of names."""
         yield (), self
         for op in self.ops:
             for key, inner in op.nets.items():

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import Constant, Net
 
+UNKNOWN_TRIPS = 64
+"""What a plan takes for the iterations of a loop where only a run can tell them."""
+
 Number = int | float | bool | tuple[int, ...] | None
 
 _ARITHMETIC = {

@@ -27,8 +27,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Blob, Net, Op
-from rnnmem.net.optypes import OPAQUE_SOURCES, facts
+from rnnmem.net.optypes import LOOPS, facts, may_fuse
+from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
 
 GRANULE = 256
 """Bytes that an allocation is rounded up to (TensorFlow's BFC allocator)."""
@@ -64,6 +66,8 @@ class Step:
         producer = self.body.producer.get(blob)
         if producer is not None and producer.type == "ReadVariableOp":
             return 1
+        if producer is not None and producer.type in LOOPS:
+            return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
         return stored_bytes(self.body.blobs[blob])
 
     def may_run_twice(self, op: Op) -> bool:
@@ -97,6 +101,16 @@ def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
     return max(1, -(-size // GRANULE)) * GRANULE
 
 
+def _list_bytes(loop: Loop, variable: int) -> int:
+    """Bytes of what a nested loop hands out: of every iteration's blob, for an accumulator."""
+    push = loop.pushes.get(variable)
+    if push is None:
+        return stored_bytes(loop.net.blobs[loop.op.outputs[variable]])
+    trips = trip_count(loop)
+    held = Step(loop.body, frozenset(), frozenset(), frozenset(), lambda op, net: 0.0)
+    return held.bytes_kept(push.inputs[1]) * (UNKNOWN_TRIPS if trips is None else trips)
+
+
 def may_be_saved(step: Step, blob: str) -> bool:
     """Whether keeping the blob is possible and leaves the forward step net's bits alone.
 
@@ -108,9 +122,10 @@ def may_be_saved(step: Step, blob: str) -> bool:
     if step.body.blobs[blob].dtype in ("variant", "resource", "string"):
         return False
     producer = step.body.producer.get(blob)
-    if producer is None or not step.may_run_twice(producer) or producer.type in OPAQUE_SOURCES:
+    if producer is None or not step.may_run_twice(producer) or step.body.fan_out(blob) != 1:
         return True
-    return step.body.fan_out(blob) > 1
+    readers = step.body.readers.get(blob, ())
+    return bool(readers) and not may_fuse(producer, readers[0])
 
 
 def is_constant(op: Op) -> bool:

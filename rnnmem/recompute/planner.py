@@ -1,4 +1,4 @@
-"""Chooses, for every loop pair of a Net, the saved set that frees most memory within a time bound."""
+"""Chooses each loop pair's saved set: the least memory within a bound on time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rnnmem.net.cost import Machine
 from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS, facts, why_never_twice
-from rnnmem.net.trips import trip_count
+from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
 from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
 from rnnmem.recompute.cut import (
     SavedSet,
@@ -20,8 +20,7 @@ from rnnmem.recompute.cut import (
     stored_bytes,
 )
 from rnnmem.recompute.frontier import choose_within, frontier
-
-UNKNOWN_TRIPS = 64
+from rnnmem.recompute.waits import waits_of
 
 
 def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
@@ -33,13 +32,19 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
       max_slowdown: the bound on the estimated factor of step time, at least 1.
     """
     base = step_seconds(net, machine)
+    pairs = loop_pairs(net, net, {})
     choices = [
         frontier(lambda price, pair=pair: _Planner(machine, price).pair(pair, lambda blob: True))
-        for pair in loop_pairs(net, net, {})
+        for pair in pairs
     ]
     loops = choose_within(choices, (max_slowdown - 1.0) * base)
     again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
-    return Plan(loops=loops, slowdown=1.0 + again / base if base else 1.0)
+    open_pairs = [pair for pair, loop in zip(pairs, loops, strict=True) if not loop.closed]
+    return Plan(
+        loops=loops,
+        waits=waits_of(net, open_pairs),
+        slowdown=1.0 + again / base if base else 1.0,
+    )
 
 
 def step_seconds(net: Net, machine: Machine) -> float:
@@ -75,7 +80,7 @@ class _Planner:
     price: float
 
     def pair(self, pair: LoopPair, obtainable: Callable[[str], bool]) -> LoopPlan:
-        """The decisions for one pair; ``obtainable`` says what outer blobs the gradient can have."""
+        """The decisions for one pair; ``obtainable``: which outer blobs the gradient can have."""
         named = LoopPlan(
             path=pair.path,
             gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
@@ -84,14 +89,27 @@ class _Planner:
         )
         if pair.closed:
             return dataclasses.replace(named, closed=pair.closed)
+        whole = self._with_inner(named, pair, (), obtainable)
         inner = self._inner(pair, obtainable)
+        if not inner:
+            return whole
+        opened = self._with_inner(named, pair, inner, obtainable)
+        return min(whole, opened, key=self._cost)
+
+    def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
+        kept, again = plan.total()
+        return bool(plan.closed), kept + self.price * again
+
+    def _with_inner(
+        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], obtainable
+    ) -> LoopPlan:
+        """The decisions for a pair, given those for the pairs inside it that are opened."""
         step = self._step(pair, inner, obtainable)
         chosen = choose_saved_set(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
         fates = _fates(pair, step, chosen, inner)
-        unchanged = not chosen.recomputed and chosen.saved >= step.demanded
-        if unchanged and not any(not loop.closed for loop in inner):
+        if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
             reason = "nothing that is saved could be had for less"
             return dataclasses.replace(named, closed=reason, fates=fates, bytes=chosen.bytes)
         return dataclasses.replace(
@@ -102,22 +120,25 @@ class _Planner:
             bytes=chosen.bytes,
             seconds=chosen.seconds,
             fates=fates,
-            inner=inner,
+            inner=tuple(one.plan for one in inner),
         )
 
-    def _inner(self, pair: LoopPair, obtainable) -> tuple[LoopPlan, ...]:
+    def _inner(self, pair: LoopPair, obtainable) -> tuple[_Inner, ...]:
+        """The pairs inside the pair that are worth opening, each with its decisions."""
         if len(pair.gradients) != 1:
             return ()
         known = _Obtainable(pair, obtainable)
-        return tuple(self.pair(inner, known) for inner in inner_pairs(pair, pair.gradients[0]))
+        found = (
+            _Inner(inner, self.pair(inner, known)) for inner in inner_pairs(pair, pair.gradients[0])
+        )
+        return tuple(one for one in found if not one.plan.closed)
 
-    def _step(self, pair: LoopPair, inner: tuple[LoopPlan, ...], obtainable) -> Step:
+    def _step(self, pair: LoopPair, inner: tuple[_Inner, ...], obtainable) -> Step:
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
         demanded = set(pushed)
-        for loop in inner:
-            if not loop.closed:
-                demanded -= _lists_of(pair, loop)
-                demanded |= set(loop.demands)
+        for one in inner:
+            demanded -= one.dropped_lists
+            demanded |= set(one.plan.demands)
         return Step(
             body=pair.forward.body,
             invariants=_free_invariants(pair.forward, obtainable),
@@ -125,8 +146,26 @@ class _Planner:
             pushed=frozenset(pushed),
             seconds=lambda op, net: op_seconds(op, net, self.machine),
             free=_read_elsewhere(pair),
-            never=frozenset(loop.path[-1] for loop in inner if not loop.closed),
+            never=frozenset(one.plan.path[-1] for one in inner),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+    """A loop pair inside another, and what is decided for it."""
+
+    pair: LoopPair
+    plan: LoopPlan
+
+    @property
+    def dropped_lists(self) -> set[str]:
+        """Accumulators that the inner loop will no longer hand to the outer step net."""
+        return {
+            self.pair.forward.op.outputs[link.accumulator]
+            for gradient in self.pair.gradients
+            for link in gradient.links
+            if link.pushed not in self.plan.saved
+        }
 
 
 def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
@@ -166,12 +205,6 @@ class _Obtainable:
         return all(self(one) for one in producer.inputs)
 
 
-def _lists_of(pair: LoopPair, inner: LoopPlan) -> set[str]:
-    """The accumulators of an inner loop that the outer loop pushes whole."""
-    op = pair.forward.body.op_by_name[inner.path[-1]]
-    return set(op.outputs)
-
-
 def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
     """Blobs whose accumulator is read by more than the pair's gradient loops: they stay saved."""
     net, op = pair.forward.net, pair.forward.op
@@ -207,11 +240,9 @@ def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, .
 
 
 def _fates(
-    pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[LoopPlan, ...]
+    pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]
 ) -> tuple[BlobFate, ...]:
-    dropped_lists = set().union(
-        *(_lists_of(pair, loop) for loop in inner if not loop.closed), set()
-    )
+    dropped_lists = {blob for one in inner for blob in one.dropped_lists}
     names = sorted(step.pushed | chosen.saved)
     return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
 

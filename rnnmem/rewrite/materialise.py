@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rnnmem.errors import NetError
 from rnnmem.net.loops import Link, LoopPair
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, ShapeValue
 from rnnmem.net.optypes import facts
@@ -11,6 +12,8 @@ from rnnmem.plan import LoopPlan
 from rnnmem.rewrite.editor import LoopEditor
 
 BARRIER = "EnsureShape"
+CURTAIN = "PlaceholderWithDefault"
+"""A barrier that hides its shape too, as a pop does from TensorFlow's graph optimizer."""
 
 
 class Materialiser:
@@ -46,7 +49,7 @@ class Materialiser:
     def guarded(self, blob: str) -> str:
         """What gradient ops read for a forward blob: the value behind a barrier."""
         if blob not in self.behind_barrier:
-            self.behind_barrier[blob] = self._barrier(self.value(blob), blob, ())
+            self.behind_barrier[blob] = self._curtain(self.value(blob), blob)
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
@@ -67,10 +70,10 @@ class Materialiser:
         producer = self.body.producer.get(blob)
         if blob in self.plan.saved:
             return self._barrier(self.pop(blob), blob, self._gate_controls())
-        if producer is None:
+        if producer is None and blob in self.forward.invariants:
             return self._invariant(blob)
-        if producer.type != "Const" and producer.name not in self.recomputed:
-            raise AssertionError(f"the plan neither saves nor recomputes {blob!r}")
+        if producer is None or (producer.type != "Const" and producer.name not in self.recomputed):
+            raise NetError(f"the plan neither saves nor recomputes {blob!r}")
         clone = self._clone(producer)
         return clone.outputs[producer.outputs.index(blob)]
 
@@ -125,6 +128,18 @@ class Materialiser:
         )
         return bool(op.controls) or from_outside
 
+    def _curtain(self, copy: str, blob: str) -> str:
+        kind = self.body.blobs[blob]
+        if kind.dtype not in BYTES_PER_ELEMENT:
+            return copy
+        return self.gradient.body.add(
+            CURTAIN,
+            (copy,),
+            ((kind.dtype, kind.shape),),
+            {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
+            name="rnnmem/curtain",
+        ).outputs[0]
+
     def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
         kind = self.body.blobs[blob]
         if kind.dtype not in BYTES_PER_ELEMENT:
@@ -139,7 +154,14 @@ class Materialiser:
         ).outputs[0]
 
     def _gate_controls(self) -> tuple[str, ...]:
-        """The op that runs once the incoming gradient of the iteration is there."""
+        """The op that runs once the incoming gradient of the iteration is there.
+
+        A loop with one iteration in flight needs none: the executor holds the next one back. And
+        none is better: one more reader keeps an argument's Identity alive, under whose name
+        TensorFlow's graph optimizer then sorts the inputs of a sum, into another order.
+        """
+        if self.plan.in_flight == 1:
+            return ()
         if self._gate is None:
             self._gate = self._make_gate()
         return (self._gate,) if self._gate else ()

@@ -6,12 +6,14 @@ and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 * a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
   which it is pushed and from which it is popped at once;
 * a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
-* between a clone and the saved blobs it starts from, and between a clone and the gradient ops
-  that read it, stands a *barrier* (EnsureShape), which the optimizer neither removes nor looks
-  through.
+* between a clone and the saved blobs it starts from stands a *barrier* (EnsureShape), which the
+  optimizer neither removes nor looks through;
+* between a clone and the gradient ops that read it stands a *curtain* (PlaceholderWithDefault),
+  which hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
+  (``x * (y * constant)``) as soon as it knows them.
 
-A barrier in front of a clone also waits for the incoming gradient of its iteration, so that
-recomputation never runs ahead of the gradient.
+Where more than one iteration is in flight, a barrier in front of a clone also waits for the
+incoming gradient of its iteration, so that recomputation never runs ahead of the gradient.
 """
 
 from __future__ import annotations
@@ -180,6 +182,7 @@ class _PairRewrite:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
         for link in self.pair.gradients[number].links:
             if link.pushed == blob:
+                self._pop_freely(number, link)
                 return link.popped
         editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
@@ -195,6 +198,15 @@ class _PairRewrite:
         )
         editor.set_next(argument, pop.outputs[0])
         return pop.outputs[1]
+
+    def _pop_freely(self, number: int, link: Link) -> None:
+        """Takes control edges off a pop: it may wait for what will be computed from it now."""
+        body = self.gradients[number].body
+        pop = self.pair.gradients[number].loop.pops[link.popped_by]
+        shape = self.pair.gradients[number].loop.body.producer.get(pop.inputs[1])
+        for op in (pop, shape):
+            if op is not None and op.type in (POP, "Const"):
+                body.ops[op.name] = op.replace(controls=())
 
     def _accumulator(self, blob: str) -> str:
         """The outer blob of the accumulator of ``blob``, which is added where there is none."""

@@ -76,6 +76,8 @@ def decode(value: attr_value_pb2.AttrValue) -> Any:
             return FunctionRef(value.func.name, value.func.SerializeToString(deterministic=True))
         case "list":
             return _decode_list(value.list)
+        case None:  # an attribute that is there and says nothing
+            return None
     raise ValueError(f"an attribute of the kind {kind!r} is not known")
 
 
@@ -95,6 +97,8 @@ def encode(value: Any) -> attr_value_pb2.AttrValue:
             _append(encoded.list, encode(item))
         return encoded
     match value:
+        case None:
+            return attr_value_pb2.AttrValue()
         case bool():
             return attr_value_pb2.AttrValue(b=value)
         case int():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
 from rnnmem.net.nouns import FunctionRef, Net, Op
@@ -25,12 +26,12 @@ def export_graph_def(net: Net, closed_functions=()) -> graph_pb2.GraphDef:
       closed_functions: FunctionDefs that ops refer to and that are handed on as they are.
     """
     graph_def = graph_pb2.GraphDef()
-    graph_def.versions.producer = 2000
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
     graph_def.library.function.extend(closed_functions)
     writer = _Writer(graph_def.library)
     written = tensor_names(net)
     for op in net.ops:
-        writer.node(op, graph_def.node.add(), written.__getitem__)
+        writer.node(op, graph_def.node.add(), written.__getitem__, net)
     return graph_def
 
 
@@ -48,8 +49,8 @@ class _Writer:
         self.names: dict[int, str] = {}
         self.kept: list[Net] = []  # so that no id() is used twice
 
-    def node(self, op: Op, node: node_def_pb2.NodeDef, input_name) -> None:
-        """Fills in a NodeDef."""
+    def node(self, op: Op, node: node_def_pb2.NodeDef, input_name, net: Net) -> None:
+        """Fills in a NodeDef for an op of ``net``."""
         node.name, node.op, node.device = op.name, op.type, op.device
         node.input.extend(input_name(blob) for blob in op.inputs)
         node.input.extend(f"^{name}" for name in op.controls)
@@ -63,6 +64,9 @@ class _Writer:
                     lists.setdefault(stem, []).append((int(position), ref))
                 else:
                     node.attr[label].CopyFrom(encode(ref))
+            elif key == "_class":
+                if marks := _colocated(value, net):
+                    node.attr[key].CopyFrom(encode(marks))
             else:
                 node.attr[key].CopyFrom(encode(value))
         for stem, refs in lists.items():
@@ -97,7 +101,7 @@ class _Writer:
         for key, value in net.attributes.get("attributes", {}).items():
             function.attr[key].CopyFrom(encode(value))
         for op in net.ops:
-            self.node(op, function.node_def.add(), names)
+            self.node(op, function.node_def.add(), names, net)
         signature.is_stateful = any(signatures.is_stateful(node.op) for node in function.node_def)
         return function
 
@@ -116,6 +120,16 @@ class _FunctionNames:
 
     def __call__(self, blob: str) -> str:
         return self.written[blob]
+
+
+def _colocated(marks: tuple[bytes, ...], net: Net) -> tuple[bytes, ...]:
+    """The colocation marks without those for arguments, which are no ops of the Net."""
+    start = b"loc:@"
+    return tuple(
+        mark
+        for mark in marks
+        if not mark.startswith(start) or mark[len(start) :].decode() in net.op_by_name
+    )
 
 
 def _renamed(ref: FunctionRef, name: str) -> FunctionRef:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
 from rnnmem.net.nouns import FunctionRef, Net
+from rnnmem.net.optypes import LOOPS
 from rnnmem.tf import private
 from rnnmem.tf.exporter import export_graph_def, tensor_names
 from rnnmem.tf.importer import import_graph_def
@@ -24,16 +25,20 @@ def net_of(concrete) -> Net:
     Raises:
       NotUnderstood: the graph holds something that a Net cannot.
     """
-    graph = concrete.graph
+    name = tf.compat.as_str(concrete.name)
+    return net_of_graph(concrete.graph, name, private.result_count(concrete))
+
+
+def net_of_graph(graph: tf.Graph, name: str, results: int | None = None) -> Net:
+    """The Net of a FuncGraph, with its first ``results`` outputs (all by default)."""
     if list(graph.deferred_external_captures):
         raise NotUnderstood("the function captures a value that is only known at each call")
-    graph_def = graph.as_graph_def(add_shapes=True)
     return import_graph_def(
-        graph_def,
+        graph.as_graph_def(add_shapes=True),
         [tensor.name for tensor in graph.inputs],
-        [tensor.name for tensor in graph.outputs],
+        [tensor.name for tensor in graph.outputs[:results]],
         [op.name for op in graph.control_outputs],
-        name=tf.compat.as_str(concrete.name),
+        name=name,
         source_of=_SourceLines(graph),
     )
 
@@ -41,42 +46,80 @@ def net_of(concrete) -> Net:
 def function_of(net: Net, concrete):
     """A ConcreteFunction that runs ``net`` behind the signature and captures of ``concrete``."""
     original = concrete.graph
-    graph = private.new_func_graph(original.name)
-    graph_def = export_graph_def(net, _closed_functions(net, original))
+    graph, tensors = new_graph(net, original.name, original.inputs, [original])
+    captured = {id(internal): external for external, internal in original.captures}
+    add_captures(
+        graph,
+        [
+            (captured[id(tensor)], placeholder)
+            for tensor, placeholder in zip(original.inputs, graph.inputs, strict=True)
+            if id(tensor) in captured
+        ],
+    )
+    graph.outputs = [tensors[blob] for blob in net.outputs]
+    for old, new in zip(original.outputs, graph.outputs, strict=False):
+        private.copy_handle_data(old, new)
+    graph.structured_input_signature = original.structured_input_signature
+    graph.structured_outputs = structured_like(original, graph.outputs)
+    graph.variables = original.variables
+    return private.concrete_function(graph, concrete, _attributes(concrete))
+
+
+def new_graph(net: Net, name: str, likes, originals):
+    """A FuncGraph that holds the Net, its inputs and control outputs set.
+
+    Args:
+      net: the Net.
+      name: the graph's name.
+      likes: for each input of the Net, a tensor whose dtype, shape and handle data it takes.
+      originals: graphs whose library holds the functions that ops of the Net call closed.
+
+    Returns:
+      The graph, and a map from every blob of the Net that is an input or output to its tensor.
+    """
+    graph = private.new_func_graph(name)
+    graph_def = export_graph_def(net, _closed_functions(net, originals))
     for function in graph_def.library.function:
         private.register_function(function)
     with graph.as_default():
-        placeholders = [_placeholder(tensor) for tensor in original.inputs]
-        given = dict(zip(net.inputs, placeholders, strict=True))
-        tf.graph_util.import_graph_def(graph_def, input_map=given, name="")
-    captured = {id(internal): external for external, internal in original.captures}
-    arguments = [
-        placeholder
-        for tensor, placeholder in zip(original.inputs, placeholders, strict=True)
-        if id(tensor) not in captured
-    ]
-    graph.inputs = arguments
-    for tensor, placeholder in zip(original.inputs, placeholders, strict=True):
-        if id(tensor) in captured:
-            graph.add_capture(captured[id(tensor)], placeholder)
+        graph.inputs = [_placeholder(tensor) for tensor in likes]
+        tensors = dict(zip(net.inputs, graph.inputs, strict=True))
+        # An input that no op reads is refused in an input map.
+        read = {blob: tensors[blob] for blob in net.inputs if blob in net.readers}
+        tf.graph_util.import_graph_def(graph_def, input_map=read, name="")
+    for op in graph.get_operations():
+        if op.type in LOOPS:
+            for before, after in zip(op.inputs, op.outputs, strict=True):
+                private.copy_handle_data(before, after)
     written = tensor_names(net)
-    results = [
-        given[blob] if blob in given else graph.get_tensor_by_name(written[blob])
-        for blob in net.outputs
-    ]
-    for old, new in zip(original.outputs, results, strict=False):
-        private.copy_handle_data(old, new)
-    graph.inputs = list(placeholders)
-    graph.outputs = results
+    for blob in net.outputs:
+        if blob not in tensors:
+            tensors[blob] = graph.get_tensor_by_name(written[blob])
     graph.control_outputs = [graph.get_operation_by_name(name) for name in net.control_outputs]
-    graph.structured_input_signature = original.structured_input_signature
-    graph.structured_outputs = tf.nest.pack_sequence_as(
-        original.structured_outputs,
-        _structured(original, results),
-        expand_composites=True,
-    )
-    graph.variables = original.variables
-    return private.concrete_function(graph, concrete.function_type, _attributes(concrete))
+    return graph, tensors
+
+
+def add_captures(graph, captures) -> None:
+    """Declares inputs of the graph to be captures: pairs of what is captured and its placeholder.
+
+    The order of the inputs stays: arguments first, then captures.
+    """
+    inputs = list(graph.inputs)
+    internal = {id(placeholder) for _, placeholder in captures}
+    graph.inputs = [tensor for tensor in inputs if id(tensor) not in internal]
+    for external, placeholder in captures:
+        graph.add_capture(external, placeholder)
+    graph.inputs = inputs
+
+
+def structured_like(original, results):
+    """The results in the structure of the original's, with None where it returned None."""
+    remaining = iter(results)
+    flat = [
+        next(remaining) if isinstance(leaf, tf.Tensor) else leaf
+        for leaf in tf.nest.flatten(original.structured_outputs, expand_composites=True)
+    ]
+    return tf.nest.pack_sequence_as(original.structured_outputs, flat, expand_composites=True)
 
 
 def _placeholder(tensor: tf.Tensor) -> tf.Tensor:
@@ -86,15 +129,6 @@ def _placeholder(tensor: tf.Tensor) -> tf.Tensor:
     private.copy_attribute("_user_specified_name", tensor.op, made.op)
     private.copy_handle_data(tensor, made)
     return made
-
-
-def _structured(original, results):
-    """The flat structured outputs, with None where the function returned None."""
-    remaining = iter(results)
-    return [
-        next(remaining) if isinstance(leaf, tf.Tensor) else leaf
-        for leaf in tf.nest.flatten(original.structured_outputs, expand_composites=True)
-    ]
 
 
 def _attributes(concrete) -> dict[str, object]:
@@ -107,14 +141,18 @@ def _attributes(concrete) -> dict[str, object]:
     }
 
 
-def _closed_functions(net: Net, graph: tf.Graph) -> list:
+def _closed_functions(net: Net, originals) -> list:
     """The library functions that ops of the Net refer to without their being step nets."""
-    library = {
-        function.signature.name: function for function in graph.as_graph_def().library.function
-    }
     wanted = [
         ref.name for _, inner in net.walk() for op in inner.ops for ref in _refs(op.attributes)
     ]
+    if not wanted:
+        return []
+    library = {
+        function.signature.name: function
+        for graph in originals
+        for function in graph.as_graph_def().library.function
+    }
     found = {}
     while wanted:
         name = wanted.pop()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
-from tensorflow.python.framework import auto_control_deps as _auto_control_deps  # noqa: F401
+from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
+from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.ops import gradients_util as _gradients_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 
 
 def eager_context_is_initialized() -> bool:
@@ -47,12 +52,171 @@ def copy_attribute(name: str, source: tf.Operation, target: tf.Operation) -> Non
         target._set_attr(name, source.node_def.attr[name])  # noqa: SLF001
 
 
-def concrete_function(graph: Any, function_type: Any, attributes: dict[str, Any]):
-    """A ConcreteFunction over a finished FuncGraph."""
-    return _concrete_function.ConcreteFunction.from_func_graph(graph, function_type, attributes)
+def concrete_function(graph: Any, original: Any, attributes: dict[str, Any]) -> Any:
+    """A ConcreteFunction over a finished FuncGraph, called in the ways ``original`` is."""
+    made = _concrete_function.ConcreteFunction.from_func_graph(
+        graph, original.function_type, attributes
+    )
+    made._arg_keywords = original._arg_keywords  # noqa: SLF001
+    made._num_positional_args = original._num_positional_args  # noqa: SLF001
+    return made
 
 
 def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     """The FuncGraph that Python still holds behind a library function, where it does."""
     function = graph._get_function(name)  # noqa: SLF001
     return getattr(function, "graph", None)
+
+
+def is_concrete(fn: Any) -> bool:
+    """Whether ``fn`` is a ConcreteFunction."""
+    return isinstance(fn, _concrete_function.ConcreteFunction)
+
+
+def is_polymorphic(fn: Any) -> bool:
+    """Whether ``fn`` is a ``tf.function``."""
+    return isinstance(fn, tf.types.experimental.PolymorphicFunction)
+
+
+def is_compiled(concrete: Any) -> bool:
+    """Whether XLA compiles the function as a whole."""
+    mark = concrete.function_def.attr.get("_XlaMustCompile")
+    return mark is not None and mark.b
+
+
+def trace(base: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The ConcreteFunction that the ``tf.function`` would run; found as fast as it finds it."""
+    # A function that created variables runs traces of its second configuration, any other those of
+    # its first; the other one would trace, and count random numbers, anew.
+    created = base._created_variables  # noqa: SLF001
+    config = (
+        base._no_variable_creation_config  # noqa: SLF001
+        if created
+        else base._variable_creation_config  # noqa: SLF001
+    )
+    if config is None:
+        return base.get_concrete_function(*args, **kwargs)
+    return _tracing_compilation.trace_function(args, kwargs, config)
+
+
+def call(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Calls one trace of the ``tf.function`` ``base``, or another with the same face, as it would.
+
+    A ConcreteFunction alone does not know the defaults of the Python function behind it.
+    """
+    if base is None:
+        return concrete(*args, **kwargs)
+    bound = _type_utils.canonicalize_function_inputs(
+        args,
+        kwargs,
+        base._function_type,  # noqa: SLF001
+        base._default_values,  # noqa: SLF001
+    )
+    bound = concrete.function_type.bind(*bound.args, **bound.kwargs)
+    flat = concrete.function_type.unpack_inputs(bound)
+    return concrete._call_flat(flat, captured_inputs=concrete.captured_inputs)  # noqa: SLF001
+
+
+def result_count(concrete: Any) -> int:
+    """How many tensors the function returns; a gradient taken of it adds others to its graph."""
+    return concrete._delayed_rewrite_functions._num_inference_outputs  # noqa: SLF001
+
+
+def with_gradient(concrete: Any, rewrite: Any) -> Any:
+    """The same function, whose gradient comes from a rewritten pair of graphs.
+
+    TensorFlow differentiates a call of a function inside a graph by a pair of functions that it
+    makes on demand: a forward one that also returns intermediates, and a backward one.
+
+    Args:
+      concrete: a ConcreteFunction; it is left as it is.
+      rewrite: called once with TensorFlow's ``(forward FuncGraph, backward FuncGraph)``; returns
+        such a pair to use instead, or None to use the one given.
+    """
+    made = _concrete_function.ConcreteFunction(concrete._inference_function)  # noqa: SLF001
+    made._arg_keywords = concrete._arg_keywords  # noqa: SLF001
+    made._num_positional_args = concrete._num_positional_args  # noqa: SLF001
+    made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite)  # noqa: SLF001
+    return made
+
+
+class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  # noqa: SLF001
+    """TensorFlow's maker of forward and backward functions, with a rewrite behind it."""
+
+    def __init__(self, concrete, rewrite):
+        self.__dict__.update(concrete._delayed_rewrite_functions.__dict__)  # noqa: SLF001
+        self._cached_function_pairs = {}
+        self._gradient_name = None
+        self._original = concrete._delayed_rewrite_functions  # noqa: SLF001
+        self._rewrite = rewrite
+
+    def _construct_forward_backward(self, num_doutputs):
+        if num_doutputs != self._num_inference_outputs:
+            return super()._construct_forward_backward(num_doutputs)
+        pair = self._original.forward_backward(num_doutputs)
+        graphs = self._rewrite(self._original._func_graph, pair[1].graph)  # noqa: SLF001
+        if graphs is None:
+            return pair
+        self._func_graph, backward = graphs
+        return _concrete_function._create_forward_backward_with_graph(  # noqa: SLF001
+            self._attrs, self._func_graph, backward
+        )
+
+    def _rewrite_forward_and_call_backward(self, op, *doutputs):
+        # Once differentiated, a call has more outputs; nobody's gradient comes through those.
+        count = self._num_inference_outputs
+        forward, _ = self.forward_backward(count)
+        again = len(op.outputs) <= len(forward.function_type.flat_outputs)
+        if again and all(gradient is None for gradient in doutputs[count:]):
+            doutputs = doutputs[:count]
+        return super()._rewrite_forward_and_call_backward(op, *doutputs)
+
+
+def a_tape_is_active() -> bool:
+    """Whether some gradient tape of this thread may be recording."""
+    return not _pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+
+
+def higher_gradients_are_possible(concrete: Any, tensors: list[tf.Tensor]) -> bool:
+    """Whether several tapes, or a persistent one, will record a call with these arguments."""
+    for variable in concrete.graph.variables:
+        _resource_variable_ops.variable_accessed(variable)  # as the call itself will
+    tensors = [*tensors, *concrete.captured_inputs]
+    kinds = _gradients_util.PossibleTapeGradientTypes(tensors)
+    return kinds == _gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER
+
+
+def force_gradient(concrete: Any) -> None:
+    """Makes TensorFlow build the function's gradient now."""
+    concrete._delayed_rewrite_functions.forward_backward()  # noqa: SLF001
+
+
+def function_like(base: Any, run: Any) -> Any:
+    """A ``tf.function`` around ``run`` that retraces when and as ``base`` does."""
+
+    def traced(*args, **kwargs):
+        return run(*args, **kwargs)
+
+    python_function = base.python_function
+    functools.update_wrapper(traced, python_function)
+    return tf.function(
+        traced,
+        input_signature=base.input_signature,
+        autograph=False,
+        reduce_retracing=base._reduce_retracing,  # noqa: SLF001
+    )
+
+
+def keras_step_cell(function: Any) -> Any:
+    """The closure cell of a Keras train function that holds its compiled single step, or None.
+
+    Keras closes the function that it runs on a batch into one that unwraps optional inputs; what
+    stands in that cell is all that ``fit`` and ``train_on_batch`` call, at any steps_per_execution.
+    """
+    wrapper = _cell(function, "one_step_on_data")
+    return None if wrapper is None else _cell(wrapper.cell_contents, "step_func")
+
+
+def _cell(function: Any, name: str) -> Any:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return function.__closure__[names.index(name)] if name in names else None

@@ -1,0 +1,1 @@
+"""Models that show what rnnmem does for a training run."""

@@ -1,0 +1,284 @@
+"""``optimize``: where planning on Nets and TensorFlow's functions meet."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rnnmem.check import check
+from rnnmem.errors import OptionError, RnnmemWarning
+from rnnmem.net.cost import CPU, GPU, Machine
+from rnnmem.net.inline import inline
+from rnnmem.net.loops import loops_of
+from rnnmem.net.nouns import Net
+from rnnmem.net.order import without_dead_ops
+from rnnmem.options import Options
+from rnnmem.plan import Plan
+from rnnmem.recompute.planner import plan_net
+from rnnmem.report.explain import Explanation, explain
+from rnnmem.rewrite.net import apply_plan
+from rnnmem.tf import private
+from rnnmem.tf.attributes import constant
+from rnnmem.tf.functions import function_of, net_of
+from rnnmem.tf.gradient import rewrite_gradient
+from rnnmem.tf.verify import run_verified
+
+DISABLE = "RNNMEM_DISABLE"
+"""Set to 1 in the environment, every function runs as TensorFlow runs it."""
+
+
+def optimize(
+    fn: Callable[..., Any] | None = None,
+    *,
+    budget: int | str | None = None,
+    max_slowdown: float = 1.1,
+    allow: tuple[str, ...] | None = None,
+    verify: bool = False,
+) -> Any:
+    """Makes a train step with loops run in less memory, with the same results bit for bit.
+
+    Use it as a decorator, with or without arguments, above or below ``@tf.function``::
+
+        @rnnmem.optimize
+        def train_step(inputs, targets): ...
+
+    Args:
+      fn: a Python function (it is traced as ``tf.function`` does), a ``tf.function`` or a
+        ``ConcreteFunction``; a whole train step or any part of one that holds loops with their
+        gradients.
+      budget: bytes as an int or ``"512MiB"``: the peak above the resident state to stay under, at
+        the least time.
+      max_slowdown: without a budget, spend at most this factor of step time for the least memory.
+      allow: which means may be used; all exact ones by default.
+      verify: on the first call of each signature also run the original and raise if any bit of an
+        output or a variable differs. An error in planning is raised then, not warned of.
+
+    Returns:
+      A callable like ``fn``, with ``plan(*args)``, ``explain(*args)`` and
+      ``get_concrete_function(*args)``.
+
+    Raises:
+      OptionError: an option is malformed, or ``fn`` is not callable.
+    """
+    options = Options.of(budget, max_slowdown, allow, verify)
+    if fn is None:
+        return functools.partial(
+            optimize, budget=budget, max_slowdown=max_slowdown, allow=allow, verify=verify
+        )
+    if isinstance(fn, Optimized):
+        return Optimized(fn.__wrapped__, options)
+    if not callable(fn):
+        raise OptionError(f"fn={fn!r} is not callable: pass the step itself")
+    return Optimized(fn, options)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trace:
+    """What became of one traced function.
+
+    Attributes:
+      original: the function as TensorFlow traced it.
+      function: the function that runs instead; ``original`` itself where nothing was gained.
+      plan: tells the decisions.
+      gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
+    """
+
+    original: Any
+    function: Any
+    plan: Callable[[], Plan]
+    gradient_only: bool = False
+
+
+class Optimized:
+    """A function that ``optimize`` was applied to; call it like the original."""
+
+    def __init__(self, fn: Callable[..., Any], options: Options):
+        self.__wrapped__ = fn
+        functools.update_wrapper(self, fn, updated=())
+        self._options = options
+        self._lock = threading.RLock()
+        self._traces: dict[int, _Trace] = {}
+        self._verified: set[int] = set()
+        self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self._concrete = fn if private.is_concrete(fn) else None
+        # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
+        # under a tape, the outer function is that graph.
+        self._base = self._outer = None
+        if self._concrete is None:
+            self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
+            self._outer = private.function_like(self._base, self._run_traced)
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the optimised function on the same arguments as the original."""
+        try:
+            return self._call(args, kwargs)
+        except TypeError:
+            self._raise_as_original(args, kwargs)
+            raise
+
+    def _call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if tf.config.functions_run_eagerly():
+            return self.__wrapped__(*args, **kwargs)
+        trace = self._trace_of(args, kwargs)
+        if private.a_tape_is_active():
+            if self._may_be_differentiated_twice(trace, args, kwargs):
+                return (self._base or self._concrete)(*args, **kwargs)
+            if tf.executing_eagerly() and self._outer is not None:
+                return self._outer(*args, **kwargs)
+
+        def call(function):
+            return private.call(self._base, function, args, kwargs)
+
+        first = id(trace.original) not in self._verified
+        if self._options.verify and first and tf.executing_eagerly():
+            results = run_verified(trace.original, trace.function, call)
+            self._verified.add(id(trace.original))
+            return results
+        return call(trace.function)
+
+    def _may_be_differentiated_twice(self, trace: _Trace, args: tuple, kwargs: dict) -> bool:
+        """Whether tapes could ask for a gradient of the gradient, which is left to TensorFlow.
+
+        It would be summed in another order through a recomputation, and differ in its last bits.
+        """
+        flat = tf.nest.flatten((args, kwargs), expand_composites=True)
+        tensors = [leaf for leaf in flat if isinstance(leaf, tf.Tensor)]
+        return private.higher_gradients_are_possible(trace.original, tensors)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Binds to an instance, so that methods can be decorated."""
+        if instance is None:
+            return self
+        try:
+            if instance not in self._bound:
+                self._bound[instance] = Optimized(self._bind(instance, owner), self._options)
+            return self._bound[instance]
+        except TypeError:  # not hashable, or no weak references to it
+            return Optimized(self._bind(instance, owner), self._options)
+
+    def _bind(self, instance: Any, owner: Any) -> Any:
+        fn = self.__wrapped__
+        return (
+            fn.__get__(instance, owner)
+            if hasattr(fn, "__get__")
+            else (types.MethodType(fn, instance))
+        )
+
+    def plan(self, *args: Any, **kwargs: Any) -> Plan:
+        """The decisions for these arguments; traces, but runs nothing."""
+        return self._trace_of(args, kwargs).plan()
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """A report that prints as a table: each saved blob, what becomes of it, and why."""
+        trace = self._trace_of(args, kwargs)
+        return explain(trace.plan(), name=getattr(self, "__name__", "function"))
+
+    def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
+        """The optimised ConcreteFunction for these arguments."""
+        trace = self._trace_of(args, kwargs)
+        if trace.gradient_only and self._outer is not None:
+            return self._outer.get_concrete_function(*args, **kwargs)
+        return trace.function
+
+    def _trace_of(self, args: tuple, kwargs: dict[str, Any]) -> _Trace:
+        if self._concrete is not None:
+            return self._trace(self._concrete)
+        return self._trace(private.trace(self._base, args, kwargs))
+
+    @tf.autograph.experimental.do_not_convert
+    def _run_traced(self, *args: Any, **kwargs: Any) -> Any:
+        """What the outer tf.function traces: the optimised function, called."""
+        return private.call(self._base, self._trace_of(args, kwargs).function, args, kwargs)
+
+    def _trace(self, concrete: Any) -> _Trace:
+        with self._lock:
+            if id(concrete) not in self._traces:
+                self._traces[id(concrete)] = _optimized(concrete, self._options)
+            return self._traces[id(concrete)]
+
+    def _raise_as_original(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Raises what the undecorated function raises for arguments that do not fit it."""
+        fn = self.__wrapped__
+        if private.is_polymorphic(fn) or private.is_concrete(fn):
+            return
+        try:
+            inspect.signature(fn).bind(*args, **kwargs)
+        except TypeError:
+            fn(*args, **kwargs)
+
+
+def _optimized(concrete: Any, options: Options) -> _Trace:
+    """Plans and rewrites one traced function; whatever fails, the original runs."""
+    if os.environ.get(DISABLE, "") not in ("", "0"):
+        return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
+    work = _Work(concrete, options)
+    try:
+        net = without_dead_ops(inline(net_of(concrete)))
+        rewritten = work.rewrite(net)
+        if rewritten is not None:
+            return _Trace(concrete, function_of(rewritten, concrete), lambda: work.plan)
+        if not work.plan.loops and loops_of(net):
+            function = private.with_gradient(concrete, work.gradient)
+            return _Trace(concrete, function, work.plan_all, gradient_only=True)
+    except Exception as error:
+        work.give_up(error)
+    return _Trace(concrete, concrete, lambda: work.plan)
+
+
+class _Work:
+    """Planning and rewriting one traced function, or its gradient once somebody asks for it."""
+
+    def __init__(self, concrete: Any, options: Options):
+        self.concrete = concrete
+        self.options = options
+        self.plan = Plan()
+
+    def rewrite(self, net: Net) -> Net | None:
+        """The rewritten and checked Net, or None where the plan changes nothing."""
+        self.plan = plan_net(net, _machine(), self.options.max_slowdown)
+        if self.plan.changes_nothing:
+            return None
+        compiled = private.is_compiled(self.concrete)
+        rewritten = apply_plan(net, self.plan, constant, anchored=not compiled)
+        check(net, rewritten)
+        return rewritten
+
+    def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
+        """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
+        try:
+            count = private.result_count(self.concrete)
+            return rewrite_gradient(
+                forward, backward, count, lambda net: self.rewrite(without_dead_ops(net))
+            )
+        except Exception as error:
+            self.give_up(error)
+            return None
+
+    def plan_all(self) -> Plan:
+        """The plan, for which the gradient is built if nobody did yet."""
+        private.force_gradient(private.with_gradient(self.concrete, self.gradient))
+        return self.plan
+
+    def give_up(self, error: Exception) -> None:
+        """The original runs; one warning says why."""
+        if self.options.verify:
+            raise error
+        reason = f"{type(error).__name__}: {error}"
+        self.plan = Plan(notes=(reason,))
+        name = tf.compat.as_str(self.concrete.name)
+        warnings.warn(f"rnnmem left {name} as it was: {reason}", RnnmemWarning, stacklevel=2)
+
+
+def _machine() -> Machine:
+    return GPU if tf.config.list_logical_devices("GPU") else CPU

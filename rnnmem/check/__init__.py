@@ -1,0 +1,54 @@
+"""The stranger that judges every rewrite: it shares no code with what planned or applied it.
+
+``check`` proves that a rewritten Net computes what the original computes, and refuses what it
+cannot prove:
+
+    form       names, links, dtypes and arities at every depth
+    devices    an op of the original runs where it ran
+    effects    each stateful op runs once, in its place and in its turn
+    lists      each pop gives back one push of one iteration
+    values     outputs, what effects read, how often loops run, which branch is taken
+"""
+
+from __future__ import annotations
+
+from rnnmem.check.effects import Effects, judge_effects
+from rnnmem.check.form import judge_devices, judge_form, judge_signature
+from rnnmem.check.lists import judge_lists
+from rnnmem.check.numbering import Numbering
+from rnnmem.check.order import RunningOrder
+from rnnmem.check.signs import Signs
+from rnnmem.check.table import Head, Table
+from rnnmem.check.values import judge_guards, judge_trips, judge_values
+from rnnmem.net.nouns import Net
+
+__all__ = ["check"]
+
+
+def check(original: Net, rewritten: Net) -> None:
+    """Proves that two Nets compute the same.
+
+    Args:
+      original: the Net as imported, after inlining and without dead ops.
+      rewritten: what a rewrite made of it.
+
+    Raises:
+      CheckError: it is not the same, or cannot be shown to be; ``reason`` says in a word what is
+        wrong, the text adds a sentence and the few ops around the place.
+    """
+    order, signs = RunningOrder(), Signs()
+    signatures = judge_form(original, order, signs)
+    judge_form(rewritten, order, signs, signatures)
+    judge_signature(original, rewritten)
+    judge_devices(original, rewritten)
+    table = Table()
+    heads: dict[int, tuple[Head, ...]] = {}
+    effects_before = Effects(order, signs)
+    before = Numbering(table, order, signs, effects_before, heads).run(original)
+    effects_after = Effects(order, signs, effects_before)
+    after = Numbering(table, order, signs, effects_after, heads).run(rewritten)
+    judge_effects(effects_before, effects_after)
+    judge_trips(table, before.notes, after.notes)
+    judge_lists(table, before.notes, after.notes)
+    judge_values(table, before.notes, after.notes)
+    judge_guards(before.notes, after.notes)

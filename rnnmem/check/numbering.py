@@ -1,0 +1,242 @@
+"""Numbers every blob of a Net and its step nets, and notes what must agree with another Net."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+
+from rnnmem.check.effects import GUARDS, TOP, Effects, Place
+from rnnmem.check.order import RunningOrder
+from rnnmem.check.recurrence import Solution
+from rnnmem.check.signs import Signs, attributes_of, exact
+from rnnmem.check.table import (
+    EFFECT,
+    FINAL,
+    LEAF,
+    OP,
+    POPPED_ELEMENT,
+    POPPED_LIST,
+    PUSH,
+    RAW,
+    TRIPS,
+    Head,
+    Table,
+)
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import BRANCHES, LOOPS
+
+TRANSPARENT = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "PreventGradient"})
+"""Types whose result is their input."""
+
+_ANYWHERE = frozenset({"Const", "EmptyTensorList"})
+"""Types whose result does not depend on the device."""
+
+_MARKS = ("_noinline", "_XlaMustCompile", "_XlaCompile", "api_implements")
+_KINDS = {"TensorListPushBack": (PUSH,), "TensorListPopBack": (POPPED_LIST, POPPED_ELEMENT)}
+_instances = itertools.count()
+
+
+@dataclasses.dataclass(slots=True)
+class Claim:
+    """A value that must agree with the other Net's value under the same key.
+
+    Attributes:
+      key: what the value is for, e.g. input 1 of effect 7.
+      number: the value.
+      net: where it stands.
+      op: the op that reads or writes it; empty for the Net's own.
+    """
+
+    key: Hashable
+    number: int
+    net: Net
+    op: str
+
+
+@dataclasses.dataclass(slots=True)
+class Pop:
+    """A pop: the list, the trips of the loop right around it (None outside loops), where it is."""
+
+    popped: int
+    trips: int | None
+    net: Net
+    op: str
+
+
+@dataclasses.dataclass(slots=True)
+class Notes:
+    """What was noted in a Net and below; ``pops_here`` are those of the innermost loop."""
+
+    claims: list[Claim] = dataclasses.field(default_factory=list)
+    guards: list[Claim] = dataclasses.field(default_factory=list)
+    pops: list[Pop] = dataclasses.field(default_factory=list)
+    pops_here: list[Pop] = dataclasses.field(default_factory=list)
+
+
+class Numbering:
+    """One pass over a Net; what it found stands in ``notes`` and ``outputs``."""
+
+    def __init__(
+        self,
+        table: Table,
+        order: RunningOrder,
+        signs: Signs,
+        effects: Effects,
+        heads: dict[int, tuple[Head, ...]],
+    ):
+        """``heads`` is what ops with those ids compute; both Nets of a check share it."""
+        self._table, self._order, self._signs = table, order, signs
+        self._effects, self._heads = effects, heads
+        self.notes = Notes()
+        self.outputs: tuple[int, ...] = ()
+
+    def run(self, net: Net) -> Numbering:
+        """Numbers the judged Net itself."""
+        given = [
+            self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
+            for place in range(len(net.inputs))
+        ]
+        self.outputs = self._net(net, given, 0, TOP, ())
+        for place, number in enumerate(self.outputs):
+            self.notes.claims.append(Claim(("output", place), number, net, net.outputs[place]))
+        return self
+
+    def _net(
+        self, net: Net, given: Sequence[int], level: int, place: Place | None, path: tuple[str, ...]
+    ) -> tuple[int, ...]:
+        """The numbers of the Net's outputs; a place is given where effects stand in it."""
+        effects: Mapping[str, int] = {} if place is None else self._effects.identify(net, place)
+        numbers = dict(zip(net.inputs, given, strict=True))
+        make = self._table.make
+        for op in self._order.of(net):
+            inputs = tuple([numbers[blob] for blob in op.inputs])
+            effect = effects.get(op.name)
+            if effect is not None and not op.nets:
+                self._claim_inputs(net, op, effect, inputs)
+            if op.type in TRANSPARENT:
+                results = inputs
+                if op.type in GUARDS:
+                    key = ("guard", place, attributes_of(op))
+                    self.notes.guards.append(Claim(key, inputs[0], net, op.name))
+            elif op.type in LOOPS:
+                results = self._loop(net, op, inputs, level, effect, path)
+            elif op.type in BRANCHES:
+                results = self._branch(net, op, inputs, level, effect, path)
+            elif op.nets:
+                results = self._call(net, op, inputs, level, effect, path)
+            elif effect is not None:
+                results = self._effect(op, effect, level)
+            elif op.type in _KINDS:
+                results = self._list_op(net, op, inputs)
+            else:
+                results = [make(head, inputs, op.name) for head in self._heads_of(op)]
+            numbers.update(zip(op.outputs, results, strict=True))
+        return tuple([numbers[blob] for blob in net.outputs])
+
+    def _claim_inputs(self, net: Net, op: Op, effect: int, inputs: Sequence[int]) -> None:
+        self.notes.claims += [
+            Claim(("input", effect, slot), number, net, op.name)
+            for slot, number in enumerate(inputs)
+        ]
+
+    def _heads_of(self, op: Op) -> tuple[Head, ...]:
+        found = self._heads.get(id(op))
+        if found is None:
+            kinds = _KINDS.get(op.type)
+            if kinds is not None:
+                sign = exact(op.attributes.get("element_dtype"))
+                found = tuple([self._table.head(kind, 0, sign, op.type) for kind in kinds])
+            else:
+                sign = (op.type, attributes_of(op)) if op.type in _ANYWHERE else self._signs.of(op)
+                found = tuple(
+                    [
+                        self._table.head(OP, 0, (sign, place), op.type)
+                        for place in range(len(op.outputs))
+                    ]
+                )
+            self._heads[id(op)] = found
+        return found
+
+    def _list_op(self, net: Net, op: Op, inputs: tuple[int, ...]) -> Sequence[int]:
+        make, heads = self._table.make, self._heads_of(op)
+        if op.type == "TensorListPushBack":
+            return (make(heads[0], inputs, op.name),)
+        self.notes.pops_here.append(Pop(inputs[0], None, net, op.name))
+        return make(heads[0], inputs[:1], op.name), make(heads[1], inputs, op.name)
+
+    def _effect(self, op: Op, effect: int, level: int) -> Sequence[int]:
+        """What an effect gives is a value of its own in every iteration around it."""
+        head = self._table.head
+        return [
+            self._table.make(head(EFFECT, level, (effect, place), op.type), (), op.name)
+            for place in range(len(op.outputs))
+        ]
+
+    def _loop(
+        self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path
+    ) -> Sequence[int]:
+        table, level, path = self._table, level + 1, (*path, op.name)
+        instance = next(_instances)
+        raw = [table.head(RAW, level, (instance, index)) for index in range(len(starts))]
+        first = table.fresh(raw)
+        variables = range(first, first + len(starts))
+        outside, self.notes = self.notes, Notes()
+        (going_on,) = self._net(
+            op.nets["cond"], variables, level, self._place(op, effect, "cond"), (*path, "cond")
+        )
+        following = self._net(
+            op.nets["body"], variables, level, self._place(op, effect, "body"), (*path, "body")
+        )
+        inside, self.notes = self.notes, outside
+        solution = Solution(table, level, first, starts)
+        solution.solve(following)
+        trips = table.make(table.head(TRIPS, level), (solution.of(going_on),), op.name)
+        self._bring_out(inside, solution, trips)
+        key = ("trips", path) if effect is None else ("trips", effect)
+        self.notes.claims.append(Claim(key, trips, net, op.name))
+        final = table.head(FINAL, level)
+        return [table.make(final, (trips, one), op.name) for one in solution.variables]
+
+    def _bring_out(self, inside: Notes, solution: Solution, trips: int) -> None:
+        """Notes of a solved loop, as its outside sees them."""
+        for claim in (*inside.claims, *inside.guards):
+            claim.number = solution.of(claim.number)
+        for pop in (*inside.pops, *inside.pops_here):
+            pop.popped = solution.of(pop.popped)
+            pop.trips = trips if pop.trips is None else solution.of(pop.trips)
+        self.notes.claims += inside.claims
+        self.notes.guards += inside.guards
+        self.notes.pops += (*inside.pops, *inside.pops_here)
+
+    def _branch(
+        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
+    ) -> Sequence[int]:
+        taken = [
+            self._net(
+                branch, inputs[1:], level, self._place(op, effect, label), (*path, op.name, label)
+            )
+            for label, branch in sorted(op.nets.items())
+        ]
+        if effect is not None:
+            self.notes.claims.append(Claim(("branch", effect), inputs[0], net, op.name))
+        head = self._table.head(OP, 0, ("branch", tuple(sorted(op.nets)), op.device), op.type)
+        return [
+            self._table.make(head, (inputs[0], *values), op.name)
+            for values in zip(*taken, strict=True)
+        ]
+
+    def _call(
+        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
+    ) -> Sequence[int]:
+        """A call that stays closed: what its body computes, under the marks that keep it closed."""
+        ((label, body),) = op.nets.items()
+        results = self._net(body, inputs, level, self._place(op, effect, label), (*path, op.name))
+        marks = {**body.attributes.get("attributes", {}), **op.attributes}
+        kept = tuple((name, exact(marks[name])) for name in _MARKS if name in marks)
+        head = self._table.head(OP, 0, ("call", op.type, op.device, kept), op.type)
+        return [self._table.make(head, (result,), op.name) for result in results]
+
+    def _place(self, op: Op, effect: int | None, label: str) -> Place | None:
+        has_effects = effect is not None and self._effects.has_effects(op.nets[label])
+        return (effect, label) if has_effects else None

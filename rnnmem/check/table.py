@@ -1,0 +1,231 @@
+"""Numbers for values: two blobs get one number only if they always hold the same value.
+
+A number stands for an expression: a head (what is computed) over the numbers that it reads. Each
+expression is kept once, so equal numbers are equal values (value numbering; Cocke and Schwartz
+1970, "Programming Languages and Their Compilers").
+
+Inside loops a value is a function of the iterations that run around it. Level 1 is the outermost
+loop around a place, level 2 the next one. A bit mask says which levels an expression depends on:
+
+    variable(d, i) over system    a loop's sequence x(0) = start, x(s + 1) = next(x(s)) at level d
+    trips(d) over cond            how often that loop runs: the first s at which cond(s) is false
+    final(d) over trips, x        x(trips): what the loop hands outside
+    reversed(d) over trips, x     x(trips - 1 - s): what a gradient loop sees in its iteration s
+
+A list that a loop fills, one push an iteration, and that another loop empties, one pop an
+iteration, gives back what was pushed, last first. So a pop is not an opaque value: it is the pushed
+expression with every iteration of its level reversed. Recomputing an op from popped inputs then
+has, by construction, the number of the pop of that op's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
+
+LEAF, OP, PUSH, POPPED_LIST, POPPED_ELEMENT = "leaf", "op", "push", "popped list", "popped"
+SYSTEM, VARIABLE, TRIPS, FINAL, REVERSED = "system", "variable", "trips", "final", "reversed"
+RAW, OWN, EFFECT = "raw variable", "own variable", "effect"
+
+_NOTHING: Mapping[int, int] = MappingProxyType({})
+_ATOMS = frozenset({RAW, OWN, VARIABLE, REVERSED})
+
+
+class Head:
+    """What an expression computes; kept once, so it is compared by identity."""
+
+    __slots__ = ("data", "index", "kind", "level", "text")
+
+    def __init__(self, index: int, kind: str, level: int, data: Hashable, text: str):
+        """Made by :meth:`Table.head` only."""
+        self.index, self.kind, self.level, self.data, self.text = index, kind, level, data, text
+
+
+class Table:
+    """All expressions of one check; a number is a position in these lists.
+
+    Attributes:
+      heads: number -> what it computes.
+      children: number -> the numbers that it reads, each smaller than itself.
+      levels: number -> bit mask of the loop levels whose iteration it depends on.
+      origins: number -> the op that first computed it, for messages.
+    """
+
+    def __init__(self) -> None:
+        """An empty table."""
+        self.heads: list[Head] = []
+        self.children: list[tuple[int, ...]] = []
+        self.levels: list[int] = []
+        self.origins: list[str] = []
+        self._open: list[int] = []  # number -> levels of the loop variables that it leaves open
+        self._head_of: dict[Hashable, Head] = {}
+        self._number_of: dict[tuple[int, ...], int] = {}
+        self._reversals: dict[tuple[int, int], dict[int, int]] = {}
+        self._rules: dict[str, Callable[[Head, tuple[int, ...]], int | None]] = {
+            POPPED_LIST: self._popped_list,
+            POPPED_ELEMENT: self._popped_element,
+            FINAL: self._final,
+        }
+
+    def head(self, kind: str, level: int = 0, data: Hashable = None, text: str = "") -> Head:
+        """The one head of that kind, level and data."""
+        key = (kind, level, data)
+        found = self._head_of.get(key)
+        if found is None:
+            found = self._head_of[key] = Head(len(self._head_of), kind, level, data, text or kind)
+        return found
+
+    def make(self, head: Head, children: tuple[int, ...] = (), origin: str = "") -> int:
+        """The number of ``head`` over ``children``, after the rules of its kind."""
+        rule = self._rules.get(head.kind)
+        if rule is not None and (simpler := rule(head, children)) is not None:
+            return simpler
+        key = (head.index, *children)
+        found = self._number_of.get(key)
+        if found is None:
+            found = self._number_of[key] = len(self.heads)
+            self.heads.append(head)
+            self.children.append(children)
+            self.levels.append(self._mask(head, children))
+            self._open.append(self._open_mask(head, children))
+            self.origins.append(origin)
+        return found
+
+    def fresh(self, heads: Iterable[Head]) -> int:
+        """Numbers for new leaves, one after the other; returns the first."""
+        first = len(self.heads)
+        for head in heads:
+            self.make(head)
+        return first
+
+    def reversed(self, number: int, level: int, trips: int) -> int:
+        """The value with iteration ``trips - 1 - s`` in place of ``s``, at one level."""
+        bit = 1 << level
+        levels, heads = self.levels, self.heads
+        done = self._reversals.setdefault((level, trips), {})
+        wrap = self.head(REVERSED, level)
+        stack, inner = [number], set()
+        while stack:
+            one = stack.pop()
+            if one in done or one in inner or not levels[one] & bit:
+                continue
+            head = heads[one]
+            if head.kind == EFFECT or (head.kind in _ATOMS and head.level == level):
+                done[one] = self.make(wrap, (trips, one), self.origins[one])
+            else:
+                inner.add(one)
+                stack.extend(self.children[one])
+        for one in sorted(inner):
+            done[one] = self.remade(one, done)
+        return done.get(number, number)
+
+    def below(self, roots: Iterable[int], wanted: Callable[[int], object]) -> list[int]:
+        """The wanted numbers that roots reach over wanted ones; what is read comes first."""
+        seen: set[int] = set()
+        stack = list(roots)
+        while stack:
+            one = stack.pop()
+            if one not in seen and wanted(one):
+                seen.add(one)
+                stack.extend(self.children[one])
+        return sorted(seen)
+
+    def remade(
+        self, number: int, mapping: Mapping[int, int], else_mapping: Mapping[int, int] = _NOTHING
+    ) -> int:
+        """The expression over what the first mapping that knows a child has in its place."""
+        old = self.children[number]
+        new = tuple([mapping.get(one, else_mapping.get(one, one)) for one in old])
+        return number if new == old else self.make(self.heads[number], new, self.origins[number])
+
+    def filled(self, number: int) -> tuple[int, int, int] | None:
+        """``(trips, start, push)`` where the value is a list that a loop pushed into each time."""
+        if self.heads[number].kind != FINAL:
+            return None
+        trips, variable = self.children[number]
+        alone = self.alone(variable)
+        if alone is None or self.heads[variable].level != self.heads[number].level:
+            return None
+        start, push = alone
+        if self.heads[push].kind != PUSH or not self.is_own(self.children[push][0], variable):
+            return None
+        return trips, start, push
+
+    def alone(self, number: int) -> tuple[int, int] | None:
+        """``(start, next)`` where the value is a loop variable that no circle binds to others."""
+        if self.heads[number].kind != VARIABLE:
+            return None
+        equations = self.children[self.children[number][0]]
+        return (equations[0], equations[1]) if len(equations) == 2 else None
+
+    def emptied(self, number: int) -> tuple[int, int] | None:
+        """``(whole list, pop)`` where the value is a list that a loop pops once each time."""
+        alone = self.alone(number)
+        if alone is None or self.heads[alone[1]].kind != POPPED_LIST:
+            return None
+        (popped,) = self.children[alone[1]]
+        return alone if self.is_own(popped, number) else None
+
+    def is_own(self, number: int, variable: int) -> bool:
+        """Whether the value is what the loop variable itself holds, in its own equation."""
+        head = self.heads[number]
+        return head.kind == OWN and head.level == self.heads[variable].level
+
+    def resolved(self, number: int) -> tuple[int, int] | None:
+        """``(trips, pushed)`` where the value is a list being emptied whose elements are known."""
+        emptied = self.emptied(number)
+        filled = self.filled(emptied[0]) if emptied else None
+        if emptied is None or filled is None:
+            return None
+        trips, start, push = filled
+        pushed, level = self.children[push][1], self.heads[number].level
+        understood = (
+            self.heads[start].text == "EmptyTensorList"
+            and self.heads[emptied[0]].level == level
+            and self.heads[emptied[1]].data == self.heads[push].data
+            and not self._open[pushed] >> level & 1
+        )
+        return (trips, pushed) if understood else None
+
+    def _mask(self, head: Head, children: tuple[int, ...]) -> int:
+        mask = 0
+        for child in children:
+            mask |= self.levels[child]
+        kind = head.kind
+        if kind == OP or kind == LEAF:
+            return mask
+        if kind in _ATOMS:
+            return mask | 1 << head.level
+        if kind == EFFECT:
+            return (2 << head.level) - 2
+        if kind in (TRIPS, FINAL):
+            return mask & ~(1 << head.level)
+        return mask
+
+    def _open_mask(self, head: Head, children: tuple[int, ...]) -> int:
+        mask = 1 << head.level if head.kind == OWN else 0
+        for child in children:
+            mask |= self._open[child]
+        return mask & ~(1 << head.level) if head.kind == VARIABLE else mask
+
+    def _final(self, head: Head, children: tuple[int, ...]) -> int | None:
+        """What does not change from one iteration to the next is the same at the end."""
+        return None if self.levels[children[1]] >> head.level & 1 else children[1]
+
+    def _popped_list(self, head: Head, children: tuple[int, ...]) -> int | None:
+        """Popping what was just pushed gives back the list."""
+        top = self.heads[children[0]]
+        if top.kind == PUSH and top.data == head.data:
+            return self.children[children[0]][0]
+        return None
+
+    def _popped_element(self, head: Head, children: tuple[int, ...]) -> int | None:
+        """Popping gives what was just pushed, or what the loop pushed in the reversed iteration."""
+        top = self.heads[children[0]]
+        if top.kind == PUSH and top.data == head.data:
+            return self.children[children[0]][1]
+        found = self.resolved(children[0])
+        if found is None:
+            return None
+        trips, pushed = found
+        return self.reversed(pushed, top.level, trips)

@@ -1,0 +1,137 @@
+"""Two Nets as one, and one as two: a function and its gradient, planned together.
+
+A function that somebody differentiates later is traced twice by TensorFlow, forward and backward,
+and the backward Net reads blobs of the forward one. Joined they are one step like any other; after
+the rewrite they are split again, and exchange only what the rewrite still saves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from rnnmem.net.inline import inline
+from rnnmem.net.nouns import Blob, DType, Net, Op
+from rnnmem.net.optypes import is_pure
+
+_BACKWARD = "rnnmem_backward"
+
+
+def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
+    """One Net that runs ``forward`` and then ``backward``, inlined.
+
+    Args:
+      forward: the function.
+      backward: its gradient.
+      feeds: input of ``backward`` -> blob of ``forward`` whose value it takes; every other input
+        becomes an input of the joint Net.
+
+    Returns:
+      The joint Net: inputs are those of ``forward``, then the open ones of ``backward``; outputs
+      are those of ``forward``, then those of ``backward``.
+    """
+    opened = {blob: f"{_BACKWARD}/{blob}" for blob in backward.inputs if blob not in feeds}
+    blobs = dict(forward.blobs)
+    for blob, name in opened.items():
+        blobs[name] = Blob(name, backward.blobs[blob].dtype, backward.blobs[blob].shape)
+    results = []
+    for index, blob in enumerate(backward.outputs):
+        name = f"{_BACKWARD}:{index}"
+        blobs[name] = Blob(name, backward.blobs[blob].dtype, backward.blobs[blob].shape)
+        results.append(name)
+    call = Op(
+        name=_BACKWARD,
+        type="StatefulPartitionedCall",
+        inputs=tuple(feeds.get(blob, opened.get(blob, "")) for blob in backward.inputs),
+        outputs=tuple(results),
+        attributes={"Tout": tuple(DType(blobs[name].dtype) for name in results)},
+        nets={"f": backward},
+    )
+    joint = forward.replace(
+        inputs=(*forward.inputs, *opened.values()),
+        outputs=(*forward.outputs, *results),
+        ops=(*forward.ops, call),
+        blobs=blobs,
+        control_outputs=(*forward.control_outputs, _BACKWARD),
+    )
+    return inline(joint)
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    """A joint Net split in two.
+
+    Attributes:
+      forward: its outputs are the function's, then ``exchanged``.
+      backward: its inputs are the gradient's own, then ``exchanged``.
+      exchanged: blobs that the forward Net hands to the backward one.
+    """
+
+    forward: Net
+    backward: Net
+    exchanged: tuple[str, ...]
+
+
+def split(joint: Net, inputs: int, outputs: int) -> Halves:
+    """The inverse of :func:`join`.
+
+    Args:
+      joint: a joint Net, rewritten or not.
+      inputs: how many of its inputs are the function's.
+      outputs: how many of its outputs are the function's.
+    """
+    before = _forward_ops(joint, outputs)
+    forward_ops = tuple(op for op in joint.ops if op.name in before)
+    backward_ops = [op for op in joint.ops if op.name not in before]
+    constants = {op.outputs[0]: op for op in forward_ops if op.type == "Const"}
+    own = {blob for op in backward_ops for blob in op.outputs} | set(joint.inputs[inputs:])
+    read = [blob for op in backward_ops for blob in op.inputs] + list(joint.outputs[outputs:])
+    needed = dict.fromkeys(blob for blob in read if blob not in own)
+    copied = [constants[blob].replace(controls=()) for blob in needed if blob in constants]
+    exchanged = tuple(blob for blob in needed if blob not in constants)
+    forward = joint.replace(
+        inputs=joint.inputs[:inputs],
+        outputs=(*joint.outputs[:outputs], *exchanged),
+        ops=forward_ops,
+        control_outputs=tuple(name for name in joint.control_outputs if name in before),
+    )
+    after = {op.name for op in (*copied, *backward_ops)}
+    backward = joint.replace(
+        inputs=(*joint.inputs[inputs:], *exchanged),
+        outputs=joint.outputs[outputs:],
+        ops=tuple(
+            op.replace(controls=tuple(name for name in op.controls if name in after))
+            for op in (*copied, *backward_ops)
+        ),
+        control_outputs=tuple(name for name in joint.control_outputs if name in after),
+    )
+    return Halves(forward, backward, exchanged)
+
+
+def _forward_ops(joint: Net, outputs: int) -> set[str]:
+    """Names of the ops that the function itself needs: for its results and its side effects."""
+    producer = joint.producer
+
+    def belongs_to_backward(op: Op) -> bool:
+        return op.name.startswith(f"{_BACKWARD}/")
+
+    wanted = [producer[blob].name for blob in joint.outputs[:outputs] if blob in producer]
+    wanted += [op.name for op in joint.ops if not is_pure(op) and not belongs_to_backward(op)]
+    found: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in found:
+            continue
+        found.add(name)
+        op = joint.op_by_name[name]
+        wanted += [producer[blob].name for blob in op.inputs if blob in producer]
+        wanted += op.controls
+    for name in joint.control_outputs:
+        op = joint.op_by_name[name]
+        if (
+            not belongs_to_backward(op)
+            and all(producer[blob].name in found for blob in op.inputs if blob in producer)
+            and all(one in found for one in op.controls)
+        ):
+            found.add(name)
+    return found

@@ -1,0 +1,84 @@
+"""Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
+
+TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
+need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
+soon as one input of the loop is there, its first iteration begins while the loss still holds the
+logits. Both are only an order: waiting changes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.net.loops import LoopPair
+from rnnmem.net.nouns import Net, Op
+
+FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
+"""Op types whose results are large, cheap, and made from next to nothing."""
+
+Waits = dict[str, dict[str, None]]
+"""Op name -> names of the ops that it is to wait for, in order."""
+
+
+def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]:
+    """The edges ``(waiting op, op waited for)`` around the gradient loops of the pairs.
+
+    Args:
+      net: the Net around the loops.
+      pairs: the loop pairs that are rewritten.
+    """
+    waits: Waits = {}
+    for pair in pairs:
+        for gradient in pair.gradients:
+            _start_together(net, gradient.loop.op, waits)
+            _fill_late(net, gradient.loop.op, waits)
+    return tuple((op, other) for op, others in waits.items() for other in others)
+
+
+def _inputs(net: Net, op: Op) -> list[Op]:
+    """The ops that write what the op reads."""
+    return list(
+        {net.producer[b].name: net.producer[b] for b in op.inputs if b in net.producer}.values()
+    )
+
+
+def _start_together(net: Net, loop: Op, waits: Waits) -> None:
+    """No iteration of the loop begins before all of its inputs are there."""
+    for source in _inputs(net, loop):
+        waits.setdefault(loop.name, {})[source.name] = None
+
+
+def _fill_late(net: Net, loop: Op, waits: Waits) -> None:
+    """What the loop starts from is made once its incoming gradient is there."""
+    sources = _inputs(net, loop)
+    others = [op for op in sources if op.type not in FILLERS and op.type != "Const"]
+    for filler in sources:
+        if filler.type not in FILLERS:
+            continue
+        after = _descendants(net, filler, waits)
+        for other in others:
+            if other.name not in after:
+                waits.setdefault(filler.name, {})[other.name] = None
+
+
+def _descendants(net: Net, op: Op, waits: Waits) -> set[str]:
+    """Names of the ops that run after ``op`` in any case, by data, by control, or by ``waits``."""
+    waited_by: dict[str, list[str]] = {}
+    for waiting, others in waits.items():
+        for other in others:
+            waited_by.setdefault(other, []).append(waiting)
+    found = {op.name}
+    pending = [op.name]
+    while pending:
+        name = pending.pop()
+        current = net.op_by_name[name]
+        following = [
+            reader.name for blob in current.outputs for reader in net.readers.get(blob, ())
+        ]
+        following += [other.name for other in net.controlled.get(name, ())]
+        following += waited_by.get(name, ())
+        for other in following:
+            if other not in found:
+                found.add(other)
+                pending.append(other)
+    return found

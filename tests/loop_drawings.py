@@ -1,0 +1,170 @@
+"""Loop pairs drawn by hand: the original, and what a correct rewrite makes of it."""
+
+from __future__ import annotations
+
+from rnnmem.net.nouns import DType, Net, ShapeValue
+from tests.drawing import Drawing, LoopDrawing
+
+FORWARD, GRADIENT = ("forward", "body"), ("gradient", "body")
+
+
+def counted(label: str, limit: str):
+    """A cond: the counter is below the limit."""
+    return lambda cond: cond.op("Less", label, limit, gives="bool", name="going_on")
+
+
+def count(loop: LoopDrawing, label: str) -> None:
+    one = loop.body.const(1, name=f"one_{label}")
+    loop.next[label] = loop.body.op("AddV2", label, one, gives="int32", name=f"count_{label}")
+
+
+def barrier(net: Drawing, blob: str, name: str) -> str:
+    return net.op("EnsureShape", blob, name=name, T=DType("float32"), shape=ShapeValue(()))
+
+
+def training(recompute: bool = False, anchored: bool = False, gradients: int = 1) -> Net:
+    """A loop with dropout and its gradient loops.
+
+    forward     h ──Mul w──► m ──Tanh──► a ──Mul r──► b ──Add h──► h'      r = RandomUniform
+    saved       h, a, r, w every iteration                (original)
+                h, r; a = Tanh(Mul(pop h, w))             (recompute)
+    gradient    d = TanhGrad(a, dh·r)    dw' = dw + d·h    dh' = dh + d·w
+    """
+    top = Drawing("top", x="float32", w="float32", n="int32")
+    saved = ("h", "r") if recompute else ("h", "a", "r", "w")
+    loop = LoopDrawing(top, "forward")
+    i, n, h, w = (
+        loop.carry(*pair)
+        for pair in (("i", top.const(0, name="zero")), ("n", "n"), ("h", "x"), ("w", "w"))
+    )
+    lists = {label: loop.carry(f"acc_{label}", top.empty_list(f"empty_{label}")) for label in saved}
+    count(loop, i)
+    body = loop.body
+    m = body.op("Mul", h, w, name="m")
+    a = body.op("Tanh", m, name="a")
+    r = body.op("RandomUniform", body.const(0, name="shape"), name="r", seed=7)
+    b = body.op("Mul", a, r, name="b")
+    loop.next[h] = body.op("AddV2", b, h, name="next_h")
+    blob_of = {"h": h, "a": a, "r": r, "w": w}
+    for label, held in lists.items():
+        loop.next[held] = body.push(held, blob_of[label], name=f"push_{label}")
+    if anchored:
+        _anchor(loop, m)
+    loop.control_outputs = ("r",)
+    done = loop.close(counted(i, n), parallel_iterations=10)
+    results = [done["h"]]
+    for number in range(gradients):
+        name = "gradient" if not number else f"gradient{number}"
+        results += _gradient(top, name, done, saved, recompute, anchored)
+    sinks = ()
+    if anchored:
+        top.op("NoOp", gives=(), name="sink", controls=("forward", "gradient"))
+        sinks = ("sink",)
+    return top.net(*results, control_outputs=("forward", *sinks))
+
+
+def _gradient(top, name, done, saved, recompute, anchored) -> list[str]:
+    loop = LoopDrawing(top, name)
+    start = top.const(1.0, "float32", name=f"{name}_start")
+    none = top.const(0.0, "float32", name=f"{name}_none")
+    j = loop.carry("j", top.const(0, name=f"{name}_zero"))
+    limit = loop.carry("limit", done["i"])
+    dh, dw = loop.carry("dh", start), loop.carry("dw", none)
+    count(loop, j)
+    body = loop.body
+    popped = {}
+    for label in saved:
+        held = loop.carry(f"acc_{label}", done[f"acc_{label}"])
+        loop.next[held], popped[label] = body.pop(held, name=f"pop_{label}")
+    if recompute:
+        w = popped["w"] = loop.carry("w_again", "w")
+        m = body.op("Mul", barrier(body, popped["h"], "barrier"), w, name="m_again")
+        popped["a"] = body.op("Tanh", m, name="a_again", controls=("d1",))
+        if anchored:
+            _anchor(loop, m)
+    d1 = body.op("Mul", dh, popped["r"], name="d1")
+    d2 = body.op("TanhGrad", popped["a"], d1, name="d2")
+    step = body.op("Mul", d2, popped["h"], name="step")
+    loop.next[dw] = body.op("AddV2", dw, step, name="next_dw")
+    back = body.op("Mul", d2, popped["w"], name="back")
+    loop.next[dh] = body.op("AddV2", dh, back, name="next_dh")
+    done = loop.close(counted(j, limit), parallel_iterations=1, _rnnmem_plan=b"a: recomputed")
+    return [done["dh"], done["dw"]]
+
+
+def _anchor(loop: LoopDrawing, blob: str) -> None:
+    """A list that is pushed and popped at once: one more reader of the blob, and no value."""
+    held = loop.carry("anchor", loop.outside.empty_list(f"{loop.name}_anchor"))
+    pushed = loop.body.push(held, blob, name="anchor_push")
+    loop.next[held], _ = loop.body.pop(pushed, name="anchor_pop")
+
+
+def nested(recompute: bool = False) -> Net:
+    """A loop in a loop: the inner lists are pushed, whole, into the outer one's.
+
+    outer   h ──► inner: g ──Sin──► s ──Mul h──► g'  (3 times) ──► h'     saved: h, list of (g, s)
+    rewrite s = Sin(pop g) in the inner gradient step net; the list of s is gone on both levels
+    """
+    saved = ("g",) if recompute else ("g", "s")
+    top = Drawing("top", x="float32", n="int32")
+    loop = LoopDrawing(top, "forward")
+    loop.carry("i", top.const(0)), loop.carry("n", "n"), loop.carry("h", "x")
+    lists = {
+        label: loop.carry(f"acc_{label}", top.empty_list(element="variant")) for label in saved
+    }
+    lists["h"] = loop.carry("acc_h", top.empty_list())
+    count(loop, "i")
+    inner = LoopDrawing(loop.body, "inner")
+    inner.carry("k", loop.body.const(0)), inner.carry("three", loop.body.const(3))
+    inner.carry("g", "h"), inner.carry("h", "h")
+    for label in saved:
+        inner.carry(f"acc_{label}", loop.body.empty_list())
+    count(inner, "k")
+    s = inner.body.op("Sin", "g", name="s")
+    inner.next["g"] = inner.body.op("Mul", s, "h", name="next_g")
+    for label, blob in zip(saved, ("g", s), strict=False):
+        held = f"acc_{label}"
+        inner.next[held] = inner.body.push(held, blob, name=f"push_{label}")
+    inside = inner.close(counted("k", "three"))
+    loop.next["h"] = inside["g"]
+    for label in saved:
+        loop.next[f"acc_{label}"] = loop.body.push(f"acc_{label}", inside[f"acc_{label}"])
+    loop.next["acc_h"] = loop.body.push("acc_h", "h")
+    done = loop.close(counted("i", "n"))
+    return top.net(done["h"], _nested_gradient(top, done, saved, recompute))
+
+
+def _nested_gradient(top: Drawing, done, saved, recompute: bool) -> str:
+    loop = LoopDrawing(top, "gradient")
+    loop.carry("j", top.const(0)), loop.carry("n", done["i"])
+    loop.carry("d", top.const(1.0, "float32"))
+    for label in (*saved, "h"):
+        loop.carry(f"acc_{label}", done[f"acc_{label}"])
+    count(loop, "j")
+    body = loop.body
+    popped = {}
+    for label in (*saved, "h"):
+        element = "float32" if label == "h" else "variant"
+        loop.next[f"acc_{label}"], popped[label] = body.pop(
+            f"acc_{label}", name=f"pop_{label}", element=element
+        )
+    inner = LoopDrawing(body, "inner_gradient")
+    inner.carry("k", body.const(0)), inner.carry("three", body.const(3))
+    inner.carry("d", "d"), inner.carry("h", popped["h"])
+    for label in saved:
+        inner.carry(f"acc_{label}", popped[label])
+    count(inner, "k")
+    again = {}
+    for label in saved:
+        inner.next[f"acc_{label}"], again[label] = inner.body.pop(
+            f"acc_{label}", name=f"pop_{label}"
+        )
+    if recompute:
+        again["s"] = inner.body.op("Sin", barrier(inner.body, again["g"], "barrier"), name="s2")
+    by_s = inner.body.op("Mul", "d", again["s"], name="by_s")
+    cos = inner.body.op("Cos", again["g"], name="cos")
+    inner.next["d"] = inner.body.op(
+        "AddV2", by_s, inner.body.op("Mul", cos, "h", name="by_h"), name="next_d"
+    )
+    loop.next["d"] = inner.close(counted("k", "three"))["d"]
+    return loop.close(counted("j", "n"))["d"]
