@@ -49,8 +49,8 @@ def bits(built: Built, function, start) -> list[np.ndarray]:
     variables = [*built.variables, built.average]
     for variable, value in zip(variables, start, strict=True):
         variable.assign(value)
-    results = function(*built.inputs)
-    return [np.asarray(one) for one in [*tf.nest.flatten(results), *variables]]
+    flat = tf.nest.flatten(function(*built.inputs), expand_composites=True)
+    return [one.numpy() for one in [*flat, *variables]]
 
 
 def difference(expected, found) -> str:
