@@ -162,6 +162,7 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
             wanted.extend(producer.inputs)
         else:
             saved.add(blob)
+    saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
     ops = [op for op in step.body.ops if op.name in again]
     return SavedSet(
         saved=frozenset(saved),
