@@ -57,7 +57,12 @@ def _slowdown(value) -> float:
 def _means(value: Iterable[str] | None) -> tuple[str, ...]:
     if value is None:
         return EXACT_MEANS
-    names = (value,) if isinstance(value, str) else tuple(value)
+    try:
+        names = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise OptionError(
+            f"allow={value!r} must name means, of {', '.join(EXACT_MEANS)}, or be None"
+        ) from None
     for name in names:
         if name not in EXACT_MEANS:
             raise OptionError(f"allow={value!r}: {name!r} is none of {', '.join(EXACT_MEANS)}")

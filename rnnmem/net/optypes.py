@@ -319,6 +319,25 @@ def _pure(net: Net) -> bool:
     return all(is_pure(op) for op in net.ops)
 
 
+_KEEPS_APART = frozenset(
+    {"Split", "SplitV", "TensorListPushBack", "TensorListSetItem", *BRANCHES, *LOOPS}
+)
+
+
+def may_fuse(producer: Op, reader: Op) -> bool:
+    """Whether a graph optimizer might merge an op into the only reader of what it writes.
+
+    Merging into a split never happens; into a concatenation only another one, or an elementwise op
+    that all of its inputs share.
+    """
+    if producer.type in OPAQUE_SOURCES or reader.type in _KEEPS_APART:
+        return False
+    known = facts(producer)
+    if reader.type == "ConcatV2" and known is not None:
+        return known.work is Work.POINTWISE or known.folds or producer.type == "ConcatV2"
+    return True
+
+
 _PURE_INSIDE = frozenset(
     {
         *("EmptyTensorList", "TensorListPopBack", "TensorListPushBack", "TensorListReserve"),

@@ -29,7 +29,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Blob, Net, Op
-from rnnmem.net.optypes import LOOPS, OPAQUE_SOURCES, facts
+from rnnmem.net.optypes import LOOPS, facts, may_fuse
 from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
 
 GRANULE = 256
@@ -122,9 +122,10 @@ def may_be_saved(step: Step, blob: str) -> bool:
     if step.body.blobs[blob].dtype in ("variant", "resource", "string"):
         return False
     producer = step.body.producer.get(blob)
-    if producer is None or not step.may_run_twice(producer) or producer.type in OPAQUE_SOURCES:
+    if producer is None or not step.may_run_twice(producer) or step.body.fan_out(blob) != 1:
         return True
-    return step.body.fan_out(blob) > 1
+    readers = step.body.readers.get(blob, ())
+    return bool(readers) and not may_fuse(producer, readers[0])
 
 
 def is_constant(op: Op) -> bool:

@@ -53,6 +53,8 @@ def choose_within(choices: Sequence[Sequence[LoopPlan]], seconds: float) -> tupl
       One plan a loop: a multiple-choice knapsack, solved exactly by HiGHS. Where even the fastest
       plans take longer, the fastest.
     """
+    if not choices:
+        return ()
     costs = [[plan.total() for plan in plans] for plans in choices]
     smallest = [min(range(len(one)), key=lambda i, one=one: one[i]) for one in costs]
     if sum(one[i][1] for one, i in zip(costs, smallest, strict=True)) <= seconds:

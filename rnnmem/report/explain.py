@@ -29,7 +29,9 @@ class Explanation:
     def __str__(self) -> str:
         """The report as text."""
         out = io.StringIO()
-        console = Console(file=out, width=_WIDTH, no_color=True, highlight=False)
+        console = Console(
+            file=out, width=_WIDTH, no_color=True, highlight=False, markup=False, emoji=False
+        )
         for line in _summary(self.plan, self.name):
             console.print(line, soft_wrap=True)
         loops = [loop for top in self.plan.loops for loop in top.flat()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rnnmem.errors import NetError
 from rnnmem.net.loops import Link, LoopPair
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, ShapeValue
 from rnnmem.net.optypes import facts
@@ -69,10 +70,10 @@ class Materialiser:
         producer = self.body.producer.get(blob)
         if blob in self.plan.saved:
             return self._barrier(self.pop(blob), blob, self._gate_controls())
-        if producer is None:
+        if producer is None and blob in self.forward.invariants:
             return self._invariant(blob)
-        if producer.type != "Const" and producer.name not in self.recomputed:
-            raise AssertionError(f"the plan neither saves nor recomputes {blob!r}")
+        if producer is None or (producer.type != "Const" and producer.name not in self.recomputed):
+            raise NetError(f"the plan neither saves nor recomputes {blob!r}")
         clone = self._clone(producer)
         return clone.outputs[producer.outputs.index(blob)]
 

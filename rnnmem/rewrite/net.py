@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rnnmem.errors import NetError
-from rnnmem.net.loops import loop_pairs
+from rnnmem.net.loops import LoopPair, loop_pairs
 from rnnmem.net.nouns import Constant, DType, Net
 from rnnmem.net.order import without_dead_ops
-from rnnmem.plan import Plan
+from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
 
@@ -25,7 +25,7 @@ def apply_plan(
       anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
 
     Raises:
-      NetError: the plan names a loop that the Net does not have.
+      NetError: the plan names a loop, an op or a blob that the Net does not have.
     """
     pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
     editor = NetEditor(net)
@@ -38,6 +38,7 @@ def apply_plan(
                 f"the plan is for another function: no loop pair {'/'.join(loop.path)!r}"
             )
         pair = pairs[loop.path]
+        _check_names(pair, loop)
         left = rewrite_pair(
             pair,
             loop,
@@ -52,11 +53,29 @@ def apply_plan(
         )
         held += [*left.forward, *(blob for lists in left.gradients for blob in lists)]
     for waiting, waited_for in plan.waits:
+        if not {waiting, waited_for} <= set(editor.ops):
+            raise NetError(f"the plan is for another function: no op {waiting!r} or {waited_for!r}")
         op = editor.ops[waiting]
         editor.ops[waiting] = op.replace(controls=(*op.controls, waited_for))
     for blob in held:
         _hold(editor, blob)
     return without_dead_ops(editor.net())
+
+
+def _check_names(pair: LoopPair, plan: LoopPlan) -> None:
+    """Refuses a plan whose loop has the pair's name and is another."""
+    body = pair.forward.body
+    known = {gradient.loop.op.name for gradient in pair.gradients}
+    strange = [
+        *(name for name in plan.gradients if name not in known),
+        *(blob for blob in plan.saved if blob not in body.blobs),
+        *(name for name in plan.recomputed if name not in body.op_by_name),
+    ]
+    if strange:
+        raise NetError(
+            f"the plan is for another function: loop pair {'/'.join(plan.path)!r} has no "
+            f"{strange[0]!r}"
+        )
 
 
 def _hold(editor: NetEditor, blob: str) -> None:

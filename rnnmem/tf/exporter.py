@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
 from rnnmem.net.nouns import FunctionRef, Net, Op
@@ -25,7 +26,7 @@ def export_graph_def(net: Net, closed_functions=()) -> graph_pb2.GraphDef:
       closed_functions: FunctionDefs that ops refer to and that are handed on as they are.
     """
     graph_def = graph_pb2.GraphDef()
-    graph_def.versions.producer = 2000
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
     graph_def.library.function.extend(closed_functions)
     writer = _Writer(graph_def.library)
     written = tensor_names(net)

@@ -84,9 +84,9 @@ def new_graph(net: Net, name: str, likes, originals):
     with graph.as_default():
         graph.inputs = [_placeholder(tensor) for tensor in likes]
         tensors = dict(zip(net.inputs, graph.inputs, strict=True))
-        read = {blob for op in net.ops for blob in op.inputs}  # others are refused in an input map
-        given = {blob: tensor for blob, tensor in tensors.items() if blob in read}
-        tf.graph_util.import_graph_def(graph_def, input_map=given, name="")
+        # An input that no op reads is refused in an input map.
+        read = {blob: tensors[blob] for blob in net.inputs if blob in net.readers}
+        tf.graph_util.import_graph_def(graph_def, input_map=read, name="")
     for op in graph.get_operations():
         if op.type in LOOPS:
             for before, after in zip(op.inputs, op.outputs, strict=True):

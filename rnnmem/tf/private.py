@@ -86,10 +86,14 @@ def is_compiled(concrete: Any) -> bool:
 
 def trace(base: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The ConcreteFunction that the ``tf.function`` would run; found as fast as it finds it."""
-    # The second configuration exists once variables were created, the first from the first trace.
-    config = base._no_variable_creation_config  # noqa: SLF001
-    if config is None and not base._created_variables:  # noqa: SLF001
-        config = base._variable_creation_config  # noqa: SLF001
+    # A function that created variables runs traces of its second configuration, any other those of
+    # its first; the other one would trace, and count random numbers, anew.
+    created = base._created_variables  # noqa: SLF001
+    config = (
+        base._no_variable_creation_config  # noqa: SLF001
+        if created
+        else base._variable_creation_config  # noqa: SLF001
+    )
     if config is None:
         return base.get_concrete_function(*args, **kwargs)
     return _tracing_compilation.trace_function(args, kwargs, config)
@@ -201,3 +205,18 @@ def function_like(base: Any, run: Any) -> Any:
         autograph=False,
         reduce_retracing=base._reduce_retracing,  # noqa: SLF001
     )
+
+
+def keras_step_cell(function: Any) -> Any:
+    """The closure cell of a Keras train function that holds its compiled single step, or None.
+
+    Keras closes the function that it runs on a batch into one that unwraps optional inputs; what
+    stands in that cell is all that ``fit`` and ``train_on_batch`` call, at any steps_per_execution.
+    """
+    wrapper = _cell(function, "one_step_on_data")
+    return None if wrapper is None else _cell(wrapper.cell_contents, "step_func")
+
+
+def _cell(function: Any, name: str) -> Any:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    return function.__closure__[names.index(name)] if name in names else None

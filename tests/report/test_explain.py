@@ -1,0 +1,114 @@
+"""The report: one table, and a sentence for everything that was left."""
+
+import pytest
+
+from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.report.explain import explain
+
+
+def fate(blob="b", fate=SAVED, *, bytes=1024, shape=(2, 128), was_saved=True, reason="because"):
+    return BlobFate(blob, "Tanh", "float32", shape, bytes, fate, was_saved, reason, "train.py:88")
+
+
+def loop(*fates, **fields):
+    fields = {"trips": 50, "source": "train.py:80", **fields}
+    return LoopPlan(("while",), ("gradient/while",), fates=fates, **fields)
+
+
+def report(*loops, **fields):
+    return str(explain(Plan(loops=loops, **fields), name="train_step"))
+
+
+def row(text, word):
+    return next(line for line in text.splitlines() if word in line)
+
+
+def test_a_row_says_bytes_trips_type_shape_line_fate_and_reason():
+    line = row(report(loop(fate(reason="worth keeping"))), "Tanh")
+    words = line.split()
+    assert words[:2] == ["1.0", "KiB"] or words[0].startswith("1")
+    assert "50" in words
+    assert "float32[2,128]" in words
+    assert "train.py:88" in words
+    assert "kept" in words
+    assert line.rstrip().endswith("worth keeping")
+
+
+@pytest.mark.parametrize(
+    ("what", "was_saved", "word"),
+    [
+        (SAVED, True, "kept"),
+        (SAVED, False, "kept now"),
+        (RECOMPUTED, True, "recomputed"),
+        (INVARIANT, True, "invariant"),
+        (INNER, True, "dropped"),
+    ],
+)
+def test_each_fate_has_a_word(what, was_saved, word):
+    assert f" {word} " in row(report(loop(fate(fate=what, was_saved=was_saved))), "Tanh")
+
+
+def test_what_is_unknown_is_a_question_mark_and_never_0():
+    line = row(report(loop(fate(bytes=None, shape=(None, 4)), trips=None)), "Tanh")
+    words = line.split()
+    assert words[:2] == ["?", "?"]
+    assert "float32[?,4]" in words
+    assert "0" not in words
+    assert "float32[?]" in report(loop(fate(bytes=None, shape=None)))
+
+
+def test_the_largest_stands_first():
+    text = report(loop(fate("small", bytes=10, reason="s"), fate("large", bytes=99999, reason="l")))
+    rows = [line for line in text.splitlines() if "Tanh" in line]
+    assert rows[0].rstrip().endswith("l")
+
+
+def test_without_a_loop_it_says_so_in_one_line():
+    assert report() == "train_step: no loop with a gradient was found, nothing was to be done\n"
+
+
+def test_a_closed_loop_is_named_with_its_line_and_reason():
+    text = report(loop(closed="its gradient is differentiated again"))
+    assert text.startswith("train_step: nothing was to be gained, the function runs as it was")
+    assert "left as it was: loop while (train.py:80): its gradient is differentiated again" in text
+
+
+def test_in_a_closed_loop_every_blob_is_left():
+    text = report(loop(fate(fate=RECOMPUTED), closed="too odd"))
+    assert " left " in row(text, "Tanh")
+    assert "recomputed" not in text
+
+
+def test_loops_inside_loops_are_told_and_counted():
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, fates=(fate(),))
+    text = report(loop(fate(), inner=(inner,)))
+    assert text.startswith("train_step: 2 loops rewritten")
+    assert "loop while/deep" in text
+
+
+def test_peaks_are_told_where_they_are_known():
+    text = report(loop(fate()), original_peak=130 * 2**20, predicted_peak=42 * 2**20)
+    assert "130.0 MiB as it was, 42.0 MiB now" in text
+    assert "peak" not in report(loop(fate()))
+    assert "? as it was" in report(loop(fate()), predicted_peak=1)
+
+
+def test_time_is_told_where_something_changes():
+    assert "estimated step time: 1.07x" in report(loop(fate()), slowdown=1.07)
+    assert "step time" not in report(loop(closed="no"), slowdown=1.07)
+
+
+def test_notes_stand_under_the_verdict():
+    assert "note: RNNMEM_DISABLE is set" in report(notes=("RNNMEM_DISABLE is set",))
+
+
+def test_words_with_brackets_are_printed_as_they_are():
+    # rich would take [red] for a colour
+    text = report(loop(fate(reason="[red] is [bold]not[/bold] markup")))
+    assert "[red] is [bold]not[/bold] markup" in " ".join(text.split())
+
+
+def test_a_report_prints_as_itself():
+    told = explain(Plan(), name="f")
+    assert repr(told) == str(told)
+    assert (told.name, told.plan) == ("f", Plan())
