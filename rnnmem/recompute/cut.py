@@ -165,6 +165,7 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
             wanted.extend(producer.inputs)
         else:
             saved.add(blob)
+    saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
     ops = [op for op in step.body.ops if op.name in again]
     kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
     return SavedSet(

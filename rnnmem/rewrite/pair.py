@@ -23,7 +23,8 @@ import json
 from collections.abc import Callable
 
 from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs
-from rnnmem.net.nouns import Constant, DType
+from rnnmem.net.nouns import Constant, DType, Net
+from rnnmem.net.optypes import BRANCHES, LOOPS, is_pure
 from rnnmem.plan import LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
@@ -111,13 +112,10 @@ class _PairRewrite:
             for number, clones in enumerate(self.clones):
                 self.gradient_anchors[number].add(clones.lonely_blobs())
                 leftover.gradients[number] = self.gradient_anchors[number].write()
-        marks = {
-            RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode(),
-            "parallel_iterations": self.plan.in_flight,
-        }
-        for editor in self.gradients:
-            editor.finish(**marks)
-        self.forward.finish(**marks)
+        marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
+        for editor in (*self.gradients, self.forward):
+            pace = {"parallel_iterations": self.plan.in_flight}
+            editor.finish(**marks, **({} if _order_shows(editor.op.nets["body"]) else pace))
         return leftover
 
     def _rewrite_inner(self) -> None:
@@ -224,6 +222,19 @@ class _PairRewrite:
             self.forward.set_next(argument, push.outputs[0])
             self.accumulators[blob] = held
         return self.accumulators[blob]
+
+
+def _order_shows(body: Net) -> bool:
+    """Whether the order in which iterations run their ops can be seen in the results.
+
+    Nothing orders the draws of a stateful random op over iterations that are in flight together:
+    TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
+    """
+    return any(
+        not is_pure(op) and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
+        for _, net in body.walk()
+        for op in net.ops
+    )
 
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant) -> str:

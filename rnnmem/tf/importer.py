@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from rnnmem.errors import NotUnderstood
-from rnnmem.net.nouns import Blob, FunctionRef, Net, Op
+from rnnmem.net.nouns import Blob, DType, FunctionRef, Net, Op
 from rnnmem.tf import signatures
 from rnnmem.tf.attributes import decode, decode_shape, dtype_name
 
@@ -52,7 +52,11 @@ def import_graph_def(
     reader = _Reader(library, source_of)
     fed = {tensor.rpartition(":")[0] for tensor in inputs}
     ops, blobs = reader.ops(graph_def.node, {}, "")
-    kept = tuple(op for op in ops if op.name not in fed)
+    kept = _with_awaited(
+        [op for op in ops if op.name not in fed],
+        {tensor.rpartition(":")[0]: tensor for tensor in inputs},
+        blobs,
+    )
     return Net(name, tuple(inputs), tuple(outputs), kept, blobs, tuple(control_outputs))
 
 
@@ -114,8 +118,10 @@ class _Reader:
         blobs = dict(arguments)
         read: list[tuple[Op, list[str]]] = [self._op(node, blobs, function) for node in nodes]
         tensor = _tensor_names({op.name: op for op, _ in read}, arguments)
-        ops = tuple(
-            op.replace(inputs=tuple(tensor(name) for name in inputs)) for op, inputs in read
+        ops = _with_awaited(
+            [op.replace(inputs=tuple(tensor(name) for name in inputs)) for op, inputs in read],
+            {name: name for name in arguments},
+            blobs,
         )
         return ops, blobs
 
@@ -159,6 +165,41 @@ class _Reader:
             source=self.source_of(function, node.name),
         )
         return op, [name for name in node.input if not name.startswith("^")]
+
+
+def _with_awaited(
+    ops: Sequence[Op], inputs: Mapping[str, str], blobs: dict[str, Blob]
+) -> tuple[Op, ...]:
+    """The ops; one that waits for an input of the Net waits for an Identity of it, which is an Op.
+
+    Args:
+      ops: as they were read.
+      inputs: the name under which a control edge knows an input -> its blob.
+      blobs: every blob; what is added here is added there.
+    """
+    awaited = {name for op in ops for name in op.controls if name in inputs}
+    if not awaited:
+        return tuple(ops)
+    taken = {op.name for op in ops}
+    stands_for: dict[str, str] = {}
+    added = []
+    for name in sorted(awaited):
+        blob = blobs[inputs[name]]
+        made = f"{name}/awaited"
+        while made in taken:
+            made += "_"
+        taken.add(made)
+        stands_for[name] = made
+        blobs[f"{made}:0"] = Blob(f"{made}:0", blob.dtype, blob.shape)
+        kind = {"T": DType(blob.dtype)}
+        added.append(Op(made, "Identity", (blob.name,), (f"{made}:0",), kind))
+    return (
+        *added,
+        *(
+            op.replace(controls=tuple(stands_for.get(name, name) for name in op.controls))
+            for op in ops
+        ),
+    )
 
 
 def _ref_name(ref: object) -> str:

@@ -1,0 +1,388 @@
+"""Random step nets: a recipe is plain data that prints; ``build`` makes a train step of it.
+
+Every value that a recipe handles is a matrix ``[ROWS, COLUMNS]`` of the recipe's dtype, kept in a
+pool. An instruction takes values from the pool (indices count from the newest and wrap around, so
+every recipe is valid) and puts its result there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import strategies as st
+
+ROWS, COLUMNS = 3, 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One step of a step net: ``kind`` says what, ``a`` and ``b`` of which values, ``n`` how."""
+
+    kind: str
+    a: int
+    b: int
+    n: int
+    inner: tuple[Instruction, ...] = ()
+    other: tuple[Instruction, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A train step with one loop, and whatever stands in its body.
+
+    Attributes:
+      dtype: of all values.
+      trips: iterations.
+      known: how the trip count is given: ``constant``, ``tensor``, ``limit`` or ``data``.
+      states: carried matrices.
+      instructions: the body.
+      following: for each state, the value (an index) it has next, and whether that is bounded.
+      stacked: whether the body writes a TensorArray that the loss reads.
+      gradients: 1, or 2 for a persistent tape with two losses.
+      of_inputs: whether gradients of the inputs are asked for too.
+      after: instructions after the loop, on its states.
+      seed: of the numbers.
+    """
+
+    dtype: str
+    trips: int
+    known: str
+    states: int
+    instructions: tuple[Instruction, ...]
+    following: tuple[tuple[int, bool], ...]
+    stacked: bool
+    gradients: int
+    of_inputs: bool
+    after: tuple[Instruction, ...]
+    seed: int
+
+
+# Values -> value. Each keeps the shape and stays finite for bounded arguments.
+ONE: dict[str, Callable] = {
+    "abs": tf.abs,
+    "add_constant": lambda x: x + 1.5,
+    "cast": lambda x: tf.cast(tf.cast(x, tf.bfloat16), x.dtype),
+    "cast_up": lambda x: tf.cast(tf.sin(tf.cast(x, tf.float64)), x.dtype),
+    "clip": lambda x: tf.clip_by_value(x, -0.5, 0.5),
+    "cosine": tf.cos,
+    "cumulative_sum": lambda x: tf.cumsum(x, axis=1),
+    "divide_constant": lambda x: x / 3.0,
+    "elu": tf.nn.elu,
+    "exponential": lambda x: tf.exp(-tf.abs(x)),
+    "identity": tf.identity,
+    "logarithm": lambda x: tf.math.log(tf.abs(x) + 0.5),
+    "logarithm_1p": lambda x: tf.math.log1p(tf.abs(x)),
+    "log_softmax": tf.nn.log_softmax,
+    "multiply_constant": lambda x: 0.3 * x * 2.0,
+    "negative": tf.negative,
+    "normalise": lambda x: tf.math.l2_normalize(x + 0.1, axis=-1),
+    "pad": lambda x: tf.pad(x, [[1, 0], [0, 0]])[:-1],
+    "reduce_max": lambda x: x - tf.reduce_max(x, axis=-1, keepdims=True),
+    "reduce_mean": lambda x: x * tf.reduce_mean(x, axis=0),
+    "reduce_sum": lambda x: x * 0.1 + tf.reduce_sum(x) * 0.05,
+    "reduce_variance": lambda x: x / (1.0 + tf.math.reduce_variance(x, axis=1, keepdims=True)),
+    "relu": tf.nn.relu,
+    "relu6": lambda x: tf.nn.relu6(x + 3.0) / 6.0,
+    "reshape": lambda x: tf.reshape(tf.tanh(tf.reshape(x, [-1])), [ROWS, COLUMNS]),
+    "reverse": lambda x: tf.reverse(x, [1]),
+    "roll": lambda x: tf.roll(x, 1, axis=0),
+    "rsqrt": lambda x: tf.math.rsqrt(tf.abs(x) + 0.5),
+    "selu": tf.nn.selu,
+    "sigmoid": tf.sigmoid,
+    "sine": tf.sin,
+    "slice": lambda x: tf.concat([x[:, 2:], x[:, :2]], axis=1),
+    "softmax": tf.nn.softmax,
+    "softplus": tf.nn.softplus,
+    "softsign": tf.nn.softsign,
+    "split": lambda x: tf.concat(tf.split(x, 2, axis=1)[::-1], axis=1),
+    "square": tf.square,
+    "square_root": lambda x: tf.sqrt(tf.abs(x) + 0.1),
+    "stack": lambda x: tf.stack(tf.unstack(x, axis=0)[::-1], axis=0),
+    "stop_gradient": lambda x: x * tf.stop_gradient(x),
+    "tanh": tf.tanh,
+    "tile": lambda x: tf.tile(x[:, :2], [1, 2]),
+    "transpose": lambda x: tf.transpose(tf.sin(tf.transpose(x))),
+}
+TWO: dict[str, Callable] = {
+    "add": lambda x, y: x + y,
+    "add_n": lambda x, y: tf.add_n([x, y, tf.tanh(x)]),
+    "concat": lambda x, y: tf.concat([x[:, 1:3], y[:, :2]], axis=1),
+    "divide": lambda x, y: x / (1.0 + tf.abs(y)),
+    "divide_no_nan": lambda x, y: tf.math.divide_no_nan(x, tf.abs(y) + 0.5),
+    "einsum": lambda x, y: tf.einsum("ij,kj,kl->il", x, y, y) * 0.1,
+    "equal": lambda x, y: x * tf.cast(tf.greater(x, y), x.dtype),
+    "matmul": lambda x, y: tf.matmul(tf.matmul(x, y, transpose_b=True), x) * 0.1,
+    "maximum": tf.maximum,
+    "minimum": tf.minimum,
+    "multiply": lambda x, y: x * y,
+    "multiply_row": lambda x, y: x * y[0] + y[:, :1],
+    "power": lambda x, y: tf.pow(tf.abs(x) + 0.5, tf.tanh(y)),
+    "squared_difference": tf.math.squared_difference,
+    "subtract": lambda x, y: x - y,
+    "where": lambda x, y: tf.where(x > y, x * 0.5, y),
+}
+EFFECTS = ("moving_average", "random")
+WEIGHTED = (
+    "add_bias",
+    "captured",
+    "embedding",
+    "gather",
+    "matmul_captured",
+    "matmul_weight",
+    "read_array",
+    "scale",
+    "stateless_random",
+)
+NESTING = ("cond", "switch", "loop", "map", "function")
+
+
+@st.composite
+def instructions(draw, most: int, depth: int = 0):
+    """A tuple of instructions, with nested ones down to two levels."""
+    kinds = [*sorted(ONE), *sorted(TWO) * 2, *WEIGHTED * 3, *(EFFECTS * 3 if depth == 0 else ())]
+    found = []
+    for _ in range(draw(st.integers(1, most))):
+        nests = depth < 2 and draw(st.integers(0, 9)) == 0
+        kind = draw(st.sampled_from(NESTING if nests else kinds))
+        inner = draw(instructions(3, depth + 1)) if nests else ()
+        other = draw(instructions(2, depth + 1)) if kind in ("cond", "switch") else ()
+        a, b, n = (draw(st.integers(0, 5)) for _ in range(3))
+        found.append(Instruction(kind, a, b, n, inner, other))
+    return tuple(found)
+
+
+@st.composite
+def recipes(draw):
+    """Any recipe."""
+    states = draw(st.integers(1, 3))
+    return Recipe(
+        dtype=draw(st.sampled_from(["float32", "float32", "float64", "bfloat16"])),
+        trips=draw(st.integers(0, 6)),
+        known=draw(st.sampled_from(["constant", "tensor", "limit", "data"])),
+        states=states,
+        instructions=draw(instructions(8)),
+        following=tuple((draw(st.integers(0, 6)), draw(st.booleans())) for _ in range(states)),
+        stacked=draw(st.booleans()),
+        gradients=draw(st.sampled_from([1, 1, 1, 2])),
+        of_inputs=draw(st.booleans()),
+        after=draw(instructions(2, 1)),
+        seed=draw(st.integers(0, 999)),
+    )
+
+
+class Built:
+    """A recipe as a train step."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self.dtype = tf.dtypes.as_dtype(recipe.dtype)
+        self.random = np.random.RandomState(recipe.seed)
+        self.weight = tf.Variable(self._values(COLUMNS, COLUMNS) * 0.5)
+        self.bias = tf.Variable(self._values(COLUMNS))
+        self.table = tf.Variable(self._values(5, COLUMNS))
+        self.average = tf.Variable(self._values(ROWS, COLUMNS), trainable=False)
+        self.variables = [self.weight, self.bias, self.table]
+        self.captured = self._values(ROWS, COLUMNS)
+        self.square = self._values(COLUMNS, COLUMNS)
+        self.inputs = (
+            self._values(7, ROWS, COLUMNS),
+            tf.stack([self._values(ROWS, COLUMNS) for _ in range(recipe.states)]),
+            tf.constant(recipe.trips),
+        )
+
+    def _values(self, *shape: int) -> tf.Tensor:
+        return tf.cast(tf.constant(self.random.standard_normal(shape)), self.dtype)
+
+    def step(self, rows, start, trips):
+        """The whole train step."""
+        watched = [rows, start] if self.recipe.of_inputs else []
+        with tf.GradientTape(persistent=self.recipe.gradients > 1) as tape:
+            tape.watch(watched)
+            outputs, losses = self._forward(rows, start, trips)
+        gradients = [
+            tape.gradient(loss, [*self.variables, *watched])
+            for loss in losses[: self.recipe.gradients]
+        ]
+        for variable, gradient in zip(self.variables, gradients[0], strict=False):
+            if gradient is not None:
+                variable.assign_sub(0.125 * tf.convert_to_tensor(gradient))
+        return outputs, losses, [one for some in gradients for one in some if one is not None]
+
+    def _forward(self, rows, start, trips):
+        recipe = self.recipe
+        scale = tf.tanh(self.captured * self.bias)
+        states = [start[index] for index in range(recipe.states)]
+        stop = trips if recipe.known == "tensor" else recipe.trips
+        array = tf.TensorArray(self.dtype, 7, element_shape=[ROWS, COLUMNS])
+
+        def going(i, array, turn, *states):
+            if recipe.known == "data":
+                return tf.logical_and(i < stop, tf.reduce_sum(states[0]) < 1e3)
+            return i < stop
+
+        def body(i, array, turn, *states):
+            pool = [*states]
+            around = _Around(i, rows, scale, [turn])
+            self._run(recipe.instructions, pool, around)
+            if recipe.stacked:
+                array = array.write(i, pool[-1])
+            return i + 1, array, around.turn[0], *self._next(pool)
+
+        _, array, _, *states = tf.while_loop(
+            going,
+            body,
+            (0, array, 0, *states),
+            maximum_iterations=recipe.trips if recipe.known == "limit" else None,
+        )
+        pool = [*states]
+        self._run(recipe.after, pool, _Around(tf.constant(0), rows, scale, [tf.constant(0)]))
+        first = tf.add_n([_mean(tf.square(one)) for one in [*states, pool[-1]]])
+        if recipe.stacked:
+            first += _mean(tf.sin(array.stack()))
+        second = tf.reduce_sum(tf.tanh(states[0]))
+        return states, [first, second]
+
+    def _next(self, pool):
+        found = []
+        for index, (source, bounded) in enumerate(self.recipe.following):
+            if source == 6:
+                found.append(pool[index])  # the state stays what it was
+            else:
+                value = _at(pool, source)
+                found.append(tf.tanh(value) if bounded else tf.clip_by_value(value, -4.0, 4.0))
+        return found
+
+    def _run(self, instructions, pool, around) -> None:
+        for number, one in enumerate(instructions):
+            value = self._value(one, pool, around, number)
+            pool.append(tf.ensure_shape(value, [ROWS, COLUMNS]))
+
+    def _value(self, one: Instruction, pool, around: _Around, number: int):
+        x, y = _at(pool, one.a), _at(pool, one.b)
+        if one.kind in ONE:
+            return ONE[one.kind](x)
+        if one.kind in TWO:
+            return TWO[one.kind](x, y)
+        if one.kind in NESTING:
+            return getattr(self, f"_{one.kind}")(one, pool, around, x)
+        return self._weighted(one, x, around, number)
+
+    def _weighted(self, one: Instruction, x, around: _Around, number: int):
+        seed = 7 * number + one.n + 1
+        match one.kind:
+            case "add_bias":
+                return tf.nn.bias_add(x, self.bias) if one.n % 2 else x + self.bias
+            case "captured":
+                return x * around.scale + tf.sin(self.captured)
+            case "embedding":
+                ids = tf.cast(tf.abs(x[:, 0]) * 3.0, tf.int32) % 5
+                return tf.nn.embedding_lookup(self.table, ids) * x
+            case "gather":
+                return around.rows[around.i % 7] + x
+            case "matmul_captured":
+                return x @ self.square * 0.3
+            case "matmul_weight":
+                return tf.nn.relu(x @ self.weight + self.bias) if one.n % 2 else x @ self.weight
+            case "moving_average":
+                with around.in_turn() as finish:
+                    before = tf.identity(self.average.read_value())
+                    after = 0.5 * before + 0.25 * tf.tanh(tf.stop_gradient(x))
+                    finish(self.average.assign(after).read_value())
+                return x * before
+            case "random":
+                with around.in_turn() as finish:
+                    drawn = tf.random.uniform([ROWS, COLUMNS], seed=seed)
+                    finish(drawn)
+                return x * self._cast(drawn)
+            case "read_array":
+                return tf.gather(around.rows, (around.i + one.n) % 7) * x
+            case "scale":
+                return x * tf.tanh(self.bias)
+            case "stateless_random":
+                drawn = tf.random.stateless_uniform([ROWS, COLUMNS], tf.stack([around.i, seed]))
+                return tf.where(drawn < 0.7, x, tf.zeros_like(x))
+        raise AssertionError(one)
+
+    def _cast(self, x):
+        return tf.cast(x, self.dtype)
+
+    def _branch(self, instructions, pool, around):
+        def run():
+            inner = [*pool]
+            self._run(instructions, inner, around)
+            return inner[-1]
+
+        return run
+
+    def _cond(self, one, pool, around, x):
+        chosen = tf.reduce_sum(x) > 0 if one.n % 2 else around.i % 2 == 0
+        return tf.cond(
+            chosen,
+            self._branch(one.inner, pool, around),
+            self._branch(one.other, pool, around),
+        )
+
+    def _switch(self, one, pool, around, x):
+        branches = [
+            self._branch(one.inner, pool, around),
+            self._branch(one.other, pool, around),
+            lambda: tf.sin(x),
+        ]
+        return tf.switch_case((around.i + one.n) % 3, branches)
+
+    def _loop(self, one, pool, around, x):
+        stop = around.i % 3 if one.n == 0 else one.n
+
+        def body(j, value):
+            inner = [*pool, value]
+            self._run(one.inner, inner, dataclasses.replace(around, i=j))
+            return j + 1, tf.tanh(inner[-1])
+
+        return tf.while_loop(lambda j, _: j < stop, body, (0, x))[1]
+
+    def _map(self, one, pool, around, x):
+        def body(part):
+            inner = [*pool, x * part]
+            self._run(one.inner, inner, around)
+            return inner[-1]
+
+        return tf.reduce_sum(tf.map_fn(body, tf.stack([x[0], x[1]])), axis=0) * 0.5
+
+    def _function(self, one, pool, around, x):
+        return tf.function(self._branch(one.inner, pool, around))()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Around:
+    """What a body sees from outside: its counter, the rows that it may read, a captured tensor."""
+
+    i: tf.Tensor
+    rows: tf.Tensor
+    scale: tf.Tensor
+    turn: list[tf.Tensor]
+
+    @contextlib.contextmanager
+    def in_turn(self):
+        """Ops with effects wait for those of the iteration before; TensorFlow does not make them.
+
+        ``finish`` is given what they hand on, so that those of the next iteration wait for it.
+        """
+        with tf.control_dependencies(self.turn):
+
+            def finish(*tensors):
+                with tf.control_dependencies([*self.turn, *tensors]):
+                    self.turn[0] = tf.identity(self.turn[0]) + 1
+
+            yield finish
+
+
+def _at(pool, index: int):
+    return pool[-1 - index % len(pool)]
+
+
+def _mean(x):
+    return tf.reduce_mean(x)
