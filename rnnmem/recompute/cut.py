@@ -9,7 +9,7 @@ per second on recomputation, the cheapest choice is a minimum cut:
     blob_out ──unlimited──► sink       the gradient reads this blob
 
 An op whose ``in`` node falls on the sink's side is recomputed; a blob whose edge is cut is saved.
-Loop invariants and constants cost nothing and are no nodes.
+Loop invariants, constants and reads of variables that stay the same cost nothing and are no nodes.
 
 Source: the AOTAutograd partitioner of PyTorch (Horace He et al. 2022, "Min-cut optimal
 recomputation"), which cuts one flat graph by bytes; here the graph is one iteration, and time has a
@@ -52,6 +52,7 @@ class Step:
       seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
       never: names of ops that may not be recomputed here, whatever their type.
+      hoisted: blobs that read a variable which stays the same: one read beside the loop will do.
     """
 
     body: Net
@@ -62,6 +63,7 @@ class Step:
     seconds_to_keep: Callable[[int], float] = lambda size: 0.0
     free: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
+    hoisted: frozenset[str] = frozenset()
 
     def bytes_kept(self, blob: str) -> int:
         """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway."""
@@ -71,6 +73,10 @@ class Step:
         if producer is not None and producer.type in LOOPS:
             return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
         return stored_bytes(self.body.blobs[blob])
+
+    def is_given(self, blob: str) -> bool:
+        """Whether the gradient step net has the blob's value from outside both loops."""
+        return blob not in self.free and (blob in self.invariants or blob in self.hoisted)
 
     def may_run_twice(self, op: Op) -> bool:
         """Whether the op may be recomputed in this step."""
@@ -84,12 +90,14 @@ class SavedSet:
     Attributes:
       saved: blobs that accumulators keep.
       recomputed: names of the ops that run again in the gradient step net, in order.
+      hoisted: blobs that the gradient or a recomputed op has from one read beside the loop.
       bytes: kept per iteration; unknown sizes are guessed.
       seconds: spent per iteration on keeping and on recomputing, estimated.
     """
 
     saved: frozenset[str]
     recomputed: tuple[str, ...]
+    hoisted: frozenset[str]
     bytes: int
     seconds: float
 
@@ -154,11 +162,15 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
     again: set[str] = set()
     wanted = list(step.demanded)
     seen: set[str] = set()
+    given: set[str] = set()
     while wanted:
         blob = wanted.pop()
-        if blob in seen or blob in step.invariants:
+        if blob in seen:
             continue
         seen.add(blob)
+        if step.is_given(blob):
+            given.add(blob)
+            continue
         producer = step.body.producer.get(blob)
         if producer is not None and (producer.name in recomputed or is_constant(producer)):
             again.add(producer.name)
@@ -171,6 +183,7 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
     return SavedSet(
         saved=frozenset(saved),
         recomputed=tuple(op.name for op in ops),
+        hoisted=frozenset(given & step.hoisted),
         bytes=kept,
         seconds=step.seconds_to_keep(kept) + sum(step.seconds(op, step.body) for op in ops),
     )
@@ -205,7 +218,7 @@ class _CutGraph:
 
     def _out(self, blob: str, pending: list[Op]) -> int | None:
         """The blob's ``out`` node, or None for a blob that is there for nothing."""
-        if blob in self.step.invariants:
+        if self.step.is_given(blob):
             return None
         producer = self.step.body.producer.get(blob)
         if producer is not None and is_constant(producer):
