@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs, through_identities
 from rnnmem.net.nouns import Constant, DType, Net
-from rnnmem.net.optypes import BRANCHES, LOOPS, is_pure
+from rnnmem.net.optypes import BRANCHES, LOOPS
 from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
@@ -243,7 +243,7 @@ def _order_shows(body: Net) -> bool:
     TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
     """
     return any(
-        not is_pure(op) and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
+        op.stateful and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
         for _, net in body.walk()
         for op in net.ops
     )
