@@ -407,9 +407,11 @@ def _leap(state: list[Value], probe: int, skipped: int) -> None:
     def of(element) -> Series | None:
         if element is None or isinstance(element, Series):
             return element
-        if id(element) not in series:
-            series[id(element)] = series_like(element)
-        return series[id(element)]
+        # One op makes one buffer an iteration, though one list may get it an iteration later.
+        key = id(element.origin)
+        if key not in series:
+            series[key] = series_like(element)
+        return series[key]
 
     lists = _lists(state)
     for held in lists:

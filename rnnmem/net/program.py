@@ -353,7 +353,7 @@ class _Compiler:
 
     def _is_view(self, op: Op) -> bool:
         known = TABLE.get(op.type)
-        if op.type in ("EnsureShape", "PreventGradient"):
+        if op.type in ("EnsureShape", "PlaceholderWithDefault", "PreventGradient"):
             return True
         # What is asked of a handle (the length of a list) is no view of it.
         return (
@@ -372,9 +372,13 @@ class _Compiler:
         if op.type == "Cast":
             return read.dtype == written.dtype
         if op.type == "Transpose":
-            order = self.known.facts[op.inputs[1]].value if op.inputs[1] in self.known.facts else 0
+            order = self._value(op.inputs[1])
             return isinstance(order, tuple) and _moves_only_ones(read.shape, order)
         return op.type in _SAME_SHAPE_IS_VIEW
+
+    def _value(self, blob: str):
+        fact = self.known.facts.get(blob)
+        return None if fact is None else fact.value
 
     def _cuts_rows(self, op: Op, read: Blob, written: Blob) -> bool:
         """A run of whole rows is a view of its tensor."""
@@ -383,7 +387,7 @@ class _Compiler:
         if read.shape[1:] != written.shape[1:] or None in read.shape:
             return False
         if op.type == "StridedSlice":
-            stride = self.known.facts[op.inputs[3]].value
+            stride = self._value(op.inputs[3])
             if not isinstance(stride, tuple) or stride[0] != 1:
                 return False
         return math.prod(read.shape[1:]) * BYTES_PER_ELEMENT.get(read.dtype, 1) % 64 == 0
@@ -393,7 +397,7 @@ class _Compiler:
         if op.type not in ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any") or not op.inputs:
             return 0
         read = self.net.blobs[op.inputs[0]]
-        axes = self.known.facts[op.inputs[1]].value if op.inputs[1] in self.known.facts else None
+        axes = self._value(op.inputs[1])
         axes = (axes,) if isinstance(axes, int) else axes
         if read.bytes is None or not isinstance(axes, tuple) or None in axes or not read.shape:
             return 0

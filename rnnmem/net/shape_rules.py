@@ -557,6 +557,7 @@ _BY_HAND: dict[str, Rule] = {
     "OneHot": _one_hot,
     "OnesLike": _like_first,
     "Pack": _pack,
+    "PlaceholderWithDefault": _first,
     "PreventGradient": _first,
     "Prod": _reduce,
     "Range": _range,
