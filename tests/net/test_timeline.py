@@ -331,7 +331,12 @@ def test_what_is_pushed_and_popped_at_once_does_not_pile_up():
         acc="v[]",
     )
     body = body.replace(outputs=("next", "h_next", "acc_next:0"))
-    ops = [const("zero", 0), const("any", -1), empty_list("list"), loop(body, "x list", limit=99, parallel_iterations=1)]
+    ops = [
+        const("zero", 0),
+        const("any", -1),
+        empty_list("list"),
+        loop(body, "x list", limit=99, parallel_iterations=1),
+    ]
     assert simulate(make_net({"x": "f[16,16]"}, ops, ["loop:1", "loop:2"])).peak_bytes < 4 * K
 
 
@@ -382,9 +387,7 @@ def test_a_loop_starts_with_the_inputs_that_are_there():
             loop(body, "g x", limit=3, parallel_iterations=1),
         ]
         ops[-1].op = ops[-1].op.replace(controls=controls)
-        return simulate(
-            make_net({"x": "f[256,256]", "order": "i[2]"}, ops, ["loop:1"])
-        )
+        return simulate(make_net({"x": "f[256,256]", "order": "i[2]"}, ops, ["loop:1"]))
 
     run_ahead, waiting = net(), net("g")
     order = [name for name, _ in run_ahead.events]
@@ -412,7 +415,9 @@ def test_the_larger_branch_counts():
 
 def test_a_closed_call_is_looked_into():
     inner = make_net(
-        {"y": "f[256]"}, [op("a", "MatMul", "y y", "f[256]"), op("b", "MatMul", "a y", "f[256]")], ["b"]
+        {"y": "f[256]"},
+        [op("a", "MatMul", "y y", "f[256]"), op("b", "MatMul", "a y", "f[256]")],
+        ["b"],
     )
     ops = [op("z", "PartitionedCall", "x", "f[256]", nets={"f": inner})]
     assert peak(X, ops, ["z"]) == 2 * K
@@ -461,7 +466,9 @@ def test_an_unknown_trip_count_is_like_an_unknown_dimension():
         n="i[]",
     )
     cond = make_net(
-        {"i": "i[]", "h": "f[16,16]", "acc": "v[]", "n": "i[]"}, [op("more", "Less", "i n", "z[]")], ["more"]
+        {"i": "i[]", "h": "f[16,16]", "acc": "v[]", "n": "i[]"},
+        [op("more", "Less", "i n", "z[]")],
+        ["more"],
     )
     ops = [const("zero", 0), const("any", -1), empty_list("list")]
     ops += [while_op("loop", "zero x list n", body, cond)]
