@@ -52,6 +52,21 @@ def known_net(
     return _Filler(net, unknown_dimension).run(inputs)
 
 
+def with_known_shapes(net: Net) -> Net:
+    """The Net with every shape that can be found out filled in, here and in all step nets."""
+    return _filled(known_net(net))
+
+
+def _filled(known: KnownNet) -> Net:
+    ops = tuple(
+        op.replace(nets={key: _filled(known.inner[op.name, key]) for key in op.nets})
+        if op.nets and all((op.name, key) in known.inner for key in op.nets)
+        else op
+        for op in known.net.ops
+    )
+    return known.net.replace(ops=ops)
+
+
 class _Filler:
     def __init__(self, net: Net, unknown: int | None):
         self.net = net
