@@ -84,7 +84,7 @@ class Buffer:
 class Series:
     """Equal buffers of successive iterations, held by one list or more.
 
-    Lists take and give them at the same end, so as many are alive as the list with most of them has.
+    Lists take and give them at the same end, so as many are alive as the longest list has.
     """
 
     __slots__ = ("account", "bytes", "counts", "live", "origin", "refs", "template")

@@ -79,7 +79,7 @@ class Run:
             self._open(0)
 
     def execute(self, inputs: list[Value]) -> list[Value]:
-        """Runs all iterations; takes over the references of ``inputs``, hands out those of results."""
+        """Runs all iterations; takes over references of ``inputs``, hands out those of results."""
         for position, value in enumerate(inputs):
             self.give(position, value)
         return self.finish()
@@ -342,7 +342,7 @@ class Run:
                 begun.run.pump()
 
     def _give(self, frame: Frame, index: int, slot: int, begun: _Begun) -> None:
-        """Gives a loop one of its inputs; it alone has it from there on, if nobody else reads it."""
+        """Gives a loop one of its inputs; from there on the loop alone has it, if nobody reads it."""
         if slot in begun.given:
             return
         begun.given.add(slot)

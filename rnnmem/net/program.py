@@ -1,7 +1,7 @@
 """A Net prepared for simulation: which op allocates what, shares what, waits for whom.
 
-TensorFlow's kernels were read for this: which outputs are the input's own buffer, which ops may work
-in place when their input dies with them, which need a buffer of their own while they run.
+TensorFlow's kernels were read for this: which outputs are the input's own buffer, which ops may
+work in place when their input dies with them, which need a buffer of their own while they run.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class _Compiler:
         return sum(sizes) <= SMALL_CONSTANT
 
     def _is_uniform(self, op: Op) -> bool:
-        """Whether all elements that an op of constants writes are equal: then they are stored as one."""
+        """Whether an op of constants writes equal elements only: they are stored as one."""
         if op.type in _FILLERS:
             return True
         if TABLE[op.type].work is Work.POINTWISE:

@@ -1,7 +1,7 @@
 """How the shape of what an op writes follows from what it reads, a rule per op type.
 
-A rule returns what it can tell; a type without a rule keeps the shape that was traced. Small integers
-are followed as values, for they are the shapes of others.
+A rule returns what it can tell; a type without a rule keeps the shape that was traced. Small
+integers are followed as values, for they are the shapes of others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Shapes as a run would see them: sizes that a trace leaves open but constants and trip counts tell.
+"""Shapes as a run would see them: sizes that a trace leaves open and constants or trips tell.
 
 A traced loop forgets how many elements its lists have, so everything made from them has an unknown
-dimension. Here small integers (shapes, axes, list lengths) are followed through the Net and its step
-nets, and loops run as often as `trips` says:
+dimension. Here small integers (shapes, axes, list lengths) are followed through the Net and its
+step nets, and loops run as often as `trips` says:
 
-    TensorListReserve(n = 150) ─► While, 150 iterations ─► TensorListStack [150, 32, 256], traced [?, 32, 256]
+    TensorListReserve(n = 150) ─► While, 150 iterations ─► TensorListStack
+                                              traced [?, 32, 256], found [150, 32, 256]
 """
 
 from __future__ import annotations

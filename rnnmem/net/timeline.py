@@ -7,8 +7,8 @@
       │╱╱╱             ╲╲__ results
       └──────────────────── ops
 
-Counted is what the function allocates above what is resident: its arguments, captures and variables,
-and the constants in its graph.
+Counted is what the function allocates above what is resident: its arguments, captures and
+variables, and the constants in its graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Alive:
     """Buffers of one origin that are alive at the peak.
 
     Attributes:
-      label: the blob; ``loop: blob`` for what a loop has made, by the pushed blob where it is saved.
+      label: the blob; ``loop: blob`` for what a loop made, by the pushed blob where it is saved.
       bytes: of all of them.
       source: the user's line of the op that made them.
       kind: "saved" (for a gradient loop), "result" (of the function), or "temporary".
@@ -65,7 +65,7 @@ class Timeline:
     unknown: tuple[str, ...] = ()
 
     def by_kind(self) -> dict[str, int]:
-        """Bytes at the peak by kind; saved blobs by the loop that saves them, as ``saved: loop``."""
+        """Bytes at the peak by kind; saved blobs by the loop that saves them (``saved: loop``)."""
         sums: dict[str, int] = {}
         for alive in self.live_at_peak:
             named = alive.kind == SAVED and alive.loops

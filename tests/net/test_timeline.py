@@ -5,7 +5,7 @@ import pytest
 from rnnmem.net.liveness import needed
 from rnnmem.net.shapes import known_net
 from rnnmem.net.timeline import simulate
-from tests.handmade import const, empty_list, make_net, op, pop, push, rnn, while_op
+from tests.handmade import const, empty_list, make_net, op, push, rnn, while_op
 
 K = 1024  # f[256]
 CHUNK = 256  # what the smallest blob takes
