@@ -1,4 +1,4 @@
-"""Each rule of the simulation on a Net small enough to count by hand; K is one buffer of 1024 bytes."""
+"""Each rule of the simulation on a Net counted by hand; K is one buffer of 1024 bytes."""
 
 import pytest
 
@@ -224,7 +224,7 @@ F = {"element_dtype": __import__("rnnmem.net.nouns", fromlist=["DType"]).DType("
 
 
 def counted(ops, **state):
-    """A body that counts in ``i`` and hands on the other variables as ``name_next`` or as they are."""
+    """A body that counts in ``i``; other variables go on as ``name_next``, or as they are."""
     written = {drawn.op.name for drawn in ops}
     outputs = ["next", *(f"{n}_next" if f"{n}_next" in written else n for n in state)]
     counter = [const("one", 1), op("next", "AddV2", "i one", "i[]")]
