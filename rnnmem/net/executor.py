@@ -342,7 +342,7 @@ class Run:
                 begun.run.pump()
 
     def _give(self, frame: Frame, index: int, slot: int, begun: _Begun) -> None:
-        """Gives a loop one of its inputs; from there on it alone has it, if nobody else reads it."""
+        """Gives a loop one of its inputs, which is its own then, if nobody else reads it."""
         if slot in begun.given:
             return
         begun.given.add(slot)
