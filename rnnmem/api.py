@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnnmem.check import check
-from rnnmem.errors import OptionError, RnnmemWarning
+from rnnmem.errors import BudgetError, OptionError, RnnmemWarning
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.net.loops import loops_of
@@ -24,7 +24,7 @@ from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.options import Options
 from rnnmem.plan import Plan
-from rnnmem.recompute.planner import plan_net
+from rnnmem.recompute.budget import decide
 from rnnmem.report.explain import Explanation, explain
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.tf import private
@@ -246,12 +246,14 @@ class _Work:
 
     def rewrite(self, net: Net) -> Net | None:
         """The rewritten and checked Net, or None where the plan changes nothing."""
-        self.plan = plan_net(net, _machine(), self.options.max_slowdown)
-        if self.plan.changes_nothing:
-            return None
         compiled = private.is_compiled(self.concrete)
-        rewritten = apply_plan(net, self.plan, constant, anchored=not compiled)
-        check(net, rewritten)
+
+        def apply(plan: Plan) -> Net:
+            rewritten = apply_plan(net, plan, constant, anchored=not compiled)
+            check(net, rewritten)
+            return rewritten
+
+        self.plan, rewritten = decide(net, _machine(), self.options, apply)
         return rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
@@ -271,8 +273,8 @@ class _Work:
         return self.plan
 
     def give_up(self, error: Exception) -> None:
-        """The original runs; one warning says why."""
-        if self.options.verify:
+        """The original runs; one warning says why. A budget that cannot be met is an error."""
+        if self.options.verify or isinstance(error, BudgetError):
             raise error
         reason = f"{type(error).__name__}: {error}"
         self.plan = Plan(notes=(reason,))

@@ -9,6 +9,7 @@ from typing import Any
 from rnnmem.net.nouns import Shape
 
 SAVED, RECOMPUTED, INVARIANT, INNER = "saved", "recomputed", "invariant", "inner"
+HOISTED = "hoisted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +22,8 @@ class BlobFate:
       dtype: dtype name.
       shape: shape, with None for what is unknown.
       bytes: kept per iteration by the original, or None where unknown.
-      fate: ``saved``, ``recomputed``, ``invariant`` (read again from outside the loop) or ``inner``
-        (a nested loop no longer hands it out).
+      fate: ``saved``, ``recomputed``, ``invariant`` (read again from outside the loop), ``hoisted``
+        (a variable, read once beside the loop) or ``inner`` (a nested loop no longer hands it out).
       was_saved: whether the original saves it.
       reason: why, in words.
       source: the user's line, or empty.
@@ -50,10 +51,12 @@ class LoopPlan:
       trips: iterations, or None where only a run can tell.
       saved: blobs of the forward step net that accumulators keep.
       recomputed: ops of the forward step net that run again in each gradient step net.
+      hoisted: blobs of the forward step net that one read beside the outermost loop stands for.
       demands: blobs of the Net around the forward loop that the gradient loop must be given.
       in_flight: iterations of the loops that may be under way at once.
       bytes: kept per iteration, inner loops apart; unknown sizes are guessed.
-      seconds: estimated time spent again per iteration, inner loops apart.
+      seconds: estimated time per iteration beyond the original's, inner loops apart; negative where
+        saving less takes more time off than recomputing adds.
       fates: what becomes of each blob, for people.
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.
@@ -65,6 +68,7 @@ class LoopPlan:
     trips: int | None = None
     saved: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
+    hoisted: tuple[str, ...] = ()
     demands: tuple[str, ...] = ()
     in_flight: int = 1
     bytes: int = 0
@@ -140,7 +144,7 @@ class Plan:
 
 
 def _loop_plan(data: dict[str, Any]) -> LoopPlan:
-    lists = ("path", "gradients", "saved", "recomputed", "demands")
+    lists = ("path", "gradients", "saved", "recomputed", "hoisted", "demands")
     return LoopPlan(
         **{
             **data,

@@ -6,17 +6,21 @@ cannot prove:
     form       names, links, dtypes and arities at every depth
     devices    an op of the original runs where it ran
     effects    each stateful op runs once, in its place and in its turn
+    reads      a new read of a variable stands for one in a loop that sees the same state
     lists      each pop gives back one push of one iteration
     values     outputs, what effects read, how often loops run, which branch is taken
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from rnnmem.check.effects import Effects, judge_effects
 from rnnmem.check.form import judge_devices, judge_form, judge_signature
 from rnnmem.check.lists import judge_lists
 from rnnmem.check.numbering import Numbering
 from rnnmem.check.order import RunningOrder
+from rnnmem.check.reads import State
 from rnnmem.check.signs import Signs
 from rnnmem.check.table import Head, Table
 from rnnmem.check.values import judge_guards, judge_trips, judge_values
@@ -43,10 +47,11 @@ def check(original: Net, rewritten: Net) -> None:
     judge_devices(original, rewritten)
     table = Table()
     heads: dict[int, tuple[Head, ...]] = {}
+    states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)
-    before = Numbering(table, order, signs, effects_before, heads).run(original)
+    before = Numbering(table, order, signs, effects_before, heads, states).run(original)
     effects_after = Effects(order, signs, effects_before)
-    after = Numbering(table, order, signs, effects_after, heads).run(rewritten)
+    after = Numbering(table, order, signs, effects_after, heads, states).run(rewritten)
     judge_effects(effects_before, effects_after)
     judge_trips(table, before.notes, after.notes)
     judge_lists(table, before.notes, after.notes)

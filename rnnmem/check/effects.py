@@ -42,6 +42,7 @@ class Effects:
         self.order, self._signs = order, signs
         self._earlier = earlier
         self._numbers: dict[tuple, int] = {} if earlier is None else earlier._numbers
+        self._known = 0 if earlier is None else len(self._numbers)
         self._groups: dict[tuple, list[str]] = {}
         self._has: dict[int, bool] = {}
         self.places: dict[Place, Standing] = {}
@@ -66,6 +67,26 @@ class Effects:
         self._groups.update(grouped)
         self.places[place] = Standing(net, found)
         return found
+
+    @property
+    def are_first(self) -> bool:
+        """Whether others are compared with these."""
+        return self._earlier is None
+
+    @property
+    def at_top(self) -> Mapping[str, int]:
+        """Op name -> number of the effect, in the outermost Net."""
+        return self.places[TOP].effects
+
+    def is_known(self, effect: int) -> bool:
+        """Whether the effect stands in the Net that is compared with."""
+        return self.are_first or effect < self._known
+
+    def excuse(self, place: Place, name: str) -> None:
+        """Takes an op for none: whether it runs, how often and when, makes no difference."""
+        standing = self.places[place]
+        kept = {op: effect for op, effect in standing.effects.items() if op != name}
+        self.places[place] = Standing(standing.net, kept)
 
     def _positions(self, key: tuple, names: list[str]) -> Iterator[tuple[str, int]]:
         """Each name with its position in the group; the earlier Net's names come first."""

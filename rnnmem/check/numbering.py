@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from rnnmem.check.effects import GUARDS, TOP, Effects, Place
 from rnnmem.check.order import RunningOrder
+from rnnmem.check.reads import READ, Reads, State
 from rnnmem.check.recurrence import Solution
 from rnnmem.check.signs import Signs, attributes_of, exact
 from rnnmem.check.table import (
@@ -84,10 +85,22 @@ class Numbering:
         signs: Signs,
         effects: Effects,
         heads: dict[int, tuple[Head, ...]],
+        states: dict[int, tuple[Hashable, State]] | None = None,
     ):
-        """``heads`` is what ops with those ids compute; both Nets of a check share it."""
+        """Both Nets of a check share all but the effects.
+
+        Args:
+          table: where expressions get their numbers.
+          order: finds the running orders.
+          signs: finds the ops' signs.
+          effects: of the Net.
+          heads: what ops with those ids compute.
+          states: effect -> sign of the read that it is, and the state that this read sees; found in
+            the original, and what a new read of the rewritten Net must see.
+        """
         self._table, self._order, self._signs = table, order, signs
         self._effects, self._heads = effects, heads
+        self._states = {} if states is None else states
         self.notes = Notes()
         self.outputs: tuple[int, ...] = ()
 
@@ -97,6 +110,7 @@ class Numbering:
             self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
             for place in range(len(net.inputs))
         ]
+        self._reads = Reads(net, self._order)
         self.outputs = self._net(net, given, 0, TOP, ())
         for place, number in enumerate(self.outputs):
             self.notes.claims.append(Claim(("output", place), number, net, net.outputs[place]))
@@ -126,7 +140,7 @@ class Numbering:
             elif op.nets:
                 results = self._call(net, op, inputs, level, effect, path)
             elif effect is not None:
-                results = self._effect(op, effect, level)
+                results = self._effect(op, effect, inputs, level, path)
             elif op.type in _KINDS:
                 results = self._list_op(net, op, inputs)
             else:
@@ -165,13 +179,35 @@ class Numbering:
         self.notes.pops_here.append(Pop(inputs[0], None, net, op.name))
         return make(heads[0], inputs[:1], op.name), make(heads[1], inputs, op.name)
 
-    def _effect(self, op: Op, effect: int, level: int) -> Sequence[int]:
-        """What an effect gives is a value of its own in every iteration around it."""
+    def _effect(
+        self, op: Op, effect: int, inputs: tuple[int, ...], level: int, path
+    ) -> Sequence[int]:
+        """What an effect gives is a value of its own in every iteration around it.
+
+        But a read gives what every other read of the same state gives.
+        """
         head = self._table.head
+        if op.type == READ and (state := self._state(op, effect, path)) is not None:
+            return [self._table.make(head(OP, 0, state, op.type), inputs, op.name)]
         return [
             self._table.make(head(EFFECT, level, (effect, place), op.type), (), op.name)
             for place in range(len(op.outputs))
         ]
+
+    def _state(self, op: Op, effect: int, path: tuple[str, ...]) -> Hashable:
+        """The sign of a read with the state that it sees; None where the state is not known."""
+        sign = self._signs.of(op)
+        if path and self._effects.are_first:
+            state = self._reads.below((*path, op.name), self._effects.at_top)
+            if state is not None:
+                self._states[effect] = sign, state
+        if path or self._effects.is_known(effect):
+            return self._states.get(effect)
+        state = self._reads.beside(op, self._effects.at_top)
+        if (sign, state) not in self._states.values():
+            return None
+        self._effects.excuse(TOP, op.name)
+        return sign, state
 
     def _loop(
         self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path
@@ -231,7 +267,9 @@ class Numbering:
     ) -> Sequence[int]:
         """A call that stays closed: what its body computes, under the marks that keep it closed."""
         ((label, body),) = op.nets.items()
-        results = self._net(body, inputs, level, self._place(op, effect, label), (*path, op.name))
+        results = self._net(
+            body, inputs, level, self._place(op, effect, label), (*path, op.name, label)
+        )
         marks = {**body.attributes.get("attributes", {}), **op.attributes}
         kept = tuple((name, exact(marks[name])) for name in _MARKS if name in marks)
         head = self._table.head(OP, 0, ("call", op.type, op.device, kept), op.type)

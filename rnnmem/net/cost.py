@@ -15,25 +15,45 @@ class Machine:
     Attributes:
       operations_per_second: of a matrix product, float32.
       pointwise_per_second: elements of an addition.
-      bytes_per_second: of memory traffic.
+      bytes_per_second: of memory traffic, of values that were just written.
+      kept_bytes_per_second: of a value that is written now and read much later, out of every cache.
       launch_seconds: what any op costs before it does anything.
     """
 
     operations_per_second: float
     pointwise_per_second: float
     bytes_per_second: float
+    kept_bytes_per_second: float
     launch_seconds: float
 
     def seconds(self, op: Op, net: Net) -> float:
         """Estimated time of one run of the op (of one iteration, for a loop op)."""
+        if op.type == "TensorListPushBack":
+            return self.launch_seconds + self.seconds_to_keep(net.blobs[op.inputs[1]].bytes or 0)
         work, moved = arithmetic(op, net)
         rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
         return self.launch_seconds + max(work / rate, moved / self.bytes_per_second)
+
+    def seconds_to_keep(self, size: int) -> float:
+        """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
+        return 2.0 * size / self.kept_bytes_per_second
 
 
 def _multiplies(op: Op) -> bool:
     return "MatMul" in op.type or "Conv" in op.type or op.type == "Einsum"
 
 
-CPU = Machine(5e10, 5e9, 3e10, 2e-6)
-GPU = Machine(2e13, 1e12, 1e12, 5e-6)
+CPU = Machine(
+    operations_per_second=5e10,
+    pointwise_per_second=5e9,
+    bytes_per_second=3e10,
+    kept_bytes_per_second=1e10,
+    launch_seconds=2e-6,
+)
+GPU = Machine(
+    operations_per_second=2e13,
+    pointwise_per_second=1e12,
+    bytes_per_second=1e12,
+    kept_bytes_per_second=1e12,
+    launch_seconds=5e-6,
+)

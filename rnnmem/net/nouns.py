@@ -95,6 +95,7 @@ class Op:
       nets: attribute name -> step net (a loop's ``cond`` and ``body``, a branch, a call's ``f``).
       device: where it runs; empty: wherever it is placed.
       source: the user's line that made it, e.g. ``train.py:88``; empty where unknown.
+      stateful: whether running it can be seen elsewhere, or depends on more than its inputs.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Op:
     nets: Mapping[str, Net] = dataclasses.field(default_factory=lambda: _NOTHING)
     device: str = ""
     source: str = ""
+    stateful: bool = False
 
     def replace(self, **changes: Any) -> Op:
         """A copy of this op with the given fields changed."""

@@ -37,6 +37,9 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
         return constant.value if isinstance(constant, Constant) else None
     if op.type in ("Identity", "Cast"):
         return number_of(net, op.inputs[0], given)
+    if op.type in ("Max", "Min", "Sum", "Prod"):
+        value = number_of(net, op.inputs[0], given)
+        return value if isinstance(value, int) else None
     if op.type == "Shape":
         shape = net.blobs[op.inputs[0]].shape
         return None if shape is None or None in shape else tuple(shape)
@@ -59,23 +62,38 @@ def _element(net: Net, op, given) -> Number:
     return vector[begin[0]] if -len(vector) <= begin[0] < len(vector) else None
 
 
-def trip_count(loop: Loop) -> int | None:
-    """Iterations of the loop, or None where only a run can tell."""
-    bounds = _bounds(loop, loop.cond.outputs[0])
+def trip_count(loop: Loop, given: Mapping[str, Number] | None = None) -> int | None:
+    """Iterations of the loop, or None where only a run can tell.
+
+    Args:
+      loop: the loop.
+      given: values of blobs around the loop, where more is known than the Net itself tells.
+    """
+    bounds = _bounds(loop, loop.cond.outputs[0], given)
     return None if bounds is None else max(0, bounds)
 
 
-def _bounds(loop: Loop, blob: str) -> int | None:
+def growth(loop: Loop, index: int) -> int | None:
+    """What a variable grows by in each iteration; None where that is no constant."""
+    argument, result = loop.body.inputs[index], loop.body.outputs[index]
+    step = number_of(loop.body, result, {argument: 0})
+    doubled = number_of(loop.body, result, {argument: 1})
+    if isinstance(step, int) and isinstance(doubled, int) and doubled == step + 1:
+        return step
+    return None
+
+
+def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | None:
     """Iterations until the condition that writes ``blob`` turns false."""
     op = loop.cond.producer.get(through_identities(loop.cond, blob))
     if op is None:
         return None
     if op.type == "LogicalAnd":
-        known = [_bounds(loop, one) for one in op.inputs]
+        known = [_bounds(loop, one, given) for one in op.inputs]
         return None if None in known else min(known)
     if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
         return None
-    first, second = (_course(loop, one) for one in op.inputs)
+    first, second = (_course(loop, one, given) for one in op.inputs)
     if first is None or second is None:
         return None
     gap = (second[0] - first[0]) * (1 if op.type.startswith("Less") else -1)
@@ -87,21 +105,18 @@ def _bounds(loop: Loop, blob: str) -> int | None:
     return gap // closing + 1 if op.type.endswith("Equal") else math.ceil(gap / closing)
 
 
-def _course(loop: Loop, blob: str) -> tuple[int, int] | None:
+def _course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[int, int] | None:
     """``(start, growth per iteration)`` of a blob of the cond."""
     blob = through_identities(loop.cond, blob)
     if blob not in loop.cond.inputs:
         value = number_of(loop.cond, blob)
         return (value, 0) if isinstance(value, int) else None
     index = loop.cond.inputs.index(blob)
-    start = number_of(loop.net, loop.op.inputs[index])
+    start = number_of(loop.net, loop.op.inputs[index], given)
     if not isinstance(start, int):
         return None
     argument = loop.body.inputs[index]
     if argument in loop.invariants:
         return start, 0
-    step = number_of(loop.body, loop.body.outputs[index], {argument: 0})
-    doubled = number_of(loop.body, loop.body.outputs[index], {argument: 1})
-    if isinstance(step, int) and isinstance(doubled, int) and doubled == step + 1:
-        return start, step
-    return None
+    grows = growth(loop, index)
+    return None if grows is None else (start, grows)

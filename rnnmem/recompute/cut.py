@@ -4,12 +4,12 @@ A forward step net must hand some blobs to its gradient step net. Each is either
 accumulator keeps it for every iteration) or recomputed from blobs that are. With a price in bytes
 per second on recomputation, the cheapest choice is a minimum cut:
 
-    source ──price × time──► op_in ──bytes──► blob_out ──► reader_in     (no capacity limit)
+    source ──price × time──► op_in ──bytes + price × time──► blob_out ──► reader_in   (no limit)
     source ──unlimited──► op_in        an op that must not run twice, a carried state
     blob_out ──unlimited──► sink       the gradient reads this blob
 
 An op whose ``in`` node falls on the sink's side is recomputed; a blob whose edge is cut is saved.
-Loop invariants and constants cost nothing and are no nodes.
+Loop invariants, constants and reads of variables that stay the same cost nothing and are no nodes.
 
 Source: the AOTAutograd partitioner of PyTorch (Horace He et al. 2022, "Min-cut optimal
 recomputation"), which cuts one flat graph by bytes; here the graph is one iteration, and time has a
@@ -49,8 +49,10 @@ class Step:
       demanded: blobs that the gradient step net reads.
       pushed: blobs that the original saves.
       seconds: estimated time of one run of an op.
+      seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
       never: names of ops that may not be recomputed here, whatever their type.
+      hoisted: blobs that read a variable which stays the same: one read beside the loop will do.
     """
 
     body: Net
@@ -58,8 +60,10 @@ class Step:
     demanded: frozenset[str]
     pushed: frozenset[str]
     seconds: Callable[[Op, Net], float]
+    seconds_to_keep: Callable[[int], float] = lambda size: 0.0
     free: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
+    hoisted: frozenset[str] = frozenset()
 
     def bytes_kept(self, blob: str) -> int:
         """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway."""
@@ -69,6 +73,10 @@ class Step:
         if producer is not None and producer.type in LOOPS:
             return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
         return stored_bytes(self.body.blobs[blob])
+
+    def is_given(self, blob: str) -> bool:
+        """Whether the gradient step net has the blob's value from outside both loops."""
+        return blob not in self.free and (blob in self.invariants or blob in self.hoisted)
 
     def may_run_twice(self, op: Op) -> bool:
         """Whether the op may be recomputed in this step."""
@@ -82,12 +90,14 @@ class SavedSet:
     Attributes:
       saved: blobs that accumulators keep.
       recomputed: names of the ops that run again in the gradient step net, in order.
-      bytes: kept per iteration; blobs of unknown size are not counted.
-      seconds: spent again per iteration, estimated.
+      hoisted: blobs that the gradient or a recomputed op has from one read beside the loop.
+      bytes: kept per iteration; unknown sizes are guessed.
+      seconds: spent per iteration on keeping and on recomputing, estimated.
     """
 
     saved: frozenset[str]
     recomputed: tuple[str, ...]
+    hoisted: frozenset[str]
     bytes: int
     seconds: float
 
@@ -152,11 +162,15 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
     again: set[str] = set()
     wanted = list(step.demanded)
     seen: set[str] = set()
+    given: set[str] = set()
     while wanted:
         blob = wanted.pop()
-        if blob in seen or blob in step.invariants:
+        if blob in seen:
             continue
         seen.add(blob)
+        if step.is_given(blob):
+            given.add(blob)
+            continue
         producer = step.body.producer.get(blob)
         if producer is not None and (producer.name in recomputed or is_constant(producer)):
             again.add(producer.name)
@@ -165,11 +179,13 @@ def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
             saved.add(blob)
     saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
     ops = [op for op in step.body.ops if op.name in again]
+    kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
     return SavedSet(
         saved=frozenset(saved),
         recomputed=tuple(op.name for op in ops),
-        bytes=sum(step.bytes_kept(blob) for blob in saved - step.free),
-        seconds=sum(step.seconds(op, step.body) for op in ops),
+        hoisted=frozenset(given & step.hoisted),
+        bytes=kept,
+        seconds=step.seconds_to_keep(kept) + sum(step.seconds(op, step.body) for op in ops),
     )
 
 
@@ -180,6 +196,7 @@ class _CutGraph:
 
     def __init__(self, step: Step, price: float):
         self.step = step
+        self.price = price
         self.edges: dict[tuple[int, int], float] = {}
         self.entry: dict[str, int] = {}  # op name (or carried input) -> its ``in`` node
         self.exit: dict[str, int] = {}  # blob -> its ``out`` node
@@ -190,7 +207,7 @@ class _CutGraph:
             if node is not None:
                 self._edge(node, self.SINK, math.inf)
         while pending:
-            self._add_op(pending.pop(), price, pending)
+            self._add_op(pending.pop(), pending)
 
     def _node(self) -> int:
         self.nodes += 1
@@ -201,7 +218,7 @@ class _CutGraph:
 
     def _out(self, blob: str, pending: list[Op]) -> int | None:
         """The blob's ``out`` node, or None for a blob that is there for nothing."""
-        if blob in self.step.invariants:
+        if self.step.is_given(blob):
             return None
         producer = self.step.body.producer.get(blob)
         if producer is not None and is_constant(producer):
@@ -215,22 +232,23 @@ class _CutGraph:
                 pending.append(producer)
         if blob not in self.exit:
             self.exit[blob] = self._node()
-            self._edge(self.entry[key], self.exit[blob], self._bytes(blob))
+            self._edge(self.entry[key], self.exit[blob], self._price_of_keeping(blob))
         return self.exit[blob]
 
-    def _bytes(self, blob: str) -> float:
+    def _price_of_keeping(self, blob: str) -> float:
         if blob in self.step.free:
             return 0.0
         if not may_be_saved(self.step, blob):
             return math.inf
-        return float(self.step.bytes_kept(blob))
+        size = self.step.bytes_kept(blob)
+        return size + self.price * self.step.seconds_to_keep(size)
 
-    def _add_op(self, op: Op, price: float, pending: list[Op]) -> None:
+    def _add_op(self, op: Op, pending: list[Op]) -> None:
         entry = self.entry[op.name]
         if not self.step.may_run_twice(op):
             self._edge(self.SOURCE, entry, math.inf)
             return
-        self._edge(self.SOURCE, entry, 1.0 + price * self.step.seconds(op, self.step.body))
+        self._edge(self.SOURCE, entry, 1.0 + self.price * self.step.seconds(op, self.step.body))
         for blob in op.inputs:
             node = self._out(blob, pending)
             if node is None:

@@ -32,8 +32,9 @@ def frontier(plan_at: Callable[[float], LoopPlan]) -> tuple[LoopPlan, ...]:
             return []
         tie = (fast_bytes - small_bytes) / (small_seconds - fast_seconds)
         middle = plan_at(tie)
-        cost = middle.total()[0] + tie * middle.total()[1]
-        if cost >= (small_bytes + tie * small_seconds) * (1 - 1e-3):
+        line = small_bytes + tie * small_seconds
+        gain = line - (middle.total()[0] + tie * middle.total()[1])
+        if gain <= 1e-3 * abs(line) or middle in (small, fast):
             return []
         return [*between(small, middle), middle, *between(middle, fast)]
 

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable
 
 from rnnmem.net.cost import Machine
-from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs, through_identities
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS, facts, why_never_twice
 from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
-from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.net.variables import READ, Writers
+from rnnmem.plan import HOISTED, INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
 from rnnmem.recompute.cut import (
     SavedSet,
     Step,
@@ -33,8 +34,17 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
     """
     base = step_seconds(net, machine)
     pairs = loop_pairs(net, net, {})
+    writers = Writers(net)
     choices = [
-        frontier(lambda price, pair=pair: _Planner(machine, price).pair(pair, lambda blob: True))
+        frontier(
+            lambda price, pair=pair: _Planner(machine, price).pair(
+                pair,
+                _Outside(
+                    obtainable=lambda blob: True,
+                    unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
+                ),
+            )
+        )
         for pair in pairs
     ]
     loops = choose_within(choices, (max_slowdown - 1.0) * base)
@@ -75,12 +85,26 @@ def _trips_of(loop: Loop) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Outside:
+    """What a pair's decisions depend on of the Nets around it.
+
+    Attributes:
+      obtainable: which blobs around the forward loop the gradient can be given.
+      unchanged: which handles there are of variables that nothing writes while the outermost
+        forward loop runs.
+    """
+
+    obtainable: Callable[[str], bool]
+    unchanged: Callable[[str], bool]
+
+
+@dataclasses.dataclass(frozen=True)
 class _Planner:
     machine: Machine
     price: float
 
-    def pair(self, pair: LoopPair, obtainable: Callable[[str], bool]) -> LoopPlan:
-        """The decisions for one pair; ``obtainable``: which outer blobs the gradient can have."""
+    def pair(self, pair: LoopPair, outside: _Outside) -> LoopPlan:
+        """The decisions for one pair."""
         named = LoopPlan(
             path=pair.path,
             gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
@@ -89,11 +113,11 @@ class _Planner:
         )
         if pair.closed:
             return dataclasses.replace(named, closed=pair.closed)
-        whole = self._with_inner(named, pair, (), obtainable)
-        inner = self._inner(pair, obtainable)
+        whole = self._with_inner(named, pair, (), outside)
+        inner = self._inner(pair, outside)
         if not inner:
             return whole
-        opened = self._with_inner(named, pair, inner, obtainable)
+        opened = self._with_inner(named, pair, inner, outside)
         return min(whole, opened, key=self._cost)
 
     def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
@@ -101,39 +125,45 @@ class _Planner:
         return bool(plan.closed), kept + self.price * again
 
     def _with_inner(
-        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], obtainable
+        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
-        step = self._step(pair, inner, obtainable)
+        step = self._step(pair, inner, outside)
         chosen = choose_saved_set(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
         fates = _fates(pair, step, chosen, inner)
         if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
             reason = "nothing that is saved could be had for less"
-            return dataclasses.replace(named, closed=reason, fates=fates, bytes=chosen.bytes)
+            return dataclasses.replace(
+                named, closed=reason, fates=fates, bytes=_bytes_as_it_was(step)
+            )
         return dataclasses.replace(
             named,
             saved=tuple(sorted(chosen.saved)),
             recomputed=chosen.recomputed,
+            hoisted=tuple(sorted(chosen.hoisted)),
             demands=_outer_demands(pair, chosen, step),
             bytes=chosen.bytes,
-            seconds=chosen.seconds,
+            seconds=chosen.seconds - step.seconds_to_keep(_bytes_as_it_was(step)),
             fates=fates,
             inner=tuple(one.plan for one in inner),
         )
 
-    def _inner(self, pair: LoopPair, obtainable) -> tuple[_Inner, ...]:
+    def _inner(self, pair: LoopPair, outside: _Outside) -> tuple[_Inner, ...]:
         """The pairs inside the pair that are worth opening, each with its decisions."""
         if len(pair.gradients) != 1:
             return ()
-        known = _Obtainable(pair, obtainable)
+        known = _Outside(
+            obtainable=_Obtainable(pair, outside.obtainable),
+            unchanged=_unchanged_inside(pair.forward, outside.unchanged),
+        )
         found = (
             _Inner(inner, self.pair(inner, known)) for inner in inner_pairs(pair, pair.gradients[0])
         )
         return tuple(one for one in found if not one.plan.closed)
 
-    def _step(self, pair: LoopPair, inner: tuple[_Inner, ...], obtainable) -> Step:
+    def _step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
         demanded = set(pushed)
         for one in inner:
@@ -141,12 +171,14 @@ class _Planner:
             demanded |= set(one.plan.demands)
         return Step(
             body=pair.forward.body,
-            invariants=_free_invariants(pair.forward, obtainable),
+            invariants=_free_invariants(pair.forward, outside.obtainable),
             demanded=frozenset(demanded),
             pushed=frozenset(pushed),
             seconds=lambda op, net: op_seconds(op, net, self.machine),
+            seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair),
             never=frozenset(one.plan.path[-1] for one in inner),
+            hoisted=_steady_reads(pair.forward, outside.unchanged),
         )
 
 
@@ -168,11 +200,34 @@ class _Inner:
         }
 
 
+def _bytes_as_it_was(step: Step) -> int:
+    """Bytes that the original keeps per iteration."""
+    return sum(step.bytes_kept(blob) for blob in step.pushed - step.free)
+
+
 def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
     return frozenset(
         blob
         for blob, index in forward.invariants.items()
         if forward.body.blobs[blob].dtype != "resource" and obtainable(forward.op.inputs[index])
+    )
+
+
+def _unchanged_inside(forward: Loop, unchanged: Callable[[str], bool]) -> Callable[[str], bool]:
+    """The same of the loop's step net as ``unchanged`` is of the Net around the loop."""
+
+    def inside(blob: str) -> bool:
+        index = forward.invariants.get(through_identities(forward.body, blob))
+        return index is not None and unchanged(forward.op.inputs[index])
+
+    return inside
+
+
+def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[str]:
+    """Blobs of the step net that read a variable which is the same in every iteration."""
+    inside = _unchanged_inside(forward, unchanged)
+    return frozenset(
+        op.outputs[0] for op in forward.body.ops if op.type == READ and inside(op.inputs[0])
     )
 
 
@@ -257,6 +312,8 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
         fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
     elif blob in step.invariants:
         fate, reason = INVARIANT, "the same in every iteration, read again"
+    elif blob in step.hoisted:
+        fate, reason = HOISTED, "the variable does not change in the loop, read once beside it"
     else:
         fate, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
     return BlobFate(

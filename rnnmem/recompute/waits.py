@@ -1,5 +1,8 @@
 """Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
 
+The edges are chosen so that no op loses a fusion: TensorFlow's graph optimizer leaves ops with
+control edges alone.
+
 TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
 need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
 soon as one input of the loop is there, its first iteration begins while the loss still holds the
@@ -15,6 +18,17 @@ from rnnmem.net.nouns import Net, Op
 
 FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
 """Op types whose results are large, cheap, and made from next to nothing."""
+
+IN_PLACE = frozenset({"Acos", "Asin", "Atan", "Cos", "Cosh", "Exp", "Expm1", "Log", "Sin", "Sinh"})
+"""Op types that may write into their input's buffer, and that no graph optimizer ever fuses."""
+
+APART = frozenset(
+    {"ArgMax", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size", "Sum"}
+)
+"""Op types that read without keeping, and that no graph optimizer fuses with what they read."""
+
+LARGE = 2**18
+"""Bytes from which a buffer is worth a control edge."""
 
 Waits = dict[str, dict[str, None]]
 """Op name -> names of the ops that it is to wait for, in order."""
@@ -32,6 +46,9 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]
         for gradient in pair.gradients:
             _start_together(net, gradient.loop.op, waits)
             _fill_late(net, gradient.loop.op, waits)
+    for op in net.ops:
+        if op.type in IN_PLACE and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
+            _write_in_place(net, op, waits)
     return tuple((op, other) for op, others in waits.items() for other in others)
 
 
@@ -59,6 +76,16 @@ def _fill_late(net: Net, loop: Op, waits: Waits) -> None:
         for other in others:
             if other.name not in after:
                 waits.setdefault(filler.name, {})[other.name] = None
+
+
+def _write_in_place(net: Net, op: Op, waits: Waits) -> None:
+    """The op runs after the other readers of its input, so that it may take the buffer over."""
+    readers = [reader for reader in net.readers[op.inputs[0]] if reader.name != op.name]
+    if op.inputs[0] in net.outputs or any(reader.type not in APART for reader in readers):
+        return
+    after = _descendants(net, op, waits)
+    if not any(reader.name in after for reader in readers):
+        waits.setdefault(op.name, {}).update(dict.fromkeys(reader.name for reader in readers))
 
 
 def _descendants(net: Net, op: Op, waits: Waits) -> set[str]:

@@ -10,6 +10,7 @@ from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, ShapeValue
 from rnnmem.net.optypes import facts
 from rnnmem.plan import LoopPlan
 from rnnmem.rewrite.editor import LoopEditor
+from rnnmem.rewrite.hoisted import InnerRead
 
 BARRIER = "EnsureShape"
 CURTAIN = "PlaceholderWithDefault"
@@ -27,6 +28,7 @@ class Materialiser:
         gradient: LoopEditor,
         pop: Callable[[str], str],
         bring: Callable[[str], str],
+        read: Callable[[InnerRead], str],
     ):
         self.forward = pair.forward
         self.body = pair.forward.body
@@ -34,7 +36,9 @@ class Materialiser:
         self.gradient = gradient
         self.pop = pop
         self.bring = bring
+        self.read = read
         self.recomputed = frozenset(plan.recomputed)
+        self.hoisted = frozenset(plan.hoisted)
         self.made: dict[str, str] = {}  # forward blob -> blob that clones read
         self.behind_barrier: dict[str, str] = {}  # forward blob -> blob that gradient ops read
         self.clones: dict[str, Op] = {}  # forward op -> its clone
@@ -49,7 +53,8 @@ class Materialiser:
     def guarded(self, blob: str) -> str:
         """What gradient ops read for a forward blob: the value behind a barrier."""
         if blob not in self.behind_barrier:
-            self.behind_barrier[blob] = self._curtain(self.value(blob), blob)
+            value = self._hoisted(blob) if blob in self.hoisted else self.value(blob)
+            self.behind_barrier[blob] = self._curtain(value, blob)
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
@@ -70,6 +75,8 @@ class Materialiser:
         producer = self.body.producer.get(blob)
         if blob in self.plan.saved:
             return self._barrier(self.pop(blob), blob, self._gate_controls())
+        if blob in self.hoisted:
+            return self._barrier(self._hoisted(blob), blob, self._gate_controls())
         if producer is None and blob in self.forward.invariants:
             return self._invariant(blob)
         if producer is None or (producer.type != "Const" and producer.name not in self.recomputed):
@@ -79,7 +86,14 @@ class Materialiser:
 
     def _invariant(self, blob: str) -> str:
         """The gradient loop's own variable for an invariant; added where it has none."""
-        outer = self.bring(self.forward.op.inputs[self.forward.invariants[blob]])
+        return self.carried(self.bring(self.forward.op.inputs[self.forward.invariants[blob]]))
+
+    def _hoisted(self, blob: str) -> str:
+        """The gradient loop's own variable for what one read beside the loops gave."""
+        return self.carried(self.read(InnerRead(self.body.producer[blob], self.body.blobs[blob])))
+
+    def carried(self, outer: str) -> str:
+        """The gradient loop's variable that stays what it is outside; added where it has none."""
         editor = self.gradient
         for index, start in enumerate(editor.inputs):
             argument = editor.body.inputs[index]

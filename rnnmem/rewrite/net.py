@@ -10,6 +10,7 @@ from rnnmem.net.nouns import Constant, DType, Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.hoisted import HoistedReads
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
 
 
@@ -29,6 +30,7 @@ def apply_plan(
     """
     pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
     editor = NetEditor(net)
+    reads = HoistedReads(editor)
     held: list[str] = []
     for loop in plan.loops:
         if loop.closed:
@@ -47,6 +49,7 @@ def apply_plan(
                 gradients=(editor,) * len(pair.gradients),
                 bring=lambda _, blob: blob,
                 carry=lambda _, blob: blob,
+                read=lambda _, one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
                 constant=constant,
                 anchored=anchored,
             ),
@@ -59,6 +62,7 @@ def apply_plan(
         editor.ops[waiting] = op.replace(controls=(*op.controls, waited_for))
     for blob in held:
         _hold(editor, blob)
+    reads.put_in_turn()
     return without_dead_ops(editor.net())
 
 

@@ -22,12 +22,13 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs
+from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs, through_identities
 from rnnmem.net.nouns import Constant, DType, Net
-from rnnmem.net.optypes import BRANCHES, LOOPS, is_pure
-from rnnmem.plan import LoopPlan
+from rnnmem.net.optypes import BRANCHES, LOOPS
+from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
+from rnnmem.rewrite.hoisted import InnerRead
 from rnnmem.rewrite.materialise import Materialiser
 
 RENAME_MAP = "_rnnmem_rename_map"
@@ -43,6 +44,8 @@ class Surroundings:
       gradients: the Net around each gradient loop (at the top all are ``forward`` itself).
       bring: (gradient, blob of ``forward``) -> the same value in that gradient's Net.
       carry: the same for an accumulator of the forward loop, which is handed on as it is.
+      read: (gradient, read op, blob of ``forward`` that holds the variable's handle) -> what one
+        such read beside the outermost forward loop gives, in that gradient's Net.
       constant: encodes a number: (value, dtype) -> Constant.
       anchored: whether a graph optimizer that fuses runs afterwards.
     """
@@ -51,6 +54,7 @@ class Surroundings:
     gradients: tuple[NetEditor, ...]
     bring: Callable[[int, str], str]
     carry: Callable[[int, str], str]
+    read: Callable[[int, InnerRead, str], str]
     constant: Callable[[object, str], Constant]
     anchored: bool
 
@@ -91,6 +95,7 @@ class _PairRewrite:
                 editor,
                 pop=lambda blob, number=number: self._pop(number, blob),
                 bring=lambda blob, number=number: around.bring(number, blob),
+                read=lambda one, number=number: self._read(number, one, one.op.inputs[0]),
             )
             for number, (gradient, editor) in enumerate(
                 zip(pair.gradients, self.gradients, strict=True)
@@ -133,6 +138,7 @@ class _PairRewrite:
                     gradients=(self.gradients[0].body,),
                     bring=lambda _, blob: self.clones[0].value(blob),
                     carry=lambda _, blob: self._pop(0, blob),
+                    read=lambda _, one, handle: self.clones[0].carried(self._read(0, one, handle)),
                     constant=self.around.constant,
                     anchored=self.around.anchored,
                 ),
@@ -140,17 +146,23 @@ class _PairRewrite:
             self.forward_anchors.add(left.forward)
             self.gradient_anchors[0].add(left.gradients[0])
 
+    def _read(self, number: int, read: InnerRead, handle: str) -> str:
+        """The outer blob that one read beside the loops gives; ``handle`` is a step net's blob."""
+        forward = self.pair.forward
+        index = forward.invariants[through_identities(forward.body, handle)]
+        return self.around.read(number, read, forward.op.inputs[index])
+
     def _redirect(self, number: int, link: Link) -> None:
         """Gives the readers of a popped blob what stands for it, and takes the pop out."""
         if link.pushed in self.plan.saved:
-            self.renamed[link.pushed] = "saved"
+            self.renamed[link.pushed] = SAVED
             return
         editor = self.gradients[number]
         if self._vanished(link.pushed):
-            self.renamed[link.pushed] = "inner"
+            self.renamed[link.pushed] = INNER
         else:
             editor.body.rename(link.popped, self.clones[number].guarded(link.pushed))
-            self.renamed[link.pushed] = "recomputed"
+            self.renamed[link.pushed] = HOISTED if link.pushed in self.plan.hoisted else RECOMPUTED
         pop = self.pair.gradients[number].loop.pops[link.popped_by]
         editor.body.remove(pop.name)
         editor.remove_variable(pop.inputs[0])
@@ -231,7 +243,7 @@ def _order_shows(body: Net) -> bool:
     TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
     """
     return any(
-        not is_pure(op) and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
+        op.stateful and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
         for _, net in body.walk()
         for op in net.ops
     )

@@ -10,7 +10,7 @@ from rnnmem.recompute.planner import op_seconds, plan_net, step_seconds
 from tests.handmade import make_net, op, rnn
 from tests.net.test_loops import gradient_loop, nested
 
-EVEN = Machine(1e9, 1e9, 1e9, 1e-6)
+EVEN = Machine(1e9, 1e9, 1e9, float("inf"), 1e-6)  # keeping costs no time
 
 
 def fates(loop):
@@ -33,7 +33,7 @@ def test_without_time_to_spend_only_what_costs_none_is_dropped():
     plan = plan_net(rnn(), CPU, 1.0)
     assert plan.loops[0].saved == ("h", "t")
     assert plan.loops[0].recomputed == ()
-    assert plan.slowdown == 1.0
+    assert 0.5 <= plan.slowdown <= 1.0
     assert not plan.changes_nothing
 
 
@@ -41,7 +41,8 @@ def test_without_time_to_spend_only_what_costs_none_is_dropped():
 @pytest.mark.parametrize("machine", [CPU, GPU, EVEN])
 def test_the_estimate_keeps_the_bound_on_time(bound, machine):
     plan = plan_net(rnn(), machine, bound)
-    assert 1.0 <= plan.slowdown <= bound * (1 + 1e-9)
+    # Below 1 where keeping less takes more time off than recomputing adds.
+    assert 0.5 <= plan.slowdown <= bound * (1 + 1e-9)
 
 
 def test_more_time_never_keeps_more():

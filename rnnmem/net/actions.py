@@ -1,0 +1,153 @@
+"""What each kind of op does to memory when it starts: its outputs, as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rnnmem.net.buffers import Buffer, ListValue, Series
+from rnnmem.net.program import Kind, Step
+
+if TYPE_CHECKING:
+    from rnnmem.net.executor import Frame, Run, Value
+
+
+def _allocate(run: Run, step: Step, frame: Frame) -> list[Value]:
+    results: list[Value] = []
+    taken = None
+    for number, (size, origin) in enumerate(zip(step.sizes, step.origins, strict=True)):
+        if size and taken is None and number == (len(step.sizes) - 1 if step.in_place else 0):
+            for position in step.in_place:
+                slot = step.inputs[position]
+                held = frame.values[slot] if slot >= 0 else None
+                if (
+                    isinstance(held, Buffer)
+                    and held.refs == 1
+                    and frame.uses[slot] == 1
+                    and held.bytes == size
+                ):
+                    taken = held
+                    break
+            if taken is not None:
+                taken.refs += 1
+                results.append(taken)
+                continue
+        results.append(Buffer(run.account, size, origin) if size else None)
+    return results
+
+
+def _view(run: Run, step: Step, frame: Frame) -> list[Value]:
+    held = run.value(step, frame, 0) if step.inputs else None
+    if held is not None:
+        held.refs += 1
+    return [held, *[None] * (len(step.outputs) - 1)] if step.outputs else []
+
+
+def _views(run: Run, step: Step, frame: Frame) -> list[Value]:
+    held = [run.value(step, frame, position) for position in range(len(step.inputs))]
+    for one in held:
+        if one is not None:
+            one.refs += 1
+    return held
+
+
+def _resident(run: Run, step: Step, frame: Frame) -> list[Value]:
+    return [None] * len(step.outputs)
+
+
+def _empty(run: Run, step: Step, frame: Frame) -> list[Value]:
+    return [ListValue(run.account, step.length)]
+
+
+def _push(run: Run, step: Step, frame: Frame) -> list[Value]:
+    changed = run.own_list(step, frame, 0)
+    item = run.value(step, frame, 1)
+    changed.append(item)
+    if item is not None and step.saved and not item.origin.saved_in:
+        item.origin.saved_in = step.saved
+    return [changed]
+
+
+def _pop(run: Run, step: Step, frame: Frame) -> list[Value]:
+    changed = run.own_list(step, frame, 0)
+    return [changed, changed.pop()]
+
+
+def _get(run: Run, step: Step, frame: Frame) -> list[Value]:
+    held = run.value(step, frame, 0)
+    element = held.peek() if isinstance(held, ListValue) else None
+    if element is not None:
+        element.refs += 1
+    return [element]
+
+
+def _set(run: Run, step: Step, frame: Frame) -> list[Value]:
+    changed = run.own_list(step, frame, 0)
+    item = run.value(step, frame, 2)
+    if changed.length is not None and changed.size >= changed.length:
+        changed.pop_many(1)
+        changed.place(item)
+    else:
+        changed.append(item)
+    return [changed]
+
+
+def _copy(run: Run, step: Step, frame: Frame) -> list[Value]:
+    made = ListValue(run.account, step.length)
+    if step.length:
+        element = Series(run.account, step.element, step.origins[0]) if step.element else None
+        made.extend(element, step.length)
+    return [made]
+
+
+def _zeros(run: Run, step: Step, frame: Frame) -> list[Value]:
+    held = run.value(step, frame, 0)
+    made = ListValue(run.account, held.length if isinstance(held, ListValue) else step.length)
+    count = held.size if isinstance(held, ListValue) else step.length or 0
+    if step.element and count:
+        made.extend(Series(run.account, step.element, step.origins[0]), count)
+    return [made]
+
+
+def _add_lists(run: Run, step: Step, frame: Frame) -> list[Value]:
+    sizes = [
+        held.size if isinstance(held := run.value(step, frame, i), ListValue) else 0
+        for i in range(len(step.inputs))
+    ]
+    largest = sizes.index(max(sizes))
+    changed = run.own_list(step, frame, largest)
+    both = max((size for i, size in enumerate(sizes) if i != largest), default=0)
+    if both and step.element:
+        changed.pop_many(both)
+        made: Buffer | Series = Buffer(run.account, step.element, step.origins[0])
+        if both > 1:
+            made.drop()
+            made = Series(run.account, step.element, step.origins[0])
+        changed.place(made, both)
+        if both == 1:
+            made.drop()
+    return [changed]
+
+
+def _assign(run: Run, step: Step, frame: Frame) -> list[Value]:
+    held = run.value(step, frame, 1)
+    if isinstance(held, Buffer):
+        held.refs += 1  # the variable keeps it
+        run.account.book(held, -held.bytes)  # and lets go of as much
+    return []
+
+
+ACTIONS = {
+    Kind.ALLOCATE: _allocate,
+    Kind.VIEW: _view,
+    Kind.VIEWS: _views,
+    Kind.RESIDENT: _resident,
+    Kind.EMPTY: _empty,
+    Kind.PUSH: _push,
+    Kind.POP: _pop,
+    Kind.SET: _set,
+    Kind.GET: _get,
+    Kind.COPY: _copy,
+    Kind.ZEROS: _zeros,
+    Kind.ADD_LISTS: _add_lists,
+    Kind.ASSIGN: _assign,
+}

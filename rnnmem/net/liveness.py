@@ -1,0 +1,69 @@
+"""Which ops, and which loop variables, a run needs: TensorFlow prunes the others before it runs.
+
+A loop variable is needed where its last value is read, where the cond reads it, or where another
+needed variable is made from it. An accumulator whose pops nobody needs is never filled:
+
+    forward   push(acc, x)      gradient   pop(acc) ─► MatMul ─► nobody        acc: not needed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import LOOPS, is_pure
+from rnnmem.net.order import topological
+
+
+@dataclasses.dataclass(frozen=True)
+class Needed:
+    """What a run of a Net needs.
+
+    Attributes:
+      ops: the ops that run, in an order in which they may.
+      inputs: positions of the Net's inputs that are read.
+      variables: loop op -> positions of its variables that are needed.
+    """
+
+    ops: tuple[Op, ...]
+    inputs: frozenset[int]
+    variables: Mapping[str, frozenset[int]]
+
+
+def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
+    """Finds what a run needs.
+
+    Args:
+      net: the Net.
+      outputs: positions of its outputs that are needed; None: all.
+    """
+    wanted = range(len(net.outputs)) if outputs is None else outputs
+    blobs = {net.outputs[position] for position in wanted}
+    awaited = set(net.control_outputs)
+    ops: list[Op] = []
+    variables: dict[str, frozenset[int]] = {}
+    for op in reversed(topological(net.ops)):
+        read = blobs.intersection(op.outputs)
+        if not read and op.name not in awaited and is_pure(op):
+            continue
+        ops.append(op)
+        awaited.update(op.controls)
+        if op.type in LOOPS:
+            variables[op.name] = _variables(op, read)
+            blobs.update(op.inputs[position] for position in variables[op.name])
+        else:
+            blobs.update(op.inputs)
+    inputs = frozenset(i for i, blob in enumerate(net.inputs) if blob in blobs)
+    return Needed(tuple(reversed(ops)), inputs, variables)
+
+
+def _variables(op: Op, read: set[str]) -> frozenset[int]:
+    cond, body = op.nets["cond"], op.nets["body"]
+    live = {position for position, blob in enumerate(op.outputs) if blob in read}
+    live |= {position for position, blob in enumerate(cond.inputs) if cond.fan_out(blob)}
+    while True:
+        more = needed(body, sorted(live)).inputs - live
+        if not more:
+            return frozenset(live)
+        live |= more

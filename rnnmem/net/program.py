@@ -1,0 +1,481 @@
+"""A Net prepared for simulation: which op allocates what, shares what, waits for whom.
+
+TensorFlow's kernels were read for this: which outputs are the input's own buffer, which ops may
+work in place when their input dies with them, which need a buffer of their own while they run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+
+from rnnmem.net.buffers import Origin, rounded
+from rnnmem.net.cost import CPU
+from rnnmem.net.liveness import needed
+from rnnmem.net.loops import Loop, through_identities
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Op
+from rnnmem.net.optypes import LOOPS, TABLE, Work
+from rnnmem.net.shapes import KnownNet
+
+SMALL_CONSTANT = 100 * 1024
+"""Bytes up to which TensorFlow's graph optimizer computes an op of constants once and for all."""
+ONE_NUMBER = 64
+"""Bytes up to which an encoded constant holds one number, repeated."""
+CHEAP_SECONDS = 3e-6
+"""An op that takes less runs at once, in the thread that made it ready."""
+
+
+class Kind(enum.Enum):
+    """What a simulated op does to memory."""
+
+    ALLOCATE = "allocates its outputs, or takes an input's buffer"
+    VIEW = "hands on its first input"
+    VIEWS = "hands on each input"
+    RESIDENT = "hands out what is resident"
+    EMPTY = "makes an empty list"
+    PUSH = "appends to a list"
+    POP = "takes the last element of a list"
+    SET = "replaces an element of a list"
+    GET = "hands out an element of a list"
+    COPY = "copies a tensor into a list"
+    ZEROS = "makes a list of new elements"
+    ADD_LISTS = "adds lists"
+    ASSIGN = "gives a variable a new buffer"
+    LOOP = "runs a step net many times"
+    CALL = "runs a Net once"
+
+
+_KINDS: Mapping[str, Kind] = {
+    "AssignVariableOp": Kind.ASSIGN,
+    "EmptyTensorList": Kind.EMPTY,
+    "IdentityN": Kind.VIEWS,
+    "ReadVariableOp": Kind.RESIDENT,
+    "TensorListFromTensor": Kind.COPY,
+    "TensorListGetItem": Kind.GET,
+    "TensorListPopBack": Kind.POP,
+    "TensorListPushBack": Kind.PUSH,
+    "TensorListReserve": Kind.EMPTY,
+    "TensorListResize": Kind.VIEW,
+    "TensorListSetItem": Kind.SET,
+}
+
+_IN_PLACE: Mapping[str, tuple[int, ...]] = {
+    "AddN": (0, 1, 2, 3, 4, 5, 6, 7),
+    "BiasAdd": (0,),
+    "Cast": (),
+    "LogSoftmax": (0,),
+    "OnesLike": (0,),
+    "Softmax": (0,),
+    "ZerosLike": (0,),
+}
+"""Inputs whose buffer an op may take for its first output; pointwise ops may take any of theirs."""
+
+_SAME_SHAPE_IS_VIEW = frozenset(
+    {
+        *("Slice", "StridedSlice", "Tile", "Sum", "Mean", "Max", "Min", "Prod", "Pad", "PadV2"),
+        *("ReverseSequence", "Cumsum"),
+    }
+    - {"Cumsum", "ReverseSequence"}
+)
+"""Types that hand on their input where there is nothing to do."""
+
+_FILLERS = frozenset({"Fill", "OnesLike", "ZerosLike"})
+_SHAPES_ONLY = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """One op, with slots for blobs.
+
+    Attributes:
+      op: the op.
+      kind: what it does.
+      inputs: slot per input, -1 where the input is resident.
+      outputs: slot per output.
+      origins: per output.
+      sizes: bytes per output, 0 where it is a handle.
+      in_place: positions of inputs whose buffer the first output may take.
+      scratch: bytes it needs while it runs.
+      seconds: estimated time.
+      cheap: it runs at once, in the thread that made it ready.
+      waits: how many inputs and control edges must be there first.
+      element: bytes of an element of the list it makes.
+      length: how many elements that list gets, None where it is unknown.
+      trips: iterations of a loop.
+      window: iterations of it in flight.
+      saved: the blob that a push saves for the gradient; empty: it is another list's.
+      sums: it adds to a loop variable, and no other op of the iteration waits for it.
+      eager: a loop whose ops start as soon as what they read is there.
+      inner: programs of its step nets.
+    """
+
+    op: Op
+    kind: Kind
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    origins: tuple[Origin, ...]
+    sizes: tuple[int, ...]
+    in_place: tuple[int, ...] = ()
+    scratch: int = 0
+    seconds: float = 0.0
+    cheap: bool = True
+    waits: int = 0
+    element: int = 0
+    length: int | None = None
+    trips: int | None = None
+    window: int = 1
+    saved: str = ""
+    sums: bool = False
+    eager: bool = False
+    inner: tuple[Program, ...] = ()
+
+
+@dataclasses.dataclass
+class Program:
+    """A Net as steps over slots.
+
+    Attributes:
+      inputs: slot per input of the Net.
+      outputs: slot per output, -1 where it is resident.
+      steps: in an order in which they may run.
+      slots: how many slots there are.
+      uses: slot -> how many inputs read it.
+      readers: slot -> steps that wait for it.
+      followers: step -> steps that wait for it by a control edge.
+      handed: slot -> positions among the Net's outputs.
+      invariants: positions of inputs that are handed on as they are.
+      waits: step -> how many slots and steps it waits for.
+      roots: steps that wait for nothing.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    steps: list[Step]
+    slots: int
+    uses: list[int]
+    readers: list[list[int]]
+    followers: list[list[int]]
+    handed: dict[int, list[int]]
+    invariants: frozenset[int]
+    waits: list[int]
+    roots: list[int]
+
+
+def compile_net(
+    known: KnownNet,
+    loops: tuple[str, ...],
+    unknown: dict[str, None],
+    variables: frozenset[int] | None = None,
+) -> Program:
+    """Prepares a Net.
+
+    Args:
+      known: the Net with its shapes.
+      loops: names of the loops around it.
+      unknown: takes the names of blobs whose size stays unknown.
+      variables: for a loop's body, positions of the variables that are needed.
+    """
+    return _Compiler(known, loops, unknown, variables).run()
+
+
+class _Compiler:
+    def __init__(self, known, loops, unknown, variables):
+        self.variables = variables
+        self.known = known
+        self.net = known.net
+        self.loops = loops
+        self.unknown = unknown
+        self.constant: set[str] = set()
+        self.uniform: set[str] = set()  # constants whose elements are all equal
+        self.slot: dict[str, int] = {}
+
+    def run(self) -> Program:
+        net = self.net
+        self.needed = needed(net, self.variables)
+        ops = []
+        for op in self.needed.ops:
+            if self._folds(op):
+                self.constant.update(op.outputs)
+            else:
+                ops.append(op)
+        for blob in (*net.inputs, *(blob for op in ops for blob in op.outputs)):
+            self.slot.setdefault(blob, len(self.slot))
+        steps = [self._step(op) for op in ops]
+        program = Program(
+            inputs=tuple(self.slot[blob] for blob in net.inputs),
+            outputs=tuple(
+                self.slot.get(blob, -1) if self._is_needed(position) else -1
+                for position, blob in enumerate(net.outputs)
+            ),
+            steps=steps,
+            slots=len(self.slot),
+            uses=[0] * len(self.slot),
+            readers=[[] for _ in self.slot],
+            followers=[[] for _ in steps],
+            handed={},
+            invariants=self._invariants(),
+            waits=[0] * len(steps),
+            roots=[],
+        )
+        self._connect(program, ops)
+        self._mark_sums(program)
+        return program
+
+    def _mark_sums(self, program: Program) -> None:
+        """Marks what adds up over the iterations, e.g. the gradient of a weight."""
+        writer = {slot: step for step in program.steps for slot in step.outputs}
+
+        def behind_views(slot: int) -> int:
+            while (step := writer.get(slot)) is not None and step.kind is Kind.VIEW:
+                slot = step.inputs[0]
+            return slot
+
+        for position, slot in enumerate(program.outputs):
+            step = writer.get(behind_views(slot))
+            if self.variables is not None and step is not None and step.kind is Kind.ALLOCATE:
+                added = [behind_views(one) for one in step.inputs]
+                step.sums = not step.cheap and program.inputs[position] in added
+
+    def _is_needed(self, position: int) -> bool:
+        return self.variables is None or position in self.variables
+
+    def _invariants(self) -> frozenset[int]:
+        return frozenset(
+            index
+            for index, (blob, result) in enumerate(
+                zip(self.net.inputs, self.net.outputs, strict=False)
+            )
+            if self.variables is not None and through_identities(self.net, result) == blob
+        )
+
+    def _connect(self, program: Program, ops: list[Op]) -> None:
+        number = {op.name: index for index, op in enumerate(ops)}
+        for index, step in enumerate(program.steps):
+            waited: set[int] = set()
+            for slot in step.inputs:
+                if slot >= 0:
+                    program.uses[slot] += 1
+                    waited.add(slot)
+            for slot in waited:
+                program.readers[slot].append(index)
+            before = {number[name] for name in step.op.controls if name in number}
+            for other in before:
+                program.followers[other].append(index)
+            program.waits[index] = len(waited) + len(before)
+            if not program.waits[index]:
+                program.roots.append(index)
+        for position, slot in enumerate(program.outputs):
+            if slot >= 0:
+                program.handed.setdefault(slot, []).append(position)
+
+    def _folds(self, op: Op) -> bool:
+        """Whether TensorFlow computes the op once, when it optimizes the graph."""
+        if op.type == "Const":
+            held = op.attributes.get("value")
+            if isinstance(held, Constant) and len(held.encoded) <= ONE_NUMBER:
+                self.uniform.update(op.outputs)
+            return True
+        if op.nets or op.type not in TABLE or not op.outputs:
+            return False
+        declared = [self.known.declared[blob] for blob in op.outputs]
+        if op.type in _SHAPES_ONLY or op.type == "ZerosLike":
+            read = [self.known.declared[blob].bytes for blob in op.inputs]
+            return None not in read or self.constant.issuperset(op.inputs)
+        if not op.inputs or not self.constant.issuperset(op.inputs):
+            return False
+        sizes = [blob.bytes for blob in declared]
+        if None in sizes:
+            return False
+        if self._is_uniform(op):
+            self.uniform.update(op.outputs)
+            return True
+        return sum(sizes) <= SMALL_CONSTANT
+
+    def _is_uniform(self, op: Op) -> bool:
+        """Whether an op of constants writes equal elements only: they are stored as one."""
+        if op.type in _FILLERS:
+            return True
+        if TABLE[op.type].work is Work.POINTWISE:
+            return self.uniform.issuperset(op.inputs)
+        return op.type in ("BroadcastTo", "Reshape", "Tile") and op.inputs[0] in self.uniform
+
+    def _size(self, blob: Blob) -> int:
+        if blob.dtype not in BYTES_PER_ELEMENT:
+            return 0
+        if blob.bytes is None:
+            self.unknown[blob.name] = None
+            return 0
+        return rounded(blob.bytes)
+
+    def _step(self, op: Op) -> Step:
+        blobs = [self.net.blobs[blob] for blob in op.outputs]
+        kind = self._kind(op)
+        allocates = kind in (Kind.ALLOCATE, Kind.POP, Kind.GET)
+        step = Step(
+            op=op,
+            kind=kind,
+            inputs=tuple(self.slot.get(blob, -1) for blob in op.inputs),
+            outputs=tuple(self.slot[blob] for blob in op.outputs),
+            origins=tuple(Origin(op.name, blob, op.source, self.loops) for blob in op.outputs),
+            sizes=tuple(self._size(blob) if allocates else 0 for blob in blobs),
+        )
+        if kind in (Kind.LOOP, Kind.CALL):
+            self._descend(op, step)
+            return step
+        if kind in (Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS, Kind.EMPTY):
+            self._list(op, step)
+        if kind is Kind.ALLOCATE:
+            step.in_place = _in_place(op, blobs, self.net)
+            step.scratch = self._scratch(op)
+        if kind in (Kind.ALLOCATE, Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS):
+            step.seconds = CPU.seconds(op, self.net)
+            step.cheap = step.seconds - CPU.launch_seconds < CHEAP_SECONDS
+        else:
+            step.seconds = CPU.launch_seconds
+        return step
+
+    def _kind(self, op: Op) -> Kind:
+        if op.type in LOOPS:
+            return Kind.LOOP
+        if op.nets:
+            return Kind.CALL
+        if op.type in _KINDS:
+            return _KINDS[op.type]
+        of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
+        if of_lists:
+            lists = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
+            return lists.get(op.type, Kind.VIEW)
+        if self._is_view(op):
+            return Kind.VIEW
+        return Kind.VIEW if self._does_nothing(op) else Kind.ALLOCATE
+
+    def _is_view(self, op: Op) -> bool:
+        known = TABLE.get(op.type)
+        if op.type in ("EnsureShape", "PlaceholderWithDefault", "PreventGradient"):
+            return True
+        # What is asked of a handle (the length of a list) is no view of it.
+        return (
+            known is not None
+            and known.view
+            and self.net.blobs[op.inputs[0]].dtype == self.net.blobs[op.outputs[0]].dtype
+        )
+
+    def _does_nothing(self, op: Op) -> bool:
+        """Whether the kernel hands on its input because there is nothing to do."""
+        if not op.inputs or not op.outputs:
+            return False
+        read, written = (self.net.blobs[blob] for blob in (op.inputs[0], op.outputs[0]))
+        if None in (read.bytes, written.bytes) or read.bytes != written.bytes:
+            return op.type in ("Slice", "StridedSlice") and self._cuts_rows(op, read, written)
+        if op.type == "Cast":
+            return read.dtype == written.dtype
+        if op.type == "Transpose":
+            order = self._value(op.inputs[1])
+            return isinstance(order, tuple) and _moves_only_ones(read.shape, order)
+        return op.type in _SAME_SHAPE_IS_VIEW
+
+    def _value(self, blob: str):
+        fact = self.known.facts.get(blob)
+        return None if fact is None else fact.value
+
+    def _cuts_rows(self, op: Op, read: Blob, written: Blob) -> bool:
+        """A run of whole rows is a view of its tensor."""
+        if not read.shape or written.shape is None or len(read.shape) != len(written.shape):
+            return False
+        if read.shape[1:] != written.shape[1:] or None in read.shape:
+            return False
+        if op.type == "StridedSlice":
+            stride = self._value(op.inputs[3])
+            if not isinstance(stride, tuple) or stride[0] != 1:
+                return False
+        return math.prod(read.shape[1:]) * BYTES_PER_ELEMENT.get(read.dtype, 1) % 64 == 0
+
+    def _scratch(self, op: Op) -> int:
+        """Bytes of a reduction that must first be transposed."""
+        if op.type not in ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any") or not op.inputs:
+            return 0
+        read = self.net.blobs[op.inputs[0]]
+        axes = self._value(op.inputs[1])
+        axes = (axes,) if isinstance(axes, int) else axes
+        if read.bytes is None or not isinstance(axes, tuple) or None in axes or not read.shape:
+            return 0
+        dropped = {axis % len(read.shape) for axis in axes}
+        runs = []
+        for axis, size in enumerate(read.shape):
+            if size != 1 and (not runs or runs[-1] != (axis in dropped)):
+                runs.append(axis in dropped)
+        return rounded(read.bytes) if len(runs) > 3 else 0
+
+    def _list(self, op: Op, step: Step) -> None:
+        fact = self.known.facts[op.outputs[0]]
+        step.length = fact.length
+        if step.kind is Kind.EMPTY:
+            step.length = fact.length if op.type == "TensorListReserve" else None
+            return
+        if step.kind is Kind.COPY and op.inputs[0] in self.constant:
+            return  # a list of constants is a constant
+        dtype = op.attributes.get("element_dtype")
+        size = BYTES_PER_ELEMENT.get(getattr(dtype, "name", ""), 4)
+        shape = fact.element.shape if fact.element else None
+        if shape is None or None in shape:
+            self.unknown[op.outputs[0]] = None
+            return
+        step.element = rounded(size * math.prod(shape))
+
+    def _descend(self, op: Op, step: Step) -> None:
+        if step.kind is Kind.LOOP:
+            step.trips = self.known.trips[op.name]
+            if step.trips is None:
+                self.unknown[f"trip count of {op.name}"] = None
+            step.window = max(1, int(op.attributes.get("parallel_iterations", 10)))
+            step.eager = not op.controls
+            live = self.needed.variables[op.name]
+            step.inputs = tuple(
+                slot if position in live else -1 for position, slot in enumerate(step.inputs)
+            )
+            known = self.known.inner[op.name, "body"]
+            step.inner = (compile_net(known, (*self.loops, op.name), self.unknown, live),)
+            self._name_accumulators(op, step.inner[0])
+        else:
+            step.inner = tuple(
+                compile_net(self.known.inner[op.name, key], self.loops, self.unknown)
+                for key in op.nets
+            )
+
+    def _name_accumulators(self, op: Op, body: Program) -> None:
+        """Marks what the loop pushes, so that a report can name it by loop and blob."""
+        pushes = {push.name: push.inputs[1] for push in Loop(self.net, op).pushes.values()}
+        for step in body.steps:
+            if step.op.name in pushes:
+                step.saved = pushes[step.op.name]
+
+
+def _in_place(op: Op, written: list[Blob], net) -> tuple[int, ...]:
+    """Inputs whose buffer the op may take, those of the same size as what it writes."""
+    if op.type in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
+        return (0,)
+    known = TABLE.get(op.type)
+    positions = _IN_PLACE.get(op.type)
+    if positions is None:
+        if known is None or known.work is not Work.POINTWISE:
+            return ()
+        positions = tuple(range(len(op.inputs)))
+    if not written or written[0].bytes is None:
+        return ()
+    return tuple(
+        position
+        for position in positions
+        if position < len(op.inputs)
+        and net.blobs[op.inputs[position]].dtype == written[0].dtype
+        and net.blobs[op.inputs[position]].bytes == written[0].bytes
+    )
+
+
+def _moves_only_ones(shape, order: tuple[int | None, ...]) -> bool:
+    """Whether a transposition leaves the elements where they are."""
+    if None in order or shape is None:
+        return False
+    wide = [axis for axis in order if shape[axis] != 1]
+    return wide == sorted(wide)

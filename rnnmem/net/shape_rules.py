@@ -1,0 +1,605 @@
+"""How the shape of what an op writes follows from what it reads, a rule per op type.
+
+A rule returns what it can tell; a type without a rule keeps the shape that was traced. Small
+integers are followed as values, for they are the shapes of others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from rnnmem.net.nouns import Blob, Constant, Op, Shape, ShapeValue
+from rnnmem.net.optypes import TABLE, Work
+
+Value = int | tuple[int | None, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of a blob.
+
+    Attributes:
+      shape: as in Blob.
+      value: of a small integer, or of a vector of them (None where one is unknown).
+      element: of a list, what is known of its elements.
+      length: of a list, how many elements it has.
+    """
+
+    shape: Shape = None
+    value: Value = None
+    element: Fact | None = None
+    length: int | None = None
+
+
+Rule = Callable[[Op, list[Fact]], list[Fact]]
+
+
+def from_declared(blob: Blob) -> Fact:
+    """What the trace says of a blob."""
+    return Fact(blob.shape)
+
+
+def merged(declared: Fact, found: Fact) -> Fact:
+    """Both together; where they disagree the declared size stands."""
+    shape = declared.shape
+    if shape is None:
+        shape = found.shape
+    elif None in shape and found.shape is not None and len(found.shape) == len(shape):
+        shape = tuple(b if a is None else a for a, b in zip(shape, found.shape, strict=True))
+    return dataclasses.replace(found, shape=shape)
+
+
+def _vector(fact: Fact) -> tuple[int | None, ...] | None:
+    """The value as a vector, where it is one."""
+    if isinstance(fact.value, tuple):
+        return fact.value
+    return (fact.value,) if isinstance(fact.value, int) else None
+
+
+def _of_value(value: Value) -> Fact:
+    return Fact((len(value),) if isinstance(value, tuple) else (), value)
+
+
+def _to_shape(value: Value) -> Shape:
+    """A shape from a vector that may hold -1 for what is unknown."""
+    if not isinstance(value, tuple):
+        return None
+    return tuple(None if size is None or size < 0 else size for size in value)
+
+
+def broadcast(shapes: list[Shape]) -> Shape:
+    """The shape of a pointwise result."""
+    if any(shape is None for shape in shapes):
+        return None
+    rank = max(len(shape) for shape in shapes)
+    result = []
+    for axis in range(1, rank + 1):
+        sizes = {shape[-axis] for shape in shapes if axis <= len(shape)} - {1}
+        known = sizes - {None}
+        # An unknown size beside a known one above 1 must be that one, or 1.
+        result.append(known.pop() if known else (None if sizes else 1))
+    return tuple(reversed(result))
+
+
+def _first(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [ins[0]]
+
+
+def _like_first(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[0].shape)] * len(op.outputs)
+
+
+_NUMBERS: Mapping[str, Callable[[int, int], int | None]] = MappingProxyType(
+    {
+        "Add": lambda a, b: a + b,
+        "AddV2": lambda a, b: a + b,
+        "Sub": lambda a, b: a - b,
+        "Mul": lambda a, b: a * b,
+        "Maximum": max,
+        "Minimum": min,
+        "FloorDiv": lambda a, b: a // b if b else None,
+        "FloorMod": lambda a, b: a % b if b else None,
+    }
+)
+
+
+def _pointwise(op: Op, ins: list[Fact]) -> list[Fact]:
+    number = _NUMBERS.get(op.type)
+    value = _combined(number, ins[0].value, ins[1].value) if number and len(ins) == 2 else None
+    return [Fact(broadcast([one.shape for one in ins]), value)]
+
+
+def _combined(number, first: Value, second: Value) -> Value:
+    if first is None or second is None:
+        return None
+    if isinstance(first, int) and isinstance(second, int):
+        return number(first, second)
+    length = max(len(one) for one in (first, second) if isinstance(one, tuple))
+    pairs = zip(
+        *(one if isinstance(one, tuple) else (one,) * length for one in (first, second)),
+        strict=False,
+    )
+    return tuple(None if a is None or b is None else number(a, b) for a, b in pairs)
+
+
+def _const(op: Op, ins: list[Fact]) -> list[Fact]:
+    held = op.attributes.get("value")
+    if not isinstance(held, Constant):
+        return []
+    value = held.value if isinstance(held.value, int | tuple) else None
+    return [Fact(held.shape, None if isinstance(value, bool) else value)]
+
+
+def _shape(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact() if one.shape is None else _of_value(tuple(one.shape)) for one in ins]
+
+
+def _size(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    return [Fact((), None if shape is None or None in shape else math.prod(shape))]
+
+
+def _rank(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact((), None if ins[0].shape is None else len(ins[0].shape))]
+
+
+def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
+    wanted, shape = ins[1].value, ins[0].shape
+    if not isinstance(wanted, tuple):
+        return [Fact(value=ins[0].value)]
+    found = list(_to_shape(wanted))
+    open_axes = [axis for axis, size in enumerate(found) if size is None]
+    if len(open_axes) == 1 and shape is not None and None not in shape:
+        rest = math.prod(size for size in found if size is not None)
+        if rest:
+            found[open_axes[0]] = math.prod(shape) // rest
+    return [Fact(tuple(found), _reshaped(ins[0].value, len(found)))]
+
+
+def _reshaped(value: Value, rank: int) -> Value:
+    if rank == 0 and isinstance(value, tuple) and len(value) == 1:
+        return value[0]
+    return (value,) if rank == 1 and isinstance(value, int) else value
+
+
+def _expand_dims(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, axis = ins[0].shape, _vector(ins[1])
+    if shape is None or axis is None or axis[0] is None:
+        return []
+    at = axis[0] if axis[0] >= 0 else axis[0] + len(shape) + 1
+    grown = (*shape[:at], 1, *shape[at:])
+    return [Fact(grown, _reshaped(ins[0].value, len(grown)))]
+
+
+def _squeeze(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    axes = op.attributes.get("squeeze_dims") or ()
+    if shape is None or (not axes and None in shape):
+        return []
+    axes = {axis % len(shape) for axis in axes} if axes else None
+    kept = tuple(
+        size
+        for axis, size in enumerate(shape)
+        if (axis not in axes if axes is not None else size != 1)
+    )
+    return [Fact(kept, _reshaped(ins[0].value, len(kept)))]
+
+
+def _transpose(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, order = ins[0].shape, ins[1].value
+    if shape is None or not isinstance(order, tuple) or None in order:
+        return []
+    return [Fact(tuple(shape[axis] for axis in order))]
+
+
+def _invert_permutation(op: Op, ins: list[Fact]) -> list[Fact]:
+    order = ins[0].value
+    if not isinstance(order, tuple) or None in order:
+        return []
+    return [_of_value(tuple(order.index(axis) for axis in range(len(order))))]
+
+
+def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
+    left, right = ins[0].shape, ins[1].shape
+    if left is None or right is None or len(left) < 2 or len(right) < 2:
+        return []
+    flip_left = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
+    flip_right = op.attributes.get("transpose_b") or op.attributes.get("adj_y")
+    batch = broadcast([left[:-2], right[:-2]])
+    return [Fact((*batch, left[-1 if flip_left else -2], right[-2 if flip_right else -1]))]
+
+
+def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
+    *parts, axis = ins if op.type == "ConcatV2" else [*ins[1:], ins[0]]
+    shapes = [part.shape for part in parts]
+    if not isinstance(axis.value, int) or any(shape is None for shape in shapes):
+        return []
+    if axis.value == 0 and any(isinstance(part.value, tuple) for part in parts):
+        if all(len(shape) == 1 and shape[0] is not None for shape in shapes):
+            values = (part.value or (None,) * part.shape[0] for part in parts)
+            return [_of_value(sum(values, ()))]
+    at = axis.value % len(shapes[0])
+    sizes = [shape[at] for shape in shapes]
+    total = None if None in sizes else sum(sizes)
+    rest = [
+        next((shape[i] for shape in shapes if shape[i] is not None), None)
+        for i in range(len(shapes[0]))
+    ]
+    return [Fact((*rest[:at], total, *rest[at + 1 :]))]
+
+
+def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
+    axis = op.attributes.get("axis", 0)
+    if ins[0].shape is None:
+        return []
+    if ins[0].shape == ():
+        return [Fact((len(ins),), tuple(one.value for one in ins))]
+    at = axis % (len(ins[0].shape) + 1)
+    return [Fact((*ins[0].shape[:at], len(ins), *ins[0].shape[at:]))]
+
+
+def _unpack(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    if shape is None:
+        return []
+    at = op.attributes.get("axis", 0) % len(shape)
+    value = ins[0].value
+    if isinstance(value, tuple):
+        return [_of_value(one) if one is not None else Fact(()) for one in value]
+    return [Fact((*shape[:at], *shape[at + 1 :]))] * len(op.outputs)
+
+
+def _split(op: Op, ins: list[Fact]) -> list[Fact]:
+    axis, held = (ins[0], ins[1]) if op.type == "Split" else (ins[2], ins[0])
+    if held.shape is None or not isinstance(axis.value, int):
+        return []
+    at = axis.value % len(held.shape)
+    sizes = [None] * len(op.outputs)
+    if op.type == "SplitV":
+        sizes = _to_shape(ins[1].value) or sizes
+    elif held.shape[at] is not None:
+        sizes = [held.shape[at] // len(op.outputs)] * len(op.outputs)
+    return [Fact((*held.shape[:at], size, *held.shape[at + 1 :])) for size in sizes]
+
+
+def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, begin, size = ins[0].shape, ins[1].value, ins[2].value
+    if shape is None or not isinstance(size, tuple):
+        return []
+    begin = begin if isinstance(begin, tuple) else (None,) * len(size)
+    found = tuple(
+        (None if a is None or b is None else b - a) if c == -1 else c
+        for a, b, c in zip(begin, shape, size, strict=True)
+    )
+    value = None
+    if isinstance(ins[0].value, tuple) and begin[0] is not None and found[0] is not None:
+        value = ins[0].value[begin[0] : begin[0] + found[0]]
+    return [Fact(found, value)]
+
+
+def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    begin, end, stride = (one.value for one in ins[1:4])
+    if shape is None or not all(isinstance(one, tuple) for one in (begin, end, stride)):
+        return []
+    masks = {name: int(op.attributes.get(f"{name}_mask") or 0) for name in _MASKS}
+    found: list[int | None] = []
+    at = 0
+    for index in range(len(begin)):
+        bit = 1 << index
+        if masks["ellipsis"] & bit:
+            named = sum(1 for i in range(index + 1, len(begin)) if not masks["new_axis"] >> i & 1)
+            until = len(shape) - named
+            found += shape[at:until]
+            at = until
+        elif masks["new_axis"] & bit:
+            found.append(1)
+        else:
+            if at >= len(shape):
+                return []
+            if not masks["shrink_axis"] & bit:
+                start = None if masks["begin"] & bit else begin[index]
+                stop = None if masks["end"] & bit else end[index]
+                start_known = masks["begin"] & bit or start is not None
+                stop_known = masks["end"] & bit or stop is not None
+                size = shape[at]
+                if size is None or not (start_known and stop_known) or not stride[index]:
+                    found.append(None)
+                else:
+                    found.append(len(range(size)[slice(start, stop, stride[index])]))
+            at += 1
+    found += shape[at:]
+    return [Fact(tuple(found), _sliced_value(ins[0].value, begin, end, stride, masks))]
+
+
+_MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+
+
+def _sliced_value(value: Value, begin, end, stride, masks) -> Value:
+    if not isinstance(value, tuple) or len(begin) != 1 or masks["ellipsis"] or masks["new_axis"]:
+        return None
+    if masks["shrink_axis"]:
+        at = begin[0]
+        return value[at] if at is not None and -len(value) <= at < len(value) else None
+    start = None if masks["begin"] else begin[0]
+    stop = None if masks["end"] else end[0]
+    return value[slice(start, stop, stride[0])]
+
+
+def _gather(op: Op, ins: list[Fact]) -> list[Fact]:
+    held, indices = ins[0], ins[1]
+    axis = ins[2].value if len(ins) > 2 else 0
+    if isinstance(held.value, tuple) and indices.value is not None and axis == 0:
+        picked = _vector(indices)
+        if None not in picked and all(-len(held.value) <= i < len(held.value) for i in picked):
+            found = tuple(held.value[i] for i in picked)
+            return [_of_value(found if isinstance(indices.value, tuple) else found[0])]
+    if held.shape is None or indices.shape is None or not isinstance(axis, int):
+        return []
+    at = axis % len(held.shape)
+    shared = op.attributes.get("batch_dims") or 0
+    return [Fact((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
+
+
+def _tile(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, times = ins[0].shape, ins[1].value
+    if shape is None or not isinstance(times, tuple):
+        return []
+    return [
+        Fact(
+            tuple(
+                None if a is None or b is None else a * b for a, b in zip(shape, times, strict=True)
+            )
+        )
+    ]
+
+
+def _fill(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = _to_shape(ins[0].value)
+    value = ins[1].value
+    if shape == ():
+        return [Fact((), value)]
+    if shape is not None and len(shape) == 1 and isinstance(value, int) and shape[0] is not None:
+        return [Fact(shape, (value,) * shape[0] if shape[0] <= 32 else None)]
+    return [Fact(shape)]
+
+
+def _shape_from(position: int) -> Rule:
+    return lambda op, ins: [Fact(_to_shape(ins[position].value))]
+
+
+def _range(op: Op, ins: list[Fact]) -> list[Fact]:
+    if not all(isinstance(one.value, int) for one in ins) or not ins[2].value:
+        return []
+    found = range(*(one.value for one in ins))
+    return [Fact((len(found),), tuple(found) if len(found) <= 32 else None)]
+
+
+_REDUCTIONS: Mapping[str, Callable[[tuple[int, ...]], int]] = MappingProxyType(
+    {"Max": max, "Min": min, "Prod": math.prod, "Sum": sum}
+)
+
+
+def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, axes = ins[0].shape, _vector(ins[1])
+    value = ins[0].value
+    if isinstance(value, int):
+        return [Fact((), value)]
+    if op.type in _REDUCTIONS and isinstance(value, tuple) and value and None not in value:
+        return [Fact((1,) if op.attributes.get("keep_dims") else (), _REDUCTIONS[op.type](value))]
+    if shape is None or axes is None or None in axes:
+        return []
+    dropped = {axis % len(shape) for axis in axes} if shape else set()
+    if op.attributes.get("keep_dims"):
+        return [Fact(tuple(1 if i in dropped else size for i, size in enumerate(shape)))]
+    return [Fact(tuple(size for i, size in enumerate(shape) if i not in dropped))]
+
+
+def _one_hot(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, depth = ins[0].shape, ins[1].value
+    if shape is None or not isinstance(depth, int):
+        return []
+    axis = op.attributes.get("axis", -1)
+    at = len(shape) if axis == -1 else axis
+    return [Fact((*shape[:at], depth, *shape[at:]))]
+
+
+def _sparse_cross_entropy(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[1].shape), Fact(ins[0].shape)]
+
+
+def _cross_entropy(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = broadcast([ins[0].shape, ins[1].shape])
+    return [Fact(None if shape is None else shape[:1]), Fact(shape)]
+
+
+def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
+    data, ids, count = ins[0].shape, ins[1].shape, ins[2].value
+    if data is None or ids is None:
+        return []
+    return [Fact((count if isinstance(count, int) else None, *data[len(ids) :]))]
+
+
+def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
+    """The axes over which either side of a broadcast is summed."""
+    left, right = (_vector(one) for one in ins)
+    if left is None or right is None:
+        return []
+    rank = max(len(left), len(right))
+    padded = [(1,) * (rank - len(one)) + one for one in (left, right)]
+    if any(None in one for one in padded):
+        return []
+    results = []
+    for one, other in (padded, reversed(padded)):
+        axes = tuple(i for i in range(rank) if one[i] == 1)
+        both = tuple(i for i in axes if other[i] != 1 or len(left) != len(right))
+        results.append(_of_value(both))
+    return results
+
+
+def _stitch(op: Op, ins: list[Fact]) -> list[Fact]:
+    half = len(ins) // 2
+    placed: dict[int, int | None] = {}
+    for where, what in zip(ins[:half], ins[half:], strict=True):
+        indices, values = _vector(where), _vector(what)
+        if indices is None or None in indices:
+            return []
+        values = values or (None,) * len(indices)
+        placed.update(zip(indices, values, strict=False))
+    if not placed or sorted(placed) != list(range(len(placed))):
+        return []
+    return [_of_value(tuple(placed[i] for i in range(len(placed))))]
+
+
+def _empty_list(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact((), None, Fact(_to_shape(ins[0].value)), 0)]
+
+
+def _reserve(op: Op, ins: list[Fact]) -> list[Fact]:
+    length = ins[1].value if isinstance(ins[1].value, int) else None
+    return [Fact((), None, Fact(_to_shape(ins[0].value)), length)]
+
+
+def _from_tensor(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    if not shape:
+        return [Fact(())]
+    return [Fact((), None, Fact(shape[1:]), shape[0])]
+
+
+def _closer(held: Fact, item: Fact) -> Fact:
+    """What is known of a list's elements, now that it has one more."""
+    known = held.element
+    if held.length != 0 and (known is None or known.value != item.value):
+        item = dataclasses.replace(item, value=None)
+    if known is None or known.shape is None:
+        return item
+    return merged(Fact(known.shape), item)
+
+
+def _push(op: Op, ins: list[Fact]) -> list[Fact]:
+    length = None if ins[0].length is None else ins[0].length + 1
+    return [Fact((), None, _closer(ins[0], ins[1]), length)]
+
+
+def _pop(op: Op, ins: list[Fact]) -> list[Fact]:
+    length = None if ins[0].length is None else ins[0].length - 1
+    element = ins[0].element or Fact()
+    shape = merged(element, Fact(_to_shape(ins[1].value))).shape
+    return [dataclasses.replace(ins[0], length=length), dataclasses.replace(element, shape=shape)]
+
+
+def _set_item(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [dataclasses.replace(ins[0], element=_closer(ins[0], ins[2]))]
+
+
+def _get_item(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [ins[0].element or Fact()]
+
+
+def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
+    element = ins[0].element.shape if ins[0].element else None
+    if element is None:
+        element = _to_shape(ins[1].value)
+    return [] if element is None else [Fact((ins[0].length, *element))]
+
+
+def _list_length(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact((), ins[0].length)]
+
+
+def _element_shape(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].element.shape if ins[0].element else None
+    return [] if shape is None else [_of_value(tuple(shape))]
+
+
+def _ensure(op: Op, ins: list[Fact]) -> list[Fact]:
+    held = op.attributes.get("shape")
+    known = Fact(held.dims) if isinstance(held, ShapeValue) else Fact()
+    return [merged(known, ins[0])]
+
+
+_BY_HAND: dict[str, Rule] = {
+    "AddN": lambda op, ins: (
+        [max(ins, key=lambda one: (one.length or 0, one.shape is not None))]
+        if ins[0].element or ins[-1].element
+        else [Fact(broadcast([one.shape for one in ins]))]
+    ),
+    "All": _reduce,
+    "Any": _reduce,
+    "BatchMatMul": _matmul,
+    "BatchMatMulV2": _matmul,
+    "BatchMatMulV3": _matmul,
+    "BiasAdd": _like_first,
+    "BroadcastGradientArgs": _broadcast_gradient,
+    "BroadcastTo": _shape_from(1),
+    "Cast": _first,
+    "Concat": _concat,
+    "ConcatV2": _concat,
+    "Const": _const,
+    "Cumsum": _like_first,
+    "DynamicStitch": _stitch,
+    "EmptyTensorList": _empty_list,
+    "EnsureShape": _ensure,
+    "ExpandDims": _expand_dims,
+    "Fill": _fill,
+    "GatherV2": _gather,
+    "Identity": _first,
+    "InvertPermutation": _invert_permutation,
+    "LogSoftmax": _like_first,
+    "MatMul": _matmul,
+    "Max": _reduce,
+    "Mean": _reduce,
+    "Min": _reduce,
+    "OneHot": _one_hot,
+    "OnesLike": _like_first,
+    "Pack": _pack,
+    "PlaceholderWithDefault": _first,
+    "PreventGradient": _first,
+    "Prod": _reduce,
+    "Range": _range,
+    "Rank": _rank,
+    "Reshape": _reshape,
+    "ReverseV2": _like_first,
+    "Shape": _shape,
+    "ShapeN": _shape,
+    "Size": _size,
+    "Slice": _slice,
+    "Softmax": _like_first,
+    "SoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "SparseSoftmaxCrossEntropyWithLogits": _sparse_cross_entropy,
+    "Split": _split,
+    "SplitV": _split,
+    "Squeeze": _squeeze,
+    "StopGradient": _first,
+    "StridedSlice": _strided_slice,
+    "StridedSliceGrad": _shape_from(0),
+    "Sum": _reduce,
+    "TensorListElementShape": _element_shape,
+    "TensorListFromTensor": _from_tensor,
+    "TensorListGetItem": _get_item,
+    "TensorListLength": _list_length,
+    "TensorListPopBack": _pop,
+    "TensorListPushBack": _push,
+    "TensorListReserve": _reserve,
+    "TensorListResize": lambda op, ins: [
+        dataclasses.replace(ins[0], length=ins[1].value if isinstance(ins[1].value, int) else None)
+    ],
+    "TensorListSetItem": _set_item,
+    "TensorListStack": _stack,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unpack": _unpack,
+    "UnsortedSegmentSum": _segment_sum,
+    "ZerosLike": lambda op, ins: [dataclasses.replace(ins[0], value=None)],
+}
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{name: _pointwise for name, facts in TABLE.items() if facts.work is Work.POINTWISE},
+        **_BY_HAND,
+    }
+)

@@ -1,0 +1,126 @@
+"""What is alive when: a simulation of a whole function's memory, without running it.
+
+    bytes        loss
+      │         ╱╲
+      │      ╱╱╱  ╲╲        accumulators grow in the forward loop, shrink in the gradient loop;
+      │   ╱╱╱       ╲╲╲     between them stands what the loss needs
+      │╱╱╱             ╲╲__ results
+      └──────────────────── ops
+
+Counted is what the function allocates above what is resident: its arguments, captures and
+variables, and the constants in its graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnnmem.net.buffers import Account, Buffer, ListValue, Origin, Series
+from rnnmem.net.executor import Run
+from rnnmem.net.nouns import Net
+from rnnmem.net.program import compile_net
+from rnnmem.net.shapes import known_net
+
+SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
+
+
+@dataclasses.dataclass(frozen=True)
+class Alive:
+    """Buffers of one origin that are alive at the peak.
+
+    Attributes:
+      label: the blob; ``loop: blob`` for what a loop made, by the pushed blob where it is saved.
+      bytes: of all of them.
+      source: the user's line of the op that made them.
+      kind: "saved" (for a gradient loop), "result" (of the function), or "temporary".
+      loops: the loops around the op, outermost first.
+    """
+
+    label: str
+    bytes: int
+    source: str
+    kind: str
+    loops: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """The simulated memory of one run of a function.
+
+    Attributes:
+      peak_bytes: the most that is alive at once; None where a size that matters is unknown.
+      peak_op: the op that makes the peak.
+      peak_source: the user's line of it.
+      live_at_peak: what is alive then, largest first.
+      events: (op, bytes alive once it has its outputs), in the order simulated; of a long loop the
+        first and the last iterations.
+      unknown: names of blobs whose size, and of loops whose trip count, is unknown.
+    """
+
+    peak_bytes: int | None
+    peak_op: str
+    peak_source: str
+    live_at_peak: tuple[Alive, ...]
+    events: tuple[tuple[str, int], ...]
+    unknown: tuple[str, ...] = ()
+
+    def by_kind(self) -> dict[str, int]:
+        """Bytes at the peak by kind; saved blobs by the loop that saves them (``saved: loop``)."""
+        sums: dict[str, int] = {}
+        for alive in self.live_at_peak:
+            named = alive.kind == SAVED and alive.loops
+            key = f"{SAVED}: {'/'.join(alive.loops)}" if named else alive.kind
+            sums[key] = sums.get(key, 0) + alive.bytes
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
+    """Simulates the memory of one run of a function.
+
+    Args:
+      net: the whole function, inlined.
+      unknown_dimension: stands for a dimension, and a trip count, that the Net does not tell; None:
+        they stay unknown.
+    """
+    unknown: dict[str, None] = {}
+    program = compile_net(known_net(net, None, unknown_dimension), (), unknown)
+    account = Account()
+    events: list[tuple[str, int]] = []
+    results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))
+    for value in results:
+        _mark_results(value)
+    peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
+    return Timeline(
+        peak_bytes=None if unknown else account.peak,
+        peak_op="/".join((*peak_origin.loops, peak_origin.op)),
+        peak_source=peak_origin.source,
+        live_at_peak=_alive(account),
+        events=tuple(events),
+        unknown=tuple(unknown),
+    )
+
+
+def _mark_results(value: Buffer | ListValue | Series | None) -> None:
+    if isinstance(value, ListValue):
+        for element, _ in value.runs:
+            _mark_results(element)
+    elif value is not None:
+        value.origin.is_result = True
+
+
+def _alive(account: Account) -> tuple[Alive, ...]:
+    sizes: dict[int, int] = {}
+    origins: dict[int, Origin] = {}
+    for holder, change, _ in account.log[: account.peak_entries]:
+        key = id(holder.origin)
+        origins[key] = holder.origin
+        sizes[key] = sizes.get(key, 0) + change
+    found = [_named(origins[key], size) for key, size in sizes.items() if size]
+    return tuple(sorted(found, key=lambda alive: -alive.bytes))
+
+
+def _named(origin: Origin, size: int) -> Alive:
+    kind = SAVED if origin.saved_in else RESULT if origin.is_result else TEMPORARY
+    blob = origin.saved_in or origin.blob
+    label = f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob
+    return Alive(label, size, origin.source, kind, origin.loops)
