@@ -21,21 +21,25 @@ def outcome(optimised):
     keras.utils.set_random_seed(5)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        model = keras.Sequential([keras.Input((12, 8)), keras.layers.LSTM(H), keras.layers.Dense(1)])
+        layers = [keras.Input((12, 8)), keras.layers.LSTM(H), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
         variables = [one.value for one in model.trainable_variables]
 
-    def replica(x):
+    def differentiated(x):
         with tf.GradientTape() as tape:
             loss = squares(model(x, training=True))
-        gradients = tape.gradient(loss, variables)
+        return loss, tape.gradient(loss, variables)
+
+    if optimised == "replica":  # without what the replicas do together: no function may hold that
+        differentiated = rnnmem.optimize(differentiated, max_slowdown=1e9)
+
+    def replica(x):
+        loss, gradients = differentiated(x)
         context = tf.distribute.get_replica_context()
         gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         for variable, gradient in zip(variables, gradients):
             variable.assign_sub(0.1 * gradient)
         return loss
-
-    if optimised == "replica":
-        replica = rnnmem.optimize(replica, max_slowdown=1e9)
 
     def step(x):
         return strategy.reduce("SUM", strategy.run(replica, args=(x,)), axis=None)
