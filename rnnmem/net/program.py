@@ -228,7 +228,7 @@ class _Compiler:
         writer = {slot: step for step in program.steps for slot in step.outputs}
 
         def behind_views(slot: int) -> int:
-            while (step := writer.get(slot)) is not None and step.kind is Kind.VIEW:
+            while (step := writer.get(slot)) and step.kind is Kind.VIEW and step.inputs:
                 slot = step.inputs[0]
             return slot
 
@@ -414,7 +414,7 @@ class _Compiler:
         if step.kind is Kind.EMPTY:
             step.length = fact.length if op.type == "TensorListReserve" else None
             return
-        if step.kind is Kind.COPY and op.inputs[0] in self.constant:
+        if step.kind is Kind.COPY and self._stays_constant(op):
             return  # a list of constants is a constant
         dtype = op.attributes.get("element_dtype")
         size = BYTES_PER_ELEMENT.get(getattr(dtype, "name", ""), 4)
@@ -423,6 +423,10 @@ class _Compiler:
             self.unknown[op.outputs[0]] = None
             return
         step.element = rounded(size * math.prod(shape))
+
+    def _stays_constant(self, op: Op) -> bool:
+        """TensorFlow computes a list of constants beforehand, unless some op waits for the list."""
+        return op.inputs[0] in self.constant and op.name not in self.net.controlled
 
     def _descend(self, op: Op, step: Step) -> None:
         if step.kind is Kind.LOOP:

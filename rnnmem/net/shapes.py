@@ -145,14 +145,14 @@ class _Filler:
         for index, (start, end) in enumerate(zip(ins, after, strict=True)):
             fact = start if index in invariants else _after(start, end, trips)
             if index not in invariants and loop.body.blobs[loop.body.inputs[index]].shape == ():
-                fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips))
+                fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips, given))
             results.append(fact)
         return results
 
 
-def _counter(loop: Loop, index: int, start: Fact, trips: int | None) -> int | None:
+def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> int | None:
     """The last value of a variable that grows by a constant."""
-    grows = growth(loop, index)
+    grows = growth(loop, index, given)
     if not isinstance(start.value, int) or grows is None or trips is None:
         return None
     return start.value + trips * grows

@@ -74,11 +74,22 @@ def trip_count(loop: Loop, given: Mapping[str, Number] | None = None) -> int | N
     return None if bounds is None else max(0, bounds)
 
 
-def growth(loop: Loop, index: int) -> int | None:
-    """What a variable grows by in each iteration; None where that is no constant."""
+def growth(loop: Loop, index: int, given: Mapping[str, Number] | None = None) -> int | None:
+    """What a variable grows by in each iteration; None where that is no constant.
+
+    Args:
+      loop: the loop.
+      index: of the variable.
+      given: values of blobs around the loop.
+    """
     argument, result = loop.body.inputs[index], loop.body.outputs[index]
-    step = number_of(loop.body, result, {argument: 0})
-    doubled = number_of(loop.body, result, {argument: 1})
+    steady = {
+        blob: number_of(loop.net, loop.op.inputs[position], given)
+        for blob, position in loop.invariants.items()
+        if loop.body.blobs[blob].dtype in ("int32", "int64")
+    }
+    step = number_of(loop.body, result, {**steady, argument: 0})
+    doubled = number_of(loop.body, result, {**steady, argument: 1})
     if isinstance(step, int) and isinstance(doubled, int) and doubled == step + 1:
         return step
     return None
@@ -119,5 +130,5 @@ def _course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[
     argument = loop.body.inputs[index]
     if argument in loop.invariants:
         return start, 0
-    grows = growth(loop, index)
+    grows = growth(loop, index, given)
     return None if grows is None else (start, grows)

@@ -500,6 +500,28 @@ def test_a_size_that_the_trace_lost_is_found_again():
     assert known.trips == {"loop": 30}
 
 
+def test_a_loop_over_a_range_counts_by_an_invariant():
+    # for i in tf.range(0, 40, 2): the limit and the step are invariants of the loop
+    body = make_net(
+        {"i": "i[]", "by": "i[]", "n": "i[]", "h": "f[16,16]", "acc": "v[]"},
+        [
+            op("next", "AddV2", "i by", "i[]"),
+            op("h_next", "MatMul", "h h", "f[16,16]"),
+            push("acc_next", "acc", "h_next"),
+        ],
+        ["next", "by", "n", "h_next", "acc_next"],
+    )
+    cond = make_net(
+        {"i": "i[]", "by": "i[]", "n": "i[]", "h": "f[16,16]", "acc": "v[]"},
+        [op("more", "Less", "i n", "z[]")],
+        ["more"],
+    )
+    ops = [const("zero", 0), const("two", 2), const("forty", 40), const("any", -1)]
+    ops += [empty_list("list"), while_op("loop", "zero two forty x list", body, cond)]
+    net = make_net({"x": "f[16,16]"}, ops, ["loop:4"])
+    assert simulate(net).peak_bytes in range(20 * K, 23 * K)
+
+
 def test_the_report_names_the_peak():
     ops = [
         op("small", "Tanh", "x", "f[256]", source="train.py:3"),

@@ -1,0 +1,245 @@
+"""The simulated peak against what TensorFlow's allocator is asked for, on real programs.
+
+The allocator's own figure (``get_memory_info``) counts whole chunks: a buffer takes a free chunk
+that is less than twice its size as it is, so the same step counts 82 or 99 MiB, as the free chunks
+happen to lie. What it was asked for is in its events, and those the simulation must meet; the
+figure with the chunks is held to a looser bound.
+"""
+
+import glob
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from rnnmem.net.buffers import rounded
+from rnnmem.net.cost import CPU
+from rnnmem.net.inline import inline
+from rnnmem.net.order import without_dead_ops
+from rnnmem.net.timeline import simulate
+from rnnmem.recompute.planner import plan_net
+from rnnmem.rewrite.net import apply_plan
+from rnnmem.sizes import MIB
+from rnnmem.tf.attributes import constant
+from rnnmem.tf.functions import function_of, net_of
+
+ALIVE = []  # models and variables of the programs: a function does not keep its variables alive
+PROGRAMS = {}
+
+
+def program(build):
+    PROGRAMS[build.__name__] = build
+    return build
+
+
+def numbers(*shape):
+    return tf.constant(np.random.default_rng(0).standard_normal(shape) * 0.05, tf.float32)
+
+
+def variable(*shape):
+    ALIVE.append(tf.Variable(numbers(*shape)))
+    return ALIVE[-1]
+
+
+def train_step(loss, variables):
+    def step(*inputs):
+        with tf.GradientTape() as tape:
+            value = loss(*inputs)
+        return value, tape.gradient(value, variables)
+
+    return tf.function(step)
+
+
+def over_keras(*layers, batch=64, time=200, features=16):
+    model = keras.Sequential([keras.Input((time, features), batch_size=batch), *layers])
+    ALIVE.append(model)
+    step = train_step(
+        lambda x: tf.reduce_mean(tf.square(model(x, training=True))), model.trainable_variables
+    )
+    return step, (numbers(batch, time, features),)
+
+
+@program
+def keras_lstm():
+    return over_keras(keras.layers.LSTM(32, return_sequences=True))
+
+
+@program
+def keras_gru():
+    return over_keras(keras.layers.GRU(32, return_sequences=True))
+
+
+@program
+def keras_two_lstm_with_dropout():
+    drop = {"dropout": 0.1, "recurrent_dropout": 0.1, "return_sequences": True}
+    return over_keras(keras.layers.LSTM(32, **drop), keras.layers.LSTM(32, **drop), time=100)
+
+
+@program
+def lstm_by_hand():
+    """Variables are read in the body, time comes first."""
+    kernel, bias = variable(96, 256), variable(256)
+
+    def loss(x):
+        steps = tf.shape(x)[0]
+        inputs = tf.TensorArray(tf.float32, steps).unstack(x)
+        zeros = tf.zeros([64, 64])
+
+        def body(t, h, c):
+            gates = tf.matmul(tf.concat([inputs.read(t), h], 1), kernel) + bias
+            i, j, f, o = tf.split(gates, 4, 1)
+            c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(j)
+            return t + 1, tf.sigmoid(o) * tf.tanh(c), c
+
+        _, h, _ = tf.while_loop(lambda t, *_: t < steps, body, (0, zeros, zeros))
+        return tf.reduce_mean(h * h)
+
+    return train_step(loss, [kernel, bias]), (numbers(150, 64, 32),)
+
+
+@program
+def mapped():
+    weight = variable(64, 256)
+
+    def loss(x):
+        return tf.reduce_mean(tf.map_fn(lambda row: tf.tanh(tf.matmul(row, weight)), x))
+
+    return train_step(loss, [weight]), (numbers(60, 64, 64),)
+
+
+@program
+def loop_without_gradient():
+    weight = variable(256, 256)
+
+    def run(x):
+        states = tf.TensorArray(tf.float32, 100, element_shape=[64, 256])
+        _, _, states = tf.while_loop(
+            lambda t, *_: t < 100,
+            lambda t, h, states: (t + 1, tf.tanh(h @ weight), states.write(t, h)),
+            (0, x, states),
+        )
+        return tf.reduce_sum(states.stack() * 2.0)
+
+    return tf.function(run), (numbers(64, 256),)
+
+
+@program
+def mlp():
+    weights = [variable(256, 1024), variable(1024, 1024), variable(1024, 256)]
+
+    def loss(x):
+        for weight in weights:
+            x = tf.nn.relu(x @ weight)
+        return tf.reduce_mean(x * x)
+
+    return train_step(loss, weights), (numbers(1024, 256),)
+
+
+@program
+def logits():
+    weight = variable(128, 4000)
+    labels = tf.constant(np.random.default_rng(0).integers(0, 4000, 1000), tf.int32)
+
+    def loss(x, y):
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, x @ weight))
+
+    return train_step(loss, [weight]), (numbers(1000, 128), labels)
+
+
+@program
+def translation():
+    from models.nmt.model import ModelConfig, Translator
+
+    model = Translator(ModelConfig(1000, 1000, 128, 128))
+    ALIVE.append(model)
+    draw = np.random.default_rng(0).integers
+    batch = tuple(tf.constant(draw(4, 1000, (16, n)), tf.int32) for n in (40, 41))
+    return train_step(model.loss, model.trainable_variables), batch
+
+
+def asked_for(fn, args, folder) -> int:
+    """The most bytes that one run had asked the allocator for and not yet given back."""
+    options = tf.profiler.experimental.ProfilerOptions(
+        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
+    )
+    tf.profiler.experimental.start(str(folder), options)
+    result = fn(*args)
+    tf.profiler.experimental.stop()
+    del result
+    (found,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
+    space = xplane_pb2.XSpace()
+    with open(found, "rb") as file:
+        space.ParseFromString(file.read())
+    alive, live, most = {}, 0, 0
+    for _, allocates, address, size in sorted(_events(space)):
+        if allocates:
+            alive[address] = rounded(size)
+            live += rounded(size)
+        else:
+            live -= alive.pop(address, 0)
+        most = max(most, live)
+    return most
+
+
+def _events(space):
+    for plane in space.planes:
+        events = {key: value.name for key, value in plane.event_metadata.items()}
+        stats = {key: value.name for key, value in plane.stat_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                name = events[event.metadata_id]
+                if name.startswith("Memory"):
+                    found = {stats[stat.metadata_id]: stat for stat in event.stats}
+                    when = line.timestamp_ns * 1000 + event.offset_ps
+                    allocates = name.startswith("MemoryAllocation")
+                    yield when, allocates, _number(found["addr"]), _number(found["requested_bytes"])
+
+
+def _number(stat) -> int:
+    return getattr(stat, stat.WhichOneof("value"))
+
+
+def counted(fn, args) -> int:
+    """The peak as the allocator counts it."""
+    result = fn(*args)
+    del result
+    tf.config.experimental.reset_memory_stats("CPU:0")
+    before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+    result = fn(*args)
+    most = tf.config.experimental.get_memory_info("CPU:0")["peak"] - before
+    del result
+    return most
+
+
+def variants(step, args):
+    """The function as it is, and with everything recomputed that can be."""
+    original = step.get_concrete_function(*args)
+    net = without_dead_ops(inline(net_of(original)))
+    yield "original", net, original
+    plan = plan_net(net, CPU, 1e9)
+    if not plan.changes_nothing:
+        rewritten = apply_plan(net, plan, constant)
+        yield "rewritten", rewritten, function_of(rewritten, original)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_predicted_peak_is_the_measured_one(name, tmp_path):
+    step, args = PROGRAMS[name]()
+    rows = []
+    for variant, net, fn in variants(step, args):
+        predicted = simulate(net).peak_bytes
+        chunks = [counted(fn, args) for _ in range(4)]
+        asked = [asked_for(fn, args, tmp_path / f"{variant}{run}") for run in range(4)]
+        rows.append((variant, predicted, asked, chunks))
+        print(
+            f"{name:28}{variant:10} predicted {predicted / MIB:6.2f}  asked for "
+            f"{min(asked) / MIB:6.2f} to {max(asked) / MIB:6.2f}  counted by chunks "
+            f"{min(chunks) / MIB:6.2f} to {max(chunks) / MIB:6.2f} MiB"
+        )
+    for variant, predicted, asked, chunks in rows:
+        # Which of two ready ops runs first is a race, so a step has a range of peaks.
+        assert 0.9 * min(asked) <= predicted <= 1.1 * max(asked), variant
+        assert predicted <= 1.1 * max(chunks), variant
