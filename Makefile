@@ -6,7 +6,7 @@ PYTHONS := $(or $(PYTHON),python3.11 python3)
 PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 
-.PHONY: demo test lint format fuzz benchmark build-file clean
+.PHONY: demo test lint format fuzz conformance benchmark build-file clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
@@ -25,6 +25,9 @@ format: .venv/ready-test
 
 fuzz: .venv/ready-test
 	RNNMEM_FUZZ_CASES=$(RNNMEM_FUZZ_CASES) $(PY) -m pytest -m fuzz $(TEST_FLAGS)
+
+conformance: .venv/ready-test
+	RNNMEM_CONFORMANCE=1 $(PY) -m pytest tests/conformance $(TEST_FLAGS)
 
 benchmark: .venv/ready-nmt
 	$(PY) -m models.nmt.benchmark $(BENCHMARK_FLAGS)

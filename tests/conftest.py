@@ -7,6 +7,9 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import hypothesis
 import pytest
 
+# Programs against properties, one run of many minutes: `make conformance`.
+collect_ignore = [] if os.environ.get("RNNMEM_CONFORMANCE") else ["conformance"]
+
 MARKERS = (
     "slow: takes seconds; runs after the fast tests",
     "fuzz: property test; `make fuzz` runs it on many more cases (RNNMEM_FUZZ_CASES)",

@@ -403,7 +403,7 @@ def broken(*args, **kwargs):
     raise RuntimeError("planner on fire")
 
 
-@pytest.mark.parametrize("part", ["net_of", "plan_net", "apply_plan", "check", "function_of"])
+@pytest.mark.parametrize("part", ["net_of", "decide", "apply_plan", "check", "function_of"])
 def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
     monkeypatch.setattr(api, part, broken)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF)
@@ -419,7 +419,7 @@ def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
     assert "planner on fire" in str(step.explain(X, W))
 
 
-@pytest.mark.parametrize("part", ["plan_net", "apply_plan", "check"])
+@pytest.mark.parametrize("part", ["decide", "apply_plan", "check"])
 def test_a_failure_of_ours_is_raised_under_verify(part, monkeypatch):
     monkeypatch.setattr(api, part, broken)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF, verify=True)

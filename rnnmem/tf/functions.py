@@ -26,13 +26,21 @@ def net_of(concrete) -> Net:
       NotUnderstood: the graph holds something that a Net cannot.
     """
     name = tf.compat.as_str(concrete.name)
-    return net_of_graph(concrete.graph, name, private.result_count(concrete))
+    return _net(concrete.graph, name, private.result_count(concrete))
 
 
 def net_of_graph(graph: tf.Graph, name: str, results: int | None = None) -> Net:
-    """The Net of a FuncGraph, with its first ``results`` outputs (all by default)."""
+    """The Net of a FuncGraph, with its first ``results`` outputs (all by default).
+
+    Raises:
+      NotUnderstood: the graph holds something that a Net cannot, or captures what changes.
+    """
     if list(graph.deferred_external_captures):
         raise NotUnderstood("the function captures a value that is only known at each call")
+    return _net(graph, name, results)
+
+
+def _net(graph: tf.Graph, name: str, results: int | None) -> Net:
     return import_graph_def(
         graph.as_graph_def(add_shapes=True),
         [tensor.name for tensor in graph.inputs],
@@ -47,14 +55,9 @@ def function_of(net: Net, concrete):
     """A ConcreteFunction that runs ``net`` behind the signature and captures of ``concrete``."""
     original = concrete.graph
     graph, tensors = new_graph(net, original.name, original.inputs, [original])
-    captured = {id(internal): external for external, internal in original.captures}
-    add_captures(
-        graph,
-        [
-            (captured[id(tensor)], placeholder)
-            for tensor, placeholder in zip(original.inputs, graph.inputs, strict=True)
-            if id(tensor) in captured
-        ],
+    capture_like(original, graph)
+    private.copy_call_time_captures(
+        original, graph, dict(zip(map(id, original.inputs), graph.inputs, strict=True))
     )
     graph.outputs = [tensors[blob] for blob in net.outputs]
     for old, new in zip(original.outputs, graph.outputs, strict=False):
@@ -110,6 +113,19 @@ def add_captures(graph, captures) -> None:
     for external, placeholder in captures:
         graph.add_capture(external, placeholder)
     graph.inputs = inputs
+
+
+def capture_like(original, graph) -> None:
+    """Lets ``graph`` capture what ``original`` does; their inputs are the same, in order."""
+    captured = {id(internal): external for external, internal in original.captures}
+    add_captures(
+        graph,
+        [
+            (captured[id(tensor)], placeholder)
+            for tensor, placeholder in zip(original.inputs, graph.inputs, strict=True)
+            if id(tensor) in captured
+        ],
+    )
 
 
 def structured_like(original, results):

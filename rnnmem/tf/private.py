@@ -46,6 +46,29 @@ def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
     _handle_data_util.copy_handle_data(source, target)
 
 
+def copy_call_time_captures(source: Any, target: Any, stands_for: dict[int, tf.Tensor]) -> None:
+    """Gives a FuncGraph the captures of another whose values are asked for at each call.
+
+    A distribution strategy has them, to number its collective ops.
+
+    Args:
+      source: the FuncGraph that has them.
+      target: the FuncGraph that is to have them.
+      stands_for: id of a placeholder of ``source`` -> the one of ``target``.
+    """
+    captures = source._function_captures  # noqa: SLF001
+    for key, closure in captures.by_ref_external.items():
+        target._function_captures.add_or_replace(  # noqa: SLF001
+            key=key,
+            external=closure,
+            internal=tf.nest.map_structure(
+                lambda tensor: stands_for[id(tensor)], captures.by_ref_internal[key]
+            ),
+            tracetype=captures.by_ref_tracetype[key],
+            is_by_ref=True,
+        )
+
+
 def copy_attribute(name: str, source: tf.Operation, target: tf.Operation) -> None:
     """Gives ``target`` the attribute that ``source`` has, where it has it."""
     if name in source.node_def.attr:

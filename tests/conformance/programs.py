@@ -1215,7 +1215,8 @@ def _py_function(dtype):
             return 2.0 * value
 
         h = tf.tanh(cell(x[i], h))
-        doubled = tf.py_function(double, [tf.stop_gradient(h)], h.dtype)
+        # TensorFlow has no gradient of a py_function in a loop: it forgets all calls but one.
+        doubled = tf.stop_gradient(tf.py_function(double, [h], h.dtype))
         return h * tf.sigmoid(tf.ensure_shape(doubled, [B, H]))
 
     case = simple(body, dtype=dtype, time=6)

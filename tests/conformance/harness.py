@@ -1,0 +1,130 @@
+"""Runs a program and its optimised twin from the same state, and keeps what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import rnnmem
+from tests.conformance.programs import PROGRAMS, Case, train_step
+
+STEPS = 3
+EVERYTHING = 1e9
+"""A slowdown at which whatever can be recomputed is."""
+
+FUSIONS = ("arithmetic_optimization", "constant_folding", "remapping")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What ``STEPS`` steps left behind.
+
+    Attributes:
+      results: of each step: loss, outputs, gradients, then all variables.
+      effects: side effects that the steps had.
+      peak: bytes above the resident state, of one more step; None where it was not measured.
+    """
+
+    results: list[list[Any]]
+    effects: Any
+    peak: int | None = None
+
+
+class Subject:
+    """One freshly built program that is run in several ways, each time from its first state."""
+
+    def __init__(self, case: Case, step: Callable[..., Any] | None = None, **options: Any):
+        self.case = case
+        self.function = tf.function(step or train_step(case), **options)
+        traced = self.function.get_concrete_function(*case.inputs)
+        found = [*case.variables, *case.state, *traced.graph.variables]
+        self.variables = list({id(one): one for one in found}.values())
+        self.start = [one.numpy() for one in self.variables]
+
+    def reset(self) -> None:
+        for variable, value in zip(self.variables, self.start, strict=True):
+            variable.assign(value)
+
+    def run(self, function: Callable[..., Any], *, measured: bool = False) -> Run:
+        self.reset()
+        before = self.case.effects()
+        results = []
+        for _ in range(STEPS):
+            returned = function(*self.case.inputs)
+            leaves = tf.nest.flatten(returned, expand_composites=True)
+            results.append([one.numpy() for one in [*leaves, *self.variables]])
+        after = self.case.effects()
+        effects = after - before if isinstance(after, int) else after
+        peak = None
+        if measured:
+            self.reset()
+            peak = rnnmem.measure(function, *self.case.inputs, repeats=2).peak_bytes
+        return Run(results, effects, peak)
+
+    def optimised(self, slowdown: float = EVERYTHING) -> tuple[Any, rnnmem.Plan]:
+        """The optimised function and its plan; an error in planning is raised."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", rnnmem.RnnmemWarning)
+            function = rnnmem.optimize(self.function, max_slowdown=slowdown)
+            return function, function.plan(*self.case.inputs)
+
+    def compare(self, slowdown: float = EVERYTHING) -> str:
+        """The first difference between the original and the optimised function, in words."""
+        function, _ = self.optimised(slowdown)
+        return difference(self.run(self.function), self.run(function))
+
+
+def set_fusions(on: bool) -> None:
+    """Switches the three passes that fuse by neighbourhood."""
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(FUSIONS, on))
+
+
+def difference(original: Run, optimised: Run) -> str:
+    """The first result whose bits differ, in words; empty where none does."""
+    for step, (before, after) in enumerate(zip(original.results, optimised.results, strict=True)):
+        gap = first_gap(before, after)
+        if gap:
+            return f"step {step}: {gap}"
+    return ""
+
+
+def first_gap(before: list, after: list) -> str:
+    """The first of two lists of arrays whose bits differ, in words."""
+    for index, (one, other) in enumerate(zip(before, after, strict=True)):
+        one, other = np.asarray(one), np.asarray(other)
+        where = f"result {index} of {len(before)}"
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return f"{where} is {other.dtype}{other.shape}, not {one.dtype}{one.shape}"
+        if one.dtype == object:
+            if one.tolist() != other.tolist():
+                return f"{where} has another text"
+        elif one.tobytes() != other.tobytes():
+            return f"{where} is off by up to {distance(one, other):.3g}"
+    return ""
+
+
+def distance(one, other) -> float:
+    """The largest difference of two arrays of numbers."""
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    return float(np.max(np.abs(one.astype(wide) - other.astype(wide))))
+
+
+def reasons(plan: rnnmem.Plan) -> tuple[str, ...]:
+    """Why loops were left as they were; one entry a loop, or what the plan notes."""
+    left = tuple(loop.closed for top in plan.loops for loop in top.flat() if loop.closed)
+    return left or plan.notes or (() if plan.loops else ("no loop pair was found",))
+
+
+def is_improved(plan: rnnmem.Plan) -> bool:
+    """Whether any loop was rewritten."""
+    return not plan.changes_nothing
+
+
+def names(*groups: str) -> Iterator[str]:
+    """Programs whose name starts with one of the groups; all of them without any."""
+    return (name for name in PROGRAMS if not groups or name.startswith(groups))

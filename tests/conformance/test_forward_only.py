@@ -1,0 +1,50 @@
+"""A decorated forward pass that an outer tape differentiates, eagerly and in a graph."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from tests.conformance.expectations import hold
+from tests.conformance.harness import EVERYTHING, first_gap
+from tests.conformance.programs import build, floats
+
+SOME = (
+    *("while.known_trips", "while.zero_trips", "while.data_dependent", "while.captured_tensor"),
+    *("autograph.range", "functional.scan", "functional.map_fn", "tensorarray.write_read"),
+    *("nested.two_deep", "branch.cond_then_more", "several.encoder_decoder", "several.stacked"),
+    *("sparse.embedding_in_body", "ragged.lengths", "random.stateless", "random.generator"),
+    *("effects.assign", "gradients.custom_gradient", "keras.LSTM", "keras.Bidirectional"),
+    *("keras.recurrent_dropout", "keras.attention_decoder"),
+)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_outer_tape(name):
+    case = build(name)
+    forward = tf.function(case.forward)
+    optimised = rnnmem.optimize(forward, max_slowdown=EVERYTHING)
+    state = [*case.variables, *case.state]
+    start = [one.numpy() for one in state]
+
+    def differentiated(function):
+        def step(*inputs):
+            watched = floats(inputs)
+            with tf.GradientTape() as tape:
+                tape.watch(watched)
+                loss, outputs = function(*inputs)
+            gradients = tape.gradient(loss, [*case.variables, *watched])
+            return loss, outputs, [one for one in gradients if one is not None]
+
+        return step
+
+    def outcome(step):
+        for variable, value in zip(state, start, strict=True):
+            variable.assign(value)
+        flat = tf.nest.flatten(step(*case.inputs), expand_composites=True)
+        return [np.asarray(one) for one in [*flat, *(one.numpy() for one in state)]]
+
+    eager = [outcome(differentiated(one)) for one in (forward, optimised)]
+    hold(name, "outer tape, eager", first_gap(*eager))
+    graph = [outcome(tf.function(differentiated(one))) for one in (forward, optimised)]
+    hold(name, "outer tape, graph", first_gap(*graph))
