@@ -59,16 +59,25 @@ def _inputs(net: Net, op: Op) -> list[Op]:
     )
 
 
+def _is_constant(net: Net, op: Op) -> bool:
+    """Whether TensorFlow computes the op before any run; what waits for it would undo that."""
+    if op.type == "Const":
+        return True
+    sources = [net.producer.get(blob) for blob in op.inputs]
+    return bool(sources) and all(source and _is_constant(net, source) for source in sources)
+
+
 def _start_together(net: Net, loop: Op, waits: Waits) -> None:
     """No iteration of the loop begins before all of its inputs are there."""
     for source in _inputs(net, loop):
-        waits.setdefault(loop.name, {})[source.name] = None
+        if not _is_constant(net, source):
+            waits.setdefault(loop.name, {})[source.name] = None
 
 
 def _fill_late(net: Net, loop: Op, waits: Waits) -> None:
     """What the loop starts from is made once its incoming gradient is there."""
     sources = _inputs(net, loop)
-    others = [op for op in sources if op.type not in FILLERS and op.type != "Const"]
+    others = [op for op in sources if op.type not in FILLERS and not _is_constant(net, op)]
     for filler in sources:
         if filler.type not in FILLERS:
             continue
