@@ -16,7 +16,7 @@ import rnnmem
 from rnnmem.net.cost import CPU, Machine
 from tests.random_step_nets import Built, Recipe, recipes
 
-CASES = int(os.environ.get("RNNMEM_FUZZ_CASES") or 300)
+CASES = int(os.environ.get("RNNMEM_FUZZ_CASES") or 60)
 FUSIONS = ("arithmetic_optimization", "constant_folding", "remapping")
 
 
