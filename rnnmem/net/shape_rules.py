@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from rnnmem.net.nouns import Blob, Constant, Op, Shape, ShapeValue
 from rnnmem.net.optypes import TABLE, Work
+from rnnmem.net.trips import ARITHMETIC
 
 Value = int | tuple[int | None, ...] | None
 
@@ -92,22 +93,8 @@ def _like_first(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[0].shape)] * len(op.outputs)
 
 
-_NUMBERS: Mapping[str, Callable[[int, int], int | None]] = MappingProxyType(
-    {
-        "Add": lambda a, b: a + b,
-        "AddV2": lambda a, b: a + b,
-        "Sub": lambda a, b: a - b,
-        "Mul": lambda a, b: a * b,
-        "Maximum": max,
-        "Minimum": min,
-        "FloorDiv": lambda a, b: a // b if b else None,
-        "FloorMod": lambda a, b: a % b if b else None,
-    }
-)
-
-
 def _pointwise(op: Op, ins: list[Fact]) -> list[Fact]:
-    number = _NUMBERS.get(op.type)
+    number = ARITHMETIC.get(op.type)
     value = _combined(number, ins[0].value, ins[1].value) if number and len(ins) == 2 else None
     return [Fact(broadcast([one.shape for one in ins]), value)]
 

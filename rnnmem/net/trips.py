@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import Constant, Net
@@ -13,7 +13,7 @@ UNKNOWN_TRIPS = 64
 
 Number = int | float | bool | tuple[int, ...] | None
 
-_ARITHMETIC = {
+ARITHMETIC: Mapping[str, Callable[[int, int], int | None]] = {
     "Add": lambda a, b: a + b,
     "AddV2": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
@@ -23,6 +23,7 @@ _ARITHMETIC = {
     "FloorDiv": lambda a, b: a // b if b else None,
     "FloorMod": lambda a, b: a % b if b else None,
 }
+"""Op type -> its value for two whole numbers, None where it has none."""
 
 
 def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) -> Number:
@@ -45,10 +46,10 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
         return None if shape is None or None in shape else tuple(shape)
     if op.type == "StridedSlice":
         return _element(net, op, given)
-    if op.type in _ARITHMETIC:
+    if op.type in ARITHMETIC:
         values = [number_of(net, one, given) for one in op.inputs]
         if all(isinstance(value, int) for value in values):
-            return _ARITHMETIC[op.type](*values)
+            return ARITHMETIC[op.type](*values)
     return None
 
 

@@ -55,15 +55,7 @@ def function_of(net: Net, concrete):
     """A ConcreteFunction that runs ``net`` behind the signature and captures of ``concrete``."""
     original = concrete.graph
     graph, tensors = new_graph(net, original.name, original.inputs, [original])
-    captured = {id(internal): external for external, internal in original.captures}
-    add_captures(
-        graph,
-        [
-            (captured[id(tensor)], placeholder)
-            for tensor, placeholder in zip(original.inputs, graph.inputs, strict=True)
-            if id(tensor) in captured
-        ],
-    )
+    capture_like(original, graph)
     private.copy_call_time_captures(
         original, graph, dict(zip(map(id, original.inputs), graph.inputs, strict=True))
     )
@@ -121,6 +113,19 @@ def add_captures(graph, captures) -> None:
     for external, placeholder in captures:
         graph.add_capture(external, placeholder)
     graph.inputs = inputs
+
+
+def capture_like(original, graph) -> None:
+    """Lets ``graph`` capture what ``original`` does; their inputs are the same, in order."""
+    captured = {id(internal): external for external, internal in original.captures}
+    add_captures(
+        graph,
+        [
+            (captured[id(tensor)], placeholder)
+            for tensor, placeholder in zip(original.inputs, graph.inputs, strict=True)
+            if id(tensor) in captured
+        ],
+    )
 
 
 def structured_like(original, results):

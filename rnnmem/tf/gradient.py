@@ -10,7 +10,7 @@ import tensorflow as tf
 from rnnmem.net.nouns import Net
 from rnnmem.net.split import join, split
 from rnnmem.tf import private
-from rnnmem.tf.functions import add_captures, net_of_graph, new_graph, structured_like
+from rnnmem.tf.functions import add_captures, capture_like, net_of_graph, new_graph, structured_like
 
 
 def rewrite_gradient(
@@ -59,15 +59,7 @@ def rewrite_gradient(
 
 def _forward_graph(net: Net, original: Any, results: int) -> tf.Graph:
     graph, tensors = new_graph(net, original.name, original.inputs, [original])
-    captured = {id(internal): external for external, internal in original.captures}
-    add_captures(
-        graph,
-        [
-            (captured[id(tensor)], placeholder)
-            for tensor, placeholder in zip(original.inputs, graph.inputs, strict=True)
-            if id(tensor) in captured
-        ],
-    )
+    capture_like(original, graph)
     graph.outputs = [tensors[blob] for blob in net.outputs]
     for old, new in zip(original.outputs[:results], graph.outputs, strict=False):
         private.copy_handle_data(old, new)
