@@ -228,7 +228,7 @@ class _Compiler:
         writer = {slot: step for step in program.steps for slot in step.outputs}
 
         def behind_views(slot: int) -> int:
-            while (step := writer.get(slot)) is not None and step.kind is Kind.VIEW:
+            while (step := writer.get(slot)) and step.kind is Kind.VIEW and step.inputs:
                 slot = step.inputs[0]
             return slot
 
