@@ -9,6 +9,7 @@ _BRANCH = "nothing that is saved could be had for less"
 _SECOND = "its gradient is differentiated again"
 
 LEFT_ALONE: dict[str, str] = {
+    "autograph.break_continue": _BRANCH,
     "branch.cond": _BRANCH,
     "branch.loop_in_cond": "no loop pair was found",
     "branch.loop_in_cond_in_body": _BRANCH,

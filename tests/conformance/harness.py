@@ -63,7 +63,7 @@ class Subject:
         peak = None
         if measured:
             self.reset()
-            peak = rnnmem.measure(function, *self.case.inputs, repeats=2).peak_bytes
+            peak = rnnmem.measure(function, *self.case.inputs, repeats=1).peak_bytes
         return Run(results, effects, peak)
 
     def optimised(self, slowdown: float = EVERYTHING) -> tuple[Any, rnnmem.Plan]:
