@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rnnmem.errors import NotUnderstood
 from rnnmem.net.inline import inline
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
@@ -642,11 +641,15 @@ def test_the_function_survives_in_a_saved_model(tmp_path):
     assert as_bytes(result) == as_bytes(concrete(x))
 
 
-def test_a_value_known_only_at_each_call_is_not_understood():
+def test_a_value_known_only_at_each_call_is_asked_for_at_each_call():
+    value = [1.0]
+
     @tf.function
     def step():
         graph = tf.compat.v1.get_default_graph()
-        return graph.capture_call_time_value(lambda: tf.constant(1.0), tf.TensorSpec([])) + 1.0
+        return graph.capture_call_time_value(lambda: tf.constant(value[0]), tf.TensorSpec([])) + 1.0
 
-    with pytest.raises(NotUnderstood, match="only known at each call"):
-        net_of(step.get_concrete_function())
+    again = round_trip(step.get_concrete_function(), inline)
+    assert again().numpy() == 2.0
+    value[0] = 4.0
+    assert again().numpy() == 5.0
