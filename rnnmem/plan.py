@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from rnnmem.net.nouns import Shape
+from rnnmem.net.segments import longest_segment, segment_count
 
 SAVED, RECOMPUTED, INVARIANT, INNER = "saved", "recomputed", "invariant", "inner"
 HOISTED = "hoisted"
@@ -52,7 +53,6 @@ class Segments:
       length: iterations of the first segment.
       growth: how many more the next one has.
       wanted: saved blobs that are saved for one segment at a time.
-      ops: names of the ops of the forward step net that run again.
       states: arguments of the forward step net that are kept at the start of a segment.
       invariants: arguments of it that are the same in every iteration.
       reads: its blobs that one read of a variable beside the loop stands for.
@@ -64,7 +64,6 @@ class Segments:
     length: int
     growth: int = 0
     wanted: tuple[str, ...] = ()
-    ops: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
     invariants: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
@@ -72,23 +71,11 @@ class Segments:
     saved_bytes: int = 0
     seconds: float = 0.0
 
-    def count(self, trips: int) -> int:
-        """How many segments there are."""
-        number, covered = 0, 0
-        if not self.growth:
-            return -(-trips // self.length)
-        while covered < trips:
-            covered += self.length + number * self.growth
-            number += 1
-        return number
-
-    def longest(self, trips: int) -> int:
-        """Iterations of the longest one."""
-        return min(trips, self.length + max(0, self.count(trips) - 1) * self.growth)
-
     def peak_bytes(self, trips: int) -> int:
-        """Bytes kept when the gradient loop has run the last segment again."""
-        return self.count(trips) * self.bytes + self.longest(trips) * self.saved_bytes
+        """Bytes kept when the gradient loop has run the longest segment again."""
+        count = segment_count(trips, self.length, self.growth)
+        longest = longest_segment(trips, self.length, self.growth)
+        return count * self.bytes + longest * self.saved_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +202,7 @@ def _loop_plan(data: dict[str, Any]) -> LoopPlan:
 def _segments(data: dict[str, Any] | None) -> Segments | None:
     if data is None:
         return None
-    lists = ("wanted", "ops", "states", "invariants", "reads")
+    lists = ("wanted", "states", "invariants", "reads")
     return Segments(**{**data, **{name: tuple(data[name]) for name in lists}})
 
 

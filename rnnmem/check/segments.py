@@ -48,7 +48,7 @@ def without_segments(net: Net) -> Net:
 
 def _is_refill(op: Op) -> bool:
     """Whether the op is a branch that runs a loop into lists: what only segments do."""
-    return op.attributes.get("_rnnmem_segments") == b"gradient"
+    return op.attributes.get("_rnnmem_segments") == b"runs a segment again"
 
 
 @dataclasses.dataclass(frozen=True)

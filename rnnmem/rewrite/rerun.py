@@ -16,9 +16,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from rnnmem.errors import NetError
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, DType, FunctionRef, Net, Op, ShapeValue
 from rnnmem.net.optypes import OPAQUE_SOURCES
+from rnnmem.net.segments import AGAIN, MARK
 from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
@@ -116,6 +118,7 @@ class RerunWriter:
                 "_name_of/body": FunctionRef(body.original.name, b""),
                 "_name_of/cond": FunctionRef(cond.original.name, b""),
                 "_lower_using_switch_merge": True,
+                MARK: AGAIN,
             },
             name="rnnmem/again",
             nets={"body": body.net(), "cond": cond.net()},
@@ -126,7 +129,7 @@ class RerunWriter:
         """The forward step net over ``[r, trips, states, lists, reads, invariants]``."""
         forward, segments = self.forward.body, self.segments
         net = NetEditor(forward.replace(name="rnnmem_step", control_outputs=(), attributes={}))
-        net.ops = {name: op for name, op in net.ops.items() if name in segments.ops}
+        net.ops = self._needed(pushed)
         net.inputs, net.outputs = [], []
         count = add_input(net, Blob("", "int32", ()))
         trips = add_input(net, Blob("", "int32", ()))
@@ -152,6 +155,25 @@ class RerunWriter:
             *segments.invariants,
         ]
         return net
+
+    def _needed(self, pushed: Sequence[str]) -> dict[str, Op]:
+        """The forward step net's ops that the pushed blobs and the states take."""
+        body, segments = self.forward.body, self.segments
+        given = {*segments.states, *segments.reads, *segments.invariants}
+        following = (body.outputs[body.inputs.index(blob)] for blob in segments.states)
+        pending = [*pushed, *following]
+        needed: set[str] = set()
+        while pending:
+            blob = pending.pop()
+            if blob in given:
+                continue
+            op = body.producer.get(blob)
+            if op is None:
+                raise NetError(f"the plan does not keep the state {blob!r} of its segments")
+            if op.name not in needed:
+                needed.add(op.name)
+                pending += op.inputs
+        return {op.name: op for op in body.ops if op.name in needed}
 
     def _anchors(self, loop: LoopEditor) -> Anchors:
         """Anchors for blobs that have one reader here and more in the forward step net."""

@@ -19,16 +19,13 @@ from collections.abc import Callable, Sequence
 from rnnmem.errors import NetError
 from rnnmem.net.loops import Link, LoopPair, through_identities
 from rnnmem.net.nouns import Blob, DType, FunctionRef, ShapeValue
+from rnnmem.net.segments import GROWTH, KEEPS, LENGTH, MARK, REFILLS
 from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
 from rnnmem.rewrite.lists import Encode, empty_list, number, push
 from rnnmem.rewrite.rerun import RerunWriter, add_input, branch_like
-
-MARK = "_rnnmem_segments"
-"""The attribute on the branches that segments add: which of the two loops they serve."""
-FORWARD, GRADIENT = b"forward", b"gradient"
 
 
 def rewrite_segments(
@@ -122,7 +119,7 @@ class _SegmentRewrite:
             _integer(keep, "AddV2", span_then, growth),
             *(push(keep, held, value, name="rnnmem/push") for held, value in pairs),
         ]
-        results = self._branch(body, (index, following), given, keep, changing, FORWARD)
+        results = self._branch(body, (index, following), given, keep, changing, KEEPS)
         for argument, result in zip(changing, results, strict=True):
             loop.set_next(argument, result)
         return count, checkpoints
@@ -149,7 +146,7 @@ class _SegmentRewrite:
             given.append(argument)
             add_input(again, body.blobs[argument])
         given = [*changing[: 1 + len(kept) + len(saved)], *given]
-        results = self._branch(body, (left, start), given, again, changing, GRADIENT)
+        results = self._branch(body, (left, start), given, again, changing, REFILLS)
         popped = dict(zip(saved, self.pops, strict=True))
         for argument, result in zip(changing, results, strict=True):
             if argument in popped:
@@ -191,6 +188,8 @@ class _SegmentRewrite:
                 "_name_of/else_branch": FunctionRef(otherwise.original.name, b""),
                 "_lower_using_switch_merge": True,
                 MARK: mark,
+                LENGTH: self.segments.length,
+                GROWTH: self.segments.growth,
             },
             name="rnnmem/segment",
             nets={"then_branch": then.net(), "else_branch": otherwise.net()},
