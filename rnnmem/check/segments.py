@@ -72,6 +72,7 @@ class _Undone:
         self.body = gradient.nets["body"]
         self.then = refill.nets["then_branch"]
         self.otherwise = refill.nets["else_branch"]
+        self.stem = f"{gradient.name}/{refill.name}"  # of what is added; no two may agree
 
     def _demand(self, holds: object, sentence: str) -> None:
         if not holds:
@@ -305,11 +306,11 @@ class _Undone:
         wanted = dict.fromkeys(
             blob for argument in states.values() for blob in (argument, following[argument])
         )
-        forward, finals, starts = _pushing(self.forward, list(wanted), self.refill.name)
+        forward, finals, starts = _pushing(self.forward, list(wanted), self.stem)
         gradient, popped = _popping(
             self.gradient,
             {blob: (finals[blob], forward_body.blobs[blob]) for blob in wanted},
-            self.refill.name,
+            self.stem,
         )
         body = gradient.nets["body"]
         names = {argument: popped[source] for argument, source in states.items()}
@@ -318,7 +319,7 @@ class _Undone:
         given = {self.body.op_by_name[pop].outputs[1]: names[blob] for pop, blob in lists.items()}
         claims = [
             Op(
-                name=f"{self.refill.name}/same/{argument}",
+                name=f"{self.stem}/same/{argument}",
                 type=SAME,
                 inputs=(
                     names[step.outputs[step.inputs.index(argument)]],
@@ -394,7 +395,7 @@ class _Undone:
         chosen = [op for op in step.ops if op.name in needed]
         for op in chosen:
             for blob in op.outputs:
-                names[blob] = f"{self.refill.name}/{blob}"
+                names[blob] = f"{self.stem}/{blob}"
                 kind = step.blobs[blob]
                 blobs[names[blob]] = Blob(names[blob], kind.dtype, kind.shape)
         for op in chosen:
@@ -402,7 +403,7 @@ class _Undone:
             self._demand(not unknown, f"{op.name!r} reads what is not known")
             ops.append(
                 op.replace(
-                    name=f"{self.refill.name}/{op.name}",
+                    name=f"{self.stem}/{op.name}",
                     inputs=tuple(names[blob] for blob in op.inputs),
                     outputs=tuple(names[blob] for blob in op.outputs),
                     controls=(),
