@@ -142,7 +142,7 @@ def _counts(steps: int) -> list[int]:
     return counts
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _factors(count: int, depth: int) -> tuple[int, ...]:
     """At most ``depth`` factors whose product is at least ``count`` and whose sum is least."""
     best = (count,)
