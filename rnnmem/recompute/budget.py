@@ -11,20 +11,21 @@ from rnnmem.errors import BudgetError
 from rnnmem.net.cost import Machine
 from rnnmem.net.nouns import Net
 from rnnmem.net.shapes import with_known_shapes
-from rnnmem.net.timeline import simulate
+from rnnmem.net.timeline import counted_peak
 from rnnmem.options import Options
 from rnnmem.plan import Plan
 from rnnmem.recompute.planner import trades_of
 from rnnmem.recompute.trades import Trades
 from rnnmem.sizes import format_bytes
 
-HEADROOM = 0.05
+HEADROOM = 0.1
 """Part of a predicted peak that a budget must leave free: chunks and the order of ops vary."""
 
 _SCANNED = 20000
 """Ops of a Net up to which the rungs of a ladder are simulated in turn; beyond it, bisected."""
 
 _FITS = "the original stays within the budget"
+_NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
 _UNKNOWN = "the budget was not held against a prediction: a size is known only at run time"
 
 
@@ -62,11 +63,15 @@ class Decision:
     @functools.cached_property
     def original_peak(self) -> int | None:
         """Predicted peak of the original above the resident state."""
-        return simulate(self.net).peak_bytes
+        return counted_peak(self.net)
 
     def least_memory(self, max_slowdown: float) -> tuple[Plan, Net | None]:
         """The plan that keeps fewest bytes within a bound on time, and what applying it makes."""
-        return self.finished(self.trades.within(max_slowdown))
+        plan, rewritten = self.finished(self.trades.within(max_slowdown))
+        peaks = plan.predicted_peak, plan.original_peak
+        if None not in peaks and peaks[0] > peaks[1]:
+            return self._as_it_was(_NO_GAIN), None
+        return plan, rewritten
 
     def least_time(self, budget: int) -> tuple[Plan, Net | None]:
         """The fastest plan whose predicted peak fits in a budget, and what applying it makes.
@@ -76,7 +81,7 @@ class Decision:
         """
         if not self.trades.pairs:
             return self.unchanged(budget), None
-        if self.original_peak is not None and self.original_peak <= budget:
+        if self.original_peak is not None and needed_budget(self.original_peak) <= budget:
             return self._as_it_was(_FITS), None
         if self.original_peak is None:
             plan, rewritten = self.finished(self.ladder[-1])
@@ -105,7 +110,7 @@ class Decision:
             rewritten, predicted = None, original
             if not plan.changes_nothing:
                 rewritten = self.apply(plan)
-                predicted = simulate(rewritten).peak_bytes
+                predicted = counted_peak(rewritten)
             plan = dataclasses.replace(plan, original_peak=original, predicted_peak=predicted)
             self._simulated[plan.loops] = plan
             self._latest = plan, rewritten
@@ -149,7 +154,7 @@ class Decision:
           BudgetError: the original's predicted peak does not fit in the budget.
         """
         peak = self.original_peak
-        if peak is None or peak <= budget:
+        if peak is None or needed_budget(peak) <= budget:
             return self._as_it_was(_UNKNOWN if peak is None else _FITS)
         raise BudgetError(
             f"budget={budget} ({format_bytes(budget)}) cannot be met: nothing can be recomputed, "
