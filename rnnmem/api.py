@@ -304,7 +304,9 @@ class _Work:
 
         if loops_of(net) and not loop_pairs(net, net, {}):
             return None  # its gradient is not there yet
-        self.decision = Decision(net, _machine(), apply)
+        # Under XLA a list in a branch would be copied whole.
+        segments = "segments" in self.options.allow and not compiled
+        self.decision = Decision(net, _machine(), apply, segments=segments)
         if self.options.plan is not None:
             self.plan, rewritten = apply_saved(self.decision, self.options.plan)
         else:

@@ -11,7 +11,7 @@ from rnnmem.errors import OptionError, PlanError
 from rnnmem.plan import Plan
 from rnnmem.sizes import parse_bytes
 
-EXACT_MEANS = ("recompute",)
+EXACT_MEANS = ("recompute", "segments")
 """Means that change no bit; all are allowed unless the user names some."""
 
 

@@ -41,19 +41,29 @@ class Decision:
       net: the whole step, inlined.
       machine: what estimates of time assume.
       apply: applies a plan to the Net.
+      segments: whether loops may be cut into segments.
     """
 
-    def __init__(self, net: Net, machine: Machine, apply: Callable[[Plan], Net]):
+    def __init__(
+        self,
+        net: Net,
+        machine: Machine,
+        apply: Callable[[Plan], Net],
+        *,
+        segments: bool = True,
+    ):
         self.net = net
         self.machine = machine
         self.apply = apply
+        self.segments = segments
         self._simulated: dict[tuple, Plan] = {}
         self._latest: tuple[Plan, Net | None] | None = None
 
     @functools.cached_property
     def trades(self) -> Trades:
         """All trades of the Net's loops."""
-        return trades_of(with_known_shapes(self.net), self.machine)
+        known = with_known_shapes(self.net)
+        return trades_of(known, self.machine, segments=self.segments)
 
     @functools.cached_property
     def ladder(self) -> tuple[Plan, ...]:

@@ -134,4 +134,4 @@ def _cost(loops: Sequence[LoopPlan]) -> tuple[float, int]:
 
 def _is_plain(loop: LoopPlan) -> bool:
     """Whether the plan decides one saved set and nothing else."""
-    return not loop.inner and getattr(loop, "segments", None) is None
+    return not loop.inner and loop.segments is None
