@@ -37,3 +37,12 @@ def check_budget(budget: int | None) -> None:
             f"budget={budget} ({format_bytes(budget)}) is more than the device has: {limit} bytes "
             f"({format_bytes(limit)}); give at most that, or no budget"
         )
+
+
+def resident_bytes() -> int | None:
+    """Bytes in use on the device now; None where it counts none."""
+    name = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+    try:
+        return tf.config.experimental.get_memory_info(name)["current"]
+    except ValueError:
+        return None
