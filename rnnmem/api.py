@@ -35,6 +35,7 @@ from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of, net_of
 from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.measure import run_measured
+from rnnmem.tf.profile import profiled
 from rnnmem.tf.verify import run_verified
 
 DISABLE = "RNNMEM_DISABLE"
@@ -49,6 +50,7 @@ def optimize(
     allow: tuple[str, ...] | None = None,
     verify: bool = False,
     plan: Plan | str | os.PathLike | None = None,
+    profile: bool = False,
 ) -> Any:
     """Makes a train step with loops run in less memory, with the same results bit for bit.
 
@@ -71,6 +73,8 @@ def optimize(
         from the next call on where it is above the budget.
       plan: decisions to apply instead of making any: a ``Plan``, its JSON text, or the path of a
         file that holds it. One that does not fit the function is refused on the first call.
+      profile: measure the time of ops at the shapes of the first call, for at most two seconds,
+        instead of estimating it. What was measured is kept below ``$XDG_CACHE_HOME/rnnmem``.
 
     Returns:
       A callable like ``fn``, with ``plan(*args)``, ``explain(*args)`` and
@@ -80,7 +84,7 @@ def optimize(
       OptionError: an option is malformed, or ``fn`` is not callable.
       PlanError: ``plan`` holds no plan.
     """
-    options = Options.of(budget, max_slowdown, allow, verify, plan)
+    options = Options.of(budget, max_slowdown, allow, verify, plan, profile)
     if fn is None:
         return functools.partial(
             optimize,
@@ -89,6 +93,7 @@ def optimize(
             allow=allow,
             verify=verify,
             plan=plan,
+            profile=profile,
         )
     if isinstance(fn, Optimized):
         return Optimized(fn.__wrapped__, options)
@@ -306,7 +311,8 @@ class _Work:
             return None  # its gradient is not there yet
         # Under XLA a list in a branch would be copied whole.
         segments = "segments" in self.options.allow and not compiled
-        self.decision = Decision(net, _machine(), apply, segments=segments)
+        machine = profiled(_machine(), net) if self.options.profile else _machine()
+        self.decision = Decision(net, machine, apply, segments=segments)
         if self.options.plan is not None:
             self.plan, rewritten = apply_saved(self.decision, self.options.plan)
         else:

@@ -25,6 +25,7 @@ class Options:
       allow: means that may be used.
       verify: whether the first call of each signature also runs the original and compares.
       plan: decisions to apply instead of making any, or None.
+      profile: whether the time of ops is measured instead of estimated.
     """
 
     budget: int | None = None
@@ -32,9 +33,10 @@ class Options:
     allow: tuple[str, ...] = EXACT_MEANS
     verify: bool = False
     plan: Plan | None = None
+    profile: bool = False
 
     @staticmethod
-    def of(budget, max_slowdown, allow, verify, plan=None) -> Options:
+    def of(budget, max_slowdown, allow, verify, plan=None, profile=False) -> Options:
         """The options, checked.
 
         Raises:
@@ -45,8 +47,9 @@ class Options:
             budget=None if budget is None else parse_bytes(budget, "budget"),
             max_slowdown=_slowdown(max_slowdown),
             allow=_means(allow),
-            verify=_flag(verify),
+            verify=_flag(verify, "verify"),
             plan=None if plan is None else _plan(plan),
+            profile=_flag(profile, "profile"),
         )
 
 
@@ -94,7 +97,7 @@ def _plan(value) -> Plan:
         raise PlanError(f"{where}: {error}") from None
 
 
-def _flag(value) -> bool:
+def _flag(value, name: str) -> bool:
     if not isinstance(value, bool):
-        raise OptionError(f"verify={value!r} must be True or False")
+        raise OptionError(f"{name}={value!r} must be True or False")
     return value
