@@ -11,6 +11,7 @@ from rnnmem.errors import (
     CheckError,
     MeasureError,
     OptionError,
+    PlanError,
     RnnmemError,
     RnnmemWarning,
     VerifyError,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
+    from rnnmem.search import largest
     from rnnmem.tf.measure import (
         Comparison,
         Measurement,
@@ -39,11 +41,13 @@ __all__ = [
     "Optimized",
     "OptionError",
     "Plan",
+    "PlanError",
     "RnnmemError",
     "RnnmemWarning",
     "VerifyError",
     "__version__",
     "enable_cpu_memory_stats",
+    "largest",
     "measure",
     "measure_pair",
     "optimize",
@@ -56,6 +60,7 @@ _HOME = {
     "Optimized": "rnnmem.api",
     "Plan": "rnnmem.plan",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
+    "largest": "rnnmem.search",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",

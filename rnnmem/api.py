@@ -16,21 +16,26 @@ from typing import Any
 import tensorflow as tf
 
 from rnnmem.check import check
-from rnnmem.errors import BudgetError, OptionError, RnnmemWarning
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
-from rnnmem.net.loops import loops_of
+from rnnmem.net.loops import loop_pairs, loops_of
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.options import Options
 from rnnmem.plan import Plan
-from rnnmem.recompute.budget import decide
+from rnnmem.recompute.budget import Decision, decide
+from rnnmem.recompute.saved_plan import apply_saved
 from rnnmem.report.explain import Explanation, explain
 from rnnmem.rewrite.net import apply_plan
+from rnnmem.sizes import format_bytes
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
+from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of, net_of
 from rnnmem.tf.gradient import rewrite_gradient
+from rnnmem.tf.measure import run_measured
+from rnnmem.tf.profile import profiled
 from rnnmem.tf.verify import run_verified
 
 DISABLE = "RNNMEM_DISABLE"
@@ -44,6 +49,8 @@ def optimize(
     max_slowdown: float = 1.1,
     allow: tuple[str, ...] | None = None,
     verify: bool = False,
+    plan: Plan | str | os.PathLike | None = None,
+    profile: bool = False,
 ) -> Any:
     """Makes a train step with loops run in less memory, with the same results bit for bit.
 
@@ -57,11 +64,17 @@ def optimize(
         ``ConcreteFunction``; a whole train step or any part of one that holds loops with their
         gradients.
       budget: bytes as an int or ``"512MiB"``: the peak above the resident state to stay under, at
-        the least time.
+        the least time. Where no plan can, the first call raises ``BudgetError``.
       max_slowdown: without a budget, spend at most this factor of step time for the least memory.
       allow: which means may be used; all exact ones by default.
       verify: on the first call of each signature also run the original and raise if any bit of an
-        output or a variable differs. An error in planning is raised then, not warned of.
+        output or a variable differs. An error in planning is raised then, not warned of. With a
+        budget the peak is measured too, where TensorFlow counts memory, and a smaller plan is taken
+        from the next call on where it is above the budget.
+      plan: decisions to apply instead of making any: a ``Plan``, its JSON text, or the path of a
+        file that holds it. One that does not fit the function is refused on the first call.
+      profile: measure the time of ops at the shapes of the first call, for at most two seconds,
+        instead of estimating it. What was measured is kept below ``$XDG_CACHE_HOME/rnnmem``.
 
     Returns:
       A callable like ``fn``, with ``plan(*args)``, ``explain(*args)`` and
@@ -69,11 +82,18 @@ def optimize(
 
     Raises:
       OptionError: an option is malformed, or ``fn`` is not callable.
+      PlanError: ``plan`` holds no plan.
     """
-    options = Options.of(budget, max_slowdown, allow, verify)
+    options = Options.of(budget, max_slowdown, allow, verify, plan, profile)
     if fn is None:
         return functools.partial(
-            optimize, budget=budget, max_slowdown=max_slowdown, allow=allow, verify=verify
+            optimize,
+            budget=budget,
+            max_slowdown=max_slowdown,
+            allow=allow,
+            verify=verify,
+            plan=plan,
+            profile=profile,
         )
     if isinstance(fn, Optimized):
         return Optimized(fn.__wrapped__, options)
@@ -90,12 +110,14 @@ class _Trace:
       original: the function as TensorFlow traced it.
       function: the function that runs instead; ``original`` itself where nothing was gained.
       plan: tells the decisions.
+      frontier: tells the alternatives to them.
       gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
     """
 
     original: Any
     function: Any
     plan: Callable[[], Plan]
+    frontier: Callable[[], tuple[Plan, ...]] = tuple
     gradient_only: bool = False
 
 
@@ -142,10 +164,40 @@ class Optimized:
 
         first = id(trace.original) not in self._verified
         if self._options.verify and first and tf.executing_eagerly():
-            results = run_verified(trace.original, trace.function, call)
-            self._verified.add(id(trace.original))
-            return results
+            return self._run_first(trace, call)
         return call(trace.function)
+
+    def _run_first(self, trace: _Trace, call: Callable[[Any], Any]) -> Any:
+        """Runs the optimised function and the original; holds the peak against the budget."""
+        peaks: list[int | None] = []
+
+        def measured(function):
+            if function is not trace.function or self._options.budget is None:
+                return call(function)
+            results, peak = run_measured(lambda: call(function))
+            peaks.append(peak)
+            return results
+
+        results = run_verified(trace.original, trace.function, measured)
+        peak = peaks[-1] if peaks else None
+        if peak is not None and peak > self._options.budget:
+            self._step_down(trace, peak)
+        else:
+            self._verified.add(id(trace.original))
+        return results
+
+    def _step_down(self, trace: _Trace, peak: int) -> None:
+        """Takes a smaller plan for a trace whose measured peak is above the budget."""
+        budget = self._options.budget
+        predicted = trace.plan().predicted_peak
+        if predicted is None or trace.function is trace.original:
+            raise BudgetError(
+                f"budget={budget} ({format_bytes(budget)}): the measured peak is {peak} bytes "
+                f"({format_bytes(peak)}), and there is no smaller plan; give at least that much"
+            )
+        stricter = dataclasses.replace(self._options, budget=min(predicted, budget**2 // peak))
+        with self._lock:
+            self._traces[id(trace.original)] = _optimized(trace.original, stricter)
 
     def _may_be_differentiated_twice(self, trace: _Trace, args: tuple, kwargs: dict) -> bool:
         """Whether tapes could ask for a gradient of the gradient, which is left to TensorFlow.
@@ -180,9 +232,10 @@ class Optimized:
         return self._trace_of(args, kwargs).plan()
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """A report that prints as a table: each saved blob, what becomes of it, and why."""
+        """A report that prints as tables: each saved blob, its fate and why; and other plans."""
         trace = self._trace_of(args, kwargs)
-        return explain(trace.plan(), name=getattr(self, "__name__", "function"))
+        name = getattr(self, "__name__", "function")
+        return explain(trace.plan(), name=name, frontier=trace.frontier())
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
         """The optimised ConcreteFunction for these arguments."""
@@ -222,18 +275,20 @@ def _optimized(concrete: Any, options: Options) -> _Trace:
     """Plans and rewrites one traced function; whatever fails, the original runs."""
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
+    check_budget(options.budget)
     work = _Work(concrete, options)
     try:
         net = without_dead_ops(inline(net_of(concrete)))
         rewritten = work.rewrite(net)
         if rewritten is not None:
-            return _Trace(concrete, function_of(rewritten, concrete), lambda: work.plan)
+            function = function_of(rewritten, concrete)
+            return _Trace(concrete, function, lambda: work.plan, work.frontier)
         if not work.plan.loops and loops_of(net):
             function = private.with_gradient(concrete, work.gradient)
-            return _Trace(concrete, function, work.plan_all, gradient_only=True)
+            return _Trace(concrete, function, work.plan_all, work.frontier, gradient_only=True)
     except Exception as error:
         work.give_up(error)
-    return _Trace(concrete, concrete, lambda: work.plan)
+    return _Trace(concrete, concrete, lambda: work.plan, work.frontier)
 
 
 class _Work:
@@ -243,18 +298,34 @@ class _Work:
         self.concrete = concrete
         self.options = options
         self.plan = Plan()
+        self.decision: Decision | None = None
 
     def rewrite(self, net: Net) -> Net | None:
         """The rewritten and checked Net, or None where the plan changes nothing."""
         compiled = private.is_compiled(self.concrete)
 
         def apply(plan: Plan) -> Net:
-            rewritten = apply_plan(net, plan, constant, anchored=not compiled)
-            check(net, rewritten)
-            return rewritten
+            return apply_plan(net, plan, constant, anchored=not compiled)
 
-        self.plan, rewritten = decide(net, _machine(), self.options, apply, compiled=compiled)
+        if loops_of(net) and not loop_pairs(net, net, {}):
+            return None  # its gradient is not there yet
+        # Under XLA a list in a branch would be copied whole.
+        segments = "segments" in self.options.allow and not compiled
+        machine = profiled(_machine(), net) if self.options.profile else _machine()
+        self.decision = Decision(net, machine, apply, segments=segments)
+        if self.options.plan is not None:
+            self.plan, rewritten = apply_saved(self.decision, self.options.plan)
+        else:
+            self.plan, rewritten = decide(self.decision, self.options)
+        if rewritten is not None:
+            check(net, rewritten)
         return rewritten
+
+    def frontier(self) -> tuple[Plan, ...]:
+        """The plan among its alternatives; none where nothing was planned."""
+        if self.decision is None or not self.plan.loops:
+            return ()
+        return self.decision.frontier(self.plan)
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
@@ -273,13 +344,15 @@ class _Work:
         return self.plan
 
     def give_up(self, error: Exception) -> None:
-        """The original runs; one warning says why. A budget that cannot be met is an error."""
-        if self.options.verify or isinstance(error, BudgetError):
+        """The original runs; one warning says why. A promise that cannot be kept is an error."""
+        if self.options.verify or isinstance(error, (BudgetError, PlanError)):
             raise error
         reason = f"{type(error).__name__}: {error}"
-        self.plan = Plan(notes=(reason,))
+        self.plan, self.decision = Plan(notes=(reason,)), None
         name = tf.compat.as_str(self.concrete.name)
-        warnings.warn(f"rnnmem left {name} as it was: {reason}", RnnmemWarning, stacklevel=2)
+        broken = "" if self.options.budget is None else "; the budget is not kept"
+        text = f"rnnmem left {name} as it was{broken}: {reason}"
+        warnings.warn(text, RnnmemWarning, stacklevel=2)
 
 
 def _machine() -> Machine:

@@ -16,6 +16,10 @@ class BudgetError(RnnmemError, ValueError):
     """The budget cannot be met; the message names the smallest peak that can."""
 
 
+class PlanError(RnnmemError, ValueError):
+    """A saved plan that is malformed, or made for another function."""
+
+
 class MeasureError(RnnmemError, RuntimeError):
     """Memory cannot be measured as things stand."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterable
 
-from rnnmem.errors import OptionError
+from rnnmem.errors import OptionError, PlanError
+from rnnmem.plan import Plan
 from rnnmem.sizes import parse_bytes
 
 EXACT_MEANS = ("recompute", "segments")
@@ -22,25 +24,32 @@ class Options:
       max_slowdown: bound on the factor of step time where there is no budget.
       allow: means that may be used.
       verify: whether the first call of each signature also runs the original and compares.
+      plan: decisions to apply instead of making any, or None.
+      profile: whether the time of ops is measured instead of estimated.
     """
 
     budget: int | None = None
     max_slowdown: float = 1.1
     allow: tuple[str, ...] = EXACT_MEANS
     verify: bool = False
+    plan: Plan | None = None
+    profile: bool = False
 
     @staticmethod
-    def of(budget, max_slowdown, allow, verify) -> Options:
+    def of(budget, max_slowdown, allow, verify, plan=None, profile=False) -> Options:
         """The options, checked.
 
         Raises:
           OptionError: names the argument, its value and what it may be.
+          PlanError: ``plan`` is a text or a file that holds no plan.
         """
         return Options(
             budget=None if budget is None else parse_bytes(budget, "budget"),
             max_slowdown=_slowdown(max_slowdown),
             allow=_means(allow),
-            verify=_flag(verify),
+            verify=_flag(verify, "verify"),
+            plan=None if plan is None else _plan(plan),
+            profile=_flag(profile, "profile"),
         )
 
 
@@ -69,7 +78,26 @@ def _means(value: Iterable[str] | None) -> tuple[str, ...]:
     return names
 
 
-def _flag(value) -> bool:
+def _plan(value) -> Plan:
+    if isinstance(value, Plan):
+        return value
+    if not isinstance(value, (str, os.PathLike)):
+        raise OptionError(f"plan={value!r} must be a Plan, its JSON text, or the path of a file")
+    text, where = value, "plan"
+    if isinstance(value, os.PathLike) or not value.lstrip().startswith("{"):
+        where = f"plan={os.fspath(value)!r}"
+        try:
+            with open(value, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PlanError(f"{where} cannot be read: {error}") from None
+    try:
+        return Plan.from_json(text)
+    except ValueError as error:
+        raise PlanError(f"{where}: {error}") from None
+
+
+def _flag(value, name: str) -> bool:
     if not isinstance(value, bool):
-        raise OptionError(f"verify={value!r} must be True or False")
+        raise OptionError(f"{name}={value!r} must be True or False")
     return value

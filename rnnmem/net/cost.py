@@ -1,11 +1,16 @@
-"""A static estimate of time, for planning without a profile."""
+"""Estimates of time: static ones, and those of a profile where one was taken."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from rnnmem.net.nouns import Net, Op
+from rnnmem.net.op_signature import op_signature
 from rnnmem.net.optypes import arithmetic
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +23,7 @@ class Machine:
       bytes_per_second: of memory traffic, of values that were just written.
       kept_bytes_per_second: of a value that is written now and read much later, out of every cache.
       launch_seconds: what any op costs before it does anything.
+      measured: op signature -> seconds of its kernel, where a profile was taken.
     """
 
     operations_per_second: float
@@ -25,11 +31,16 @@ class Machine:
     bytes_per_second: float
     kept_bytes_per_second: float
     launch_seconds: float
+    measured: Mapping[str, float] = dataclasses.field(default_factory=lambda: _NOTHING, hash=False)
 
     def seconds(self, op: Op, net: Net) -> float:
         """Estimated time of one run of the op (of one iteration, for a loop op)."""
         if op.type == "TensorListPushBack":
             return self.launch_seconds + self.seconds_to_keep(net.blobs[op.inputs[1]].bytes or 0)
+        if self.measured and not op.nets:
+            found = self.measured.get(op_signature(op, net) or "")
+            if found is not None:
+                return self.launch_seconds + found
         work, moved = arithmetic(op, net)
         rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
         return self.launch_seconds + max(work / rate, moved / self.bytes_per_second)

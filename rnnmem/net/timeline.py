@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from rnnmem.net import chunks
 from rnnmem.net.buffers import Account, Buffer, ListValue, Origin, Series
 from rnnmem.net.executor import Run
 from rnnmem.net.nouns import Net
@@ -82,13 +83,7 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
       unknown_dimension: stands for a dimension, and a trip count, that the Net does not tell; None:
         they stay unknown.
     """
-    unknown: dict[str, None] = {}
-    program = compile_net(known_net(net, None, unknown_dimension), (), unknown)
-    account = Account()
-    events: list[tuple[str, int]] = []
-    results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))
-    for value in results:
-        _mark_results(value)
+    account, events, unknown = _run(net, unknown_dimension)
     peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
     return Timeline(
         peak_bytes=None if unknown else account.peak,
@@ -98,6 +93,35 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
         events=tuple(events),
         unknown=tuple(unknown),
     )
+
+
+def counted_peak(net: Net) -> int | None:
+    """The peak that the device's memory statistics would show, for one run of a function.
+
+    They count whole chunks, so it is above :attr:`Timeline.peak_bytes`.
+
+    Args:
+      net: the whole function, inlined.
+
+    Returns:
+      Bytes above what is resident; None where a size that matters is unknown.
+    """
+    account, _, unknown = _run(net, None)
+    return None if unknown else chunks.counted_peak(account.log, account.peak)
+
+
+def _run(
+    net: Net, unknown_dimension: int | None
+) -> tuple[Account, list[tuple[str, int]], dict[str, None]]:
+    """Simulates a run: its account, its events, and what is unknown."""
+    unknown: dict[str, None] = {}
+    program = compile_net(known_net(net, None, unknown_dimension), (), unknown)
+    account = Account()
+    events: list[tuple[str, int]] = []
+    results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))
+    for value in results:
+        _mark_results(value)
+    return account, events, unknown
 
 
 def _mark_results(value: Buffer | ListValue | Series | None) -> None:

@@ -153,11 +153,11 @@ def choose_saved_set(step: Step, price: float) -> SavedSet | None:
     recomputed = graph.sink_side()
     if recomputed is None:
         return None
-    return _collect(step, recomputed)
+    return collect(step, recomputed)
 
 
-def _collect(step: Step, recomputed: Collection[str]) -> SavedSet:
-    """Walks up from the demands: what is not recomputed on the way is saved."""
+def collect(step: Step, recomputed: Collection[str]) -> SavedSet:
+    """The choice in which these ops run again: what else is met on the way up is saved."""
     saved: set[str] = set()
     again: set[str] = set()
     wanted = list(step.demanded)

@@ -20,9 +20,10 @@ from rnnmem.recompute.cut import (
     may_be_saved,
     stored_bytes,
 )
-from rnnmem.recompute.frontier import choose_within, frontier
+from rnnmem.recompute.exact import fastest_within, smallest_within
+from rnnmem.recompute.frontier import frontier
 from rnnmem.recompute.segments import with_segments
-from rnnmem.recompute.waits import waits_of
+from rnnmem.recompute.trades import Trades
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
@@ -37,28 +38,42 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float, *, segments: bool 
       max_slowdown: the bound on the estimated factor of step time, at least 1.
       segments: whether loops may be cut into segments.
     """
-    base = step_seconds(net, machine)
+    return trades_of(net, machine, segments=segments).within(max_slowdown)
+
+
+def trades_of(net: Net, machine: Machine, *, segments: bool = True) -> Trades:
+    """All trades between bytes and time that the loop pairs of a Net offer.
+
+    Args:
+      net: the whole step, inlined.
+      machine: what estimates of time assume.
+      segments: whether loops may be cut into segments.
+    """
     pairs = loop_pairs(net, net, {})
     writers = Writers(net)
-    choices = [_choices(pair, machine, writers, segments) for pair in pairs]
-    loops = choose_within(choices, (max_slowdown - 1.0) * base)
-    again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
-    open_pairs = [pair for pair, loop in zip(pairs, loops, strict=True) if not loop.closed]
-    return Plan(
-        loops=loops,
-        waits=waits_of(net, open_pairs),
-        slowdown=1.0 + again / base if base else 1.0,
+
+    def outside(pair: LoopPair) -> _Outside:
+        return _Outside(
+            obtainable=lambda blob: True,
+            unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
+        )
+
+    def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
+        return _Planner(machine, 0.0).exact(pair, outside(pair), kept, seconds)
+
+    return Trades(
+        net=net,
+        pairs=pairs,
+        choices=tuple(_choices(pair, machine, outside(pair), segments) for pair in pairs),
+        seconds=step_seconds(net, machine),
+        refine=refine,
     )
 
 
 def _choices(
-    pair: LoopPair, machine: Machine, writers: Writers, segments: bool
+    pair: LoopPair, machine: Machine, outside: _Outside, segments: bool
 ) -> tuple[LoopPlan, ...]:
     """Every trade between bytes and time of one pair of the outermost Net."""
-    outside = _Outside(
-        obtainable=lambda blob: True,
-        unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
-    )
     plans = frontier(lambda price: _Planner(machine, price).pair(pair, outside))
     if pair.closed or not segments:
         return plans
@@ -130,12 +145,7 @@ class _Planner:
 
     def pair(self, pair: LoopPair, outside: _Outside) -> LoopPlan:
         """The decisions for one pair."""
-        named = LoopPlan(
-            path=pair.path,
-            gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
-            trips=trip_count(pair.forward),
-            source=pair.forward.op.source,
-        )
+        named = _named(pair)
         if pair.closed:
             return dataclasses.replace(named, closed=pair.closed)
         whole = self._with_inner(named, pair, (), outside)
@@ -144,6 +154,26 @@ class _Planner:
             return whole
         opened = self._with_inner(named, pair, inner, outside)
         return min(whole, opened, key=self._cost)
+
+    def exact(
+        self, pair: LoopPair, outside: _Outside, kept: int | None, seconds: float | None
+    ) -> LoopPlan | None:
+        """The pair's fastest plan within bytes, or smallest within time, its inner pairs closed.
+
+        Args:
+          pair: the pair.
+          outside: what is around it.
+          kept: bytes per iteration; None: bound by ``seconds``.
+          seconds: bound on :attr:`LoopPlan.seconds`.
+        """
+        if pair.closed:
+            return None
+        step = self.step(pair, (), outside)
+        if kept is not None:
+            chosen = fastest_within(step, kept)
+        else:
+            chosen = smallest_within(step, seconds + step.seconds_to_keep(_bytes_as_it_was(step)))
+        return None if chosen is None else self._decided(_named(pair), pair, step, chosen, ())
 
     def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
         kept, again = plan.total()
@@ -157,6 +187,17 @@ class _Planner:
         chosen = choose_saved_set(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
+        return self._decided(named, pair, step, chosen, inner)
+
+    def _decided(
+        self,
+        named: LoopPlan,
+        pair: LoopPair,
+        step: Step,
+        chosen: SavedSet,
+        inner: tuple[_Inner, ...],
+    ) -> LoopPlan:
+        """The plan that a choice of the saved set makes."""
         fates = _fates(pair, step, chosen, inner)
         if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
             return dataclasses.replace(
@@ -205,6 +246,16 @@ class _Planner:
             never=frozenset(one.plan.path[-1] for one in inner),
             hoisted=_steady_reads(pair.forward, outside.unchanged),
         )
+
+
+def _named(pair: LoopPair) -> LoopPlan:
+    """A plan that says which pair it is for, and decides nothing."""
+    return LoopPlan(
+        path=pair.path,
+        gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
+        trips=trip_count(pair.forward),
+        source=pair.forward.op.source,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,10 +21,12 @@ class Explanation:
     Attributes:
       plan: the decisions that it tells of.
       name: the function's name.
+      frontier: the plan and its alternatives, from the fastest to the smallest.
     """
 
     plan: Plan
     name: str
+    frontier: tuple[Plan, ...] = ()
 
     def __str__(self) -> str:
         """The report as text."""
@@ -37,14 +39,16 @@ class Explanation:
         loops = [loop for top in self.plan.loops for loop in top.flat()]
         if any(loop.fates for loop in loops):
             console.print(_table(loops))
+        if self.frontier:
+            console.print(_alternatives(self.frontier, self.plan))
         return out.getvalue()
 
     __repr__ = __str__
 
 
-def explain(plan: Plan, *, name: str) -> Explanation:
-    """The report on a plan."""
-    return Explanation(plan, name)
+def explain(plan: Plan, *, name: str, frontier: tuple[Plan, ...] = ()) -> Explanation:
+    """The report on a plan, and on those that could run instead of it."""
+    return Explanation(plan, name, frontier)
 
 
 def _summary(plan: Plan, name: str) -> list[str]:
@@ -101,6 +105,33 @@ def _table(loops: list[LoopPlan]) -> Table:
         for fate in sorted(loop.fates, key=lambda fate: -(fate.bytes or 0)):
             table.add_row(*_row(fate, loop))
     return table
+
+
+def _alternatives(frontier: tuple[Plan, ...], chosen: Plan) -> Table:
+    """Plans from the fastest to the smallest, the chosen one marked."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for heading in ("plan", "predicted peak", "step time", "what changes"):
+        table.add_column(
+            heading, justify="left" if heading in ("plan", "what changes") else "right"
+        )
+    for number, plan in enumerate(frontier, 1):
+        mine = plan.loops == chosen.loops or plan.changes_nothing and chosen.changes_nothing
+        table.add_row(
+            f"{number} <- chosen" if mine else str(number),
+            format_bytes(plan.predicted_peak),
+            f"{plan.slowdown:.2f}x",
+            _what_changes(plan),
+        )
+    return table
+
+
+def _what_changes(plan: Plan) -> str:
+    opened = [loop for top in plan.loops for loop in top.flat() if not loop.closed]
+    if not opened:
+        return "nothing, the original"
+    saved = sum(len(loop.saved) for loop in opened)
+    again = sum(len(loop.recomputed) for loop in opened)
+    return f"{saved} blobs saved, {again} ops run again"
 
 
 def _row(fate: BlobFate, loop: LoopPlan) -> tuple[str, ...]:

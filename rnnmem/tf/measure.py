@@ -192,6 +192,24 @@ def measure_pair(
     )
 
 
+def run_measured(call: Callable[[], Any]) -> tuple[Any, int | None]:
+    """Calls a step once, and measures the peak above what was resident.
+
+    Returns:
+        The step's results, and the peak in bytes; None where the device counts no memory.
+    """
+    device = _find_device(None)
+    if not _counts_memory(device):
+        return call(), None
+    gc.collect()
+    tf.test.experimental.sync_devices()
+    tf.config.experimental.reset_memory_stats(device)
+    resident = tf.config.experimental.get_memory_info(device)["current"]
+    results = call()
+    tf.test.experimental.sync_devices()
+    return results, tf.config.experimental.get_memory_info(device)["peak"] - resident
+
+
 def _prepare(device: str | None, repeats: int, **functions: Callable[..., Any]) -> str:
     """Checks everything that can be checked before a step runs; returns the device's name."""
     for name, function in functions.items():

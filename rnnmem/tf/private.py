@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
+from tensorflow.python.client import device_lib as _device_lib
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
@@ -23,6 +24,14 @@ def eager_context_is_initialized() -> bool:
     context = _context.context_safe()
     # A property would initialize the context, so the field itself is read.
     return context is not None and context._initialized
+
+
+def memory_limit(kind: str) -> int | None:
+    """Bytes that TensorFlow may use of the first device of a kind ("GPU"), or None."""
+    for device in _device_lib.list_local_devices():
+        if device.device_type == kind:
+            return device.memory_limit or None
+    return None
 
 
 def op_def(op_type: str):

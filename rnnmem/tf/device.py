@@ -1,0 +1,48 @@
+"""How much memory the device has, where that can be told."""
+
+from __future__ import annotations
+
+import os
+
+import tensorflow as tf
+
+from rnnmem.errors import OptionError
+from rnnmem.sizes import MIB, format_bytes
+from rnnmem.tf import private
+
+
+def device_bytes() -> int | None:
+    """Bytes that TensorFlow may have in use on the first GPU, else on the CPU; None if unknown."""
+    if tf.config.list_logical_devices("GPU"):
+        return private.memory_limit("GPU")
+    if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true"):
+        limit = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", "")
+        if limit.isdecimal() and int(limit):
+            return int(limit) * MIB
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def check_budget(budget: int | None) -> None:
+    """Refuses a budget that the device could never give.
+
+    Raises:
+      OptionError: names the budget and what the device has.
+    """
+    limit = None if budget is None else device_bytes()
+    if limit is not None and budget > limit:
+        raise OptionError(
+            f"budget={budget} ({format_bytes(budget)}) is more than the device has: {limit} bytes "
+            f"({format_bytes(limit)}); give at most that, or no budget"
+        )
+
+
+def resident_bytes() -> int | None:
+    """Bytes in use on the device now; None where it counts none."""
+    name = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+    try:
+        return tf.config.experimental.get_memory_info(name)["current"]
+    except ValueError:
+        return None

@@ -1,0 +1,259 @@
+"""Budgets: the fastest plan that fits, and errors that name what could be had."""
+
+import dataclasses
+import re
+
+import pytest
+
+from rnnmem.errors import BudgetError, OptionError, PlanError
+from rnnmem.net.cost import CPU
+from rnnmem.net.timeline import counted_peak
+from rnnmem.options import Options
+from rnnmem.plan import Plan
+from rnnmem.recompute.budget import Decision, decide, first_that_fits, needed_budget
+from rnnmem.recompute.saved_plan import apply_saved, check_fits
+from rnnmem.rewrite.net import apply_plan
+from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
+
+WIDE = "f[32,64]"
+
+
+def chain(limit=40, links=6):
+    """A loop pair whose body is a chain of ``links`` pairs of ops, each saved: many trades."""
+    lists = [f"acc{i}" for i in range(2 * links)]
+    state = {"i": "i[]", "h": WIDE, "w": "f[64,64]"} | dict.fromkeys(lists, "v[]")
+    ops = [const("one", 1), op("next", "AddV2", "i one", "i[]")]
+    h, pushed = "h", []
+    for k in range(links):
+        ops += [op(f"m{k}", "MatMul", f"{h} w", WIDE), op(f"t{k}", "Tanh", f"m{k}", WIDE)]
+        ops += [
+            push(f"p{2 * k}", f"acc{2 * k}", h),
+            push(f"p{2 * k + 1}", f"acc{2 * k + 1}", f"t{k}"),
+        ]
+        pushed += [f"p{2 * k}", f"p{2 * k + 1}"]
+        h = f"t{k}"
+    body = make_net(state, ops, ["next", h, "w", *pushed], name="body")
+
+    back = {"i": "i[]", "g": WIDE, "w": "f[64,64]", "total": "f[64,64]"}
+    back |= dict.fromkeys(lists, "v[]")
+    ops = [const("one", 1), const("any", (-1, -1)), op("next", "AddV2", "i one", "i[]")]
+    g, total = "g", "total"
+    for k in reversed(range(links)):
+        ops += [
+            pop(f"h{k}", f"acc{2 * k}", WIDE),
+            pop(f"t{k}", f"acc{2 * k + 1}", WIDE),
+            op(f"d{k}", "TanhGrad", f"t{k}:1 {g}", WIDE),
+            op(f"e{k}", "MatMul", f"h{k}:1 d{k}", "f[64,64]"),
+            op(f"g{k}", "MatMul", f"d{k} w", WIDE),
+            op(f"s{k}", "AddV2", f"{total} e{k}", "f[64,64]"),
+        ]
+        g, total = f"g{k}", f"s{k}"
+    left = [f"{'ht'[i % 2]}{i // 2}:0" for i in range(2 * links)]
+    gradient = make_net(back, ops, ["next", g, "w", total, *left], name="gradient_body")
+    starts = " ".join(f"list{i}" for i in range(2 * links))
+    made = " ".join(f"loop:{3 + i}" for i in range(2 * links))
+    return make_net(
+        {"x": WIDE, "w": "f[64,64]"},
+        [
+            const("zero", 0),
+            const("any", (-1, -1)),
+            *(empty_list(f"list{i}") for i in range(2 * links)),
+            while_op("loop", f"zero x w {starts}", body, limit=limit),
+            op("ones", "OnesLike", "loop:1", WIDE),
+            op("zeros", "ZerosLike", "w", "f[64,64]"),
+            while_op("gradient", f"zero ones w zeros {made}", gradient, limit=limit),
+        ],
+        ["loop:1", "gradient:1", "gradient:3"],
+    )
+
+
+def decision(net):
+    return Decision(net, CPU, lambda plan: apply_plan(net, plan, encoded))
+
+
+def under(made, budget):
+    return decide(made, Options(budget=budget))
+
+
+def least_of(made):
+    """The smallest budget that can be met, as the error names it, and the slowdown."""
+    with pytest.raises(BudgetError) as raised:
+        under(made, 1)
+    peak, slowdown = re.search(r"be (\d+) bytes .* (\d+\.\d+)x", str(raised.value)).groups()
+    return int(peak), float(slowdown)
+
+
+@pytest.mark.parametrize("net", [chain(), rnn(limit=30)], ids=["chain", "rnn"])
+def test_every_budget_down_to_the_one_that_the_error_names_is_met(net):
+    made = decision(net)
+    least, slowdown = least_of(made)
+    original = needed_budget(made.original_peak)
+    times = []
+    for share in range(11):
+        budget = least + (original - least) * share // 10
+        plan, rewritten = under(made, budget)
+        if rewritten is None:
+            assert original <= budget
+        else:
+            assert plan.predicted_peak == counted_peak(rewritten)
+            assert needed_budget(plan.predicted_peak) <= budget
+        times.append(plan.slowdown if rewritten is not None else min([1.0, *times]))
+    assert times == sorted(times, reverse=True)
+    assert times[0] == pytest.approx(slowdown, abs=0.006)
+    with pytest.raises(BudgetError, match="smaller batch"):
+        under(made, least - 1)
+
+
+def test_a_chain_offers_many_trades():
+    made = decision(chain())
+    plans = [made.simulated(plan) for plan in made.ladder]
+    assert len(plans) >= 5
+    peaks = [plan.predicted_peak for plan in plans]
+    assert peaks == sorted(peaks, reverse=True)
+    assert [plan.slowdown for plan in plans] == sorted(plan.slowdown for plan in plans)
+
+
+def test_what_fits_already_is_left_as_it_is():
+    made = decision(rnn())
+    plan, rewritten = under(made, needed_budget(made.original_peak))
+    assert rewritten is None
+    assert plan.changes_nothing
+    assert plan.notes == ("the original stays within the budget",)
+    assert plan.predicted_peak == plan.original_peak
+
+
+def test_without_a_loop_the_budget_is_held_against_the_function_as_it_is():
+    net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
+    made = decision(net)
+    assert under(made, 65536)[1] is None
+    with pytest.raises(BudgetError, match="nothing can be recomputed.*as it is needs"):
+        under(made, 1000)
+
+
+def test_means_that_are_not_allowed_are_not_used_to_meet_a_budget():
+    made = decision(chain())
+    with pytest.raises(BudgetError, match="nothing can be recomputed"):
+        decide(made, Options(budget=1, allow=()))
+    plan, rewritten = decide(made, Options(budget=2 * made.original_peak, allow=()))
+    assert rewritten is None
+
+
+def test_a_size_that_nobody_knows_is_said():
+    net = rnn()
+    blobs = {**net.blobs, "x": dataclasses.replace(net.blobs["x"], shape=(None, 64))}
+    loop = net.op_by_name["loop"]
+    cond = loop.nets["cond"]
+    # The loop compares its counter with itself, so nobody knows how far it counts.
+    more = cond.op_by_name["more"]
+    cond = cond.replace(
+        ops=(more.replace(type="NotEqual", inputs=(more.inputs[0], cond.inputs[0])),),
+        blobs={name: blob for name, blob in cond.blobs.items() if name != "limit"},
+    )
+    loops = {"loop", "gradient"}
+    ops = tuple(
+        one.replace(nets={**one.nets, "cond": cond}) if one.name in loops else one
+        for one in net.ops
+    )
+    made = decision(net.replace(ops=ops, blobs=blobs))
+    plan, rewritten = under(made, 1)
+    assert rewritten is not None
+    assert plan.notes == (
+        "the budget was not held against a prediction: a size is known only at run time",
+    )
+
+
+def test_rungs_are_tried_in_turn_or_bisected_with_one_result():
+    rungs = [Plan(slowdown=1 + i / 10, predicted_peak=100 - 10 * i) for i in range(9)]
+    for budget in range(0, 120, 5):
+        asked = []
+
+        def fits(plan, budget=budget, asked=asked):
+            asked.append(plan)
+            return plan.predicted_peak <= budget
+
+        scanned = first_that_fits(rungs, fits, bisected=False)
+        asked.clear()
+        assert first_that_fits(rungs, fits, bisected=True) == scanned
+        assert len(asked) <= 5
+    assert first_that_fits([], lambda plan: True, bisected=True) is None
+
+
+def test_the_frontier_has_the_original_the_smallest_and_the_chosen_plan():
+    made = decision(chain())
+    chosen, _ = decide(made, Options(max_slowdown=1.2))
+    plans = made.frontier(chosen)
+    assert len(plans) == 5
+    assert plans[0].changes_nothing
+    assert sum(plan.loops == chosen.loops for plan in plans) == 1
+    assert min(plan.predicted_peak for plan in plans) == min(
+        made.simulated(plan).predicted_peak for plan in made.ladder
+    )
+    assert made.frontier(Plan()) == ()
+
+
+# --- saved plans
+
+
+def test_a_saved_plan_is_applied_again():
+    made = decision(chain())
+    plan, rewritten = decide(made, Options(max_slowdown=1.2))
+    again, same = apply_saved(decision(chain()), Plan.from_json(plan.to_json()))
+    assert again == plan
+    assert same == rewritten
+
+
+def test_a_saved_plan_has_the_peaks_of_where_it_is_applied():
+    plan, _ = decide(decision(chain(limit=40)), Options(max_slowdown=1.2))
+    longer, _ = apply_saved(decision(chain(limit=80)), plan)
+    assert longer.predicted_peak > 1.2 * plan.predicted_peak
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        (lambda loop: {"path": ("other",)}, "decides on loop 'other'"),
+        (lambda loop: {"gradients": ("other",)}, "has no 'other'"),
+        (lambda loop: {"saved": (*loop.saved, "strange")}, "has no 'strange'"),
+        (lambda loop: {"recomputed": ("strange",)}, "has no 'strange'"),
+    ],
+)
+def test_a_plan_for_another_function_is_refused_by_name(change, named):
+    made = decision(chain())
+    plan, _ = decide(made, Options(max_slowdown=2.0))
+    (loop,) = plan.loops
+    other = dataclasses.replace(plan, loops=(dataclasses.replace(loop, **change(loop)),))
+    with pytest.raises(PlanError, match=f"for another function.*{named}"):
+        apply_saved(made, other)
+
+
+def test_a_plan_that_says_nothing_of_a_loop_is_refused():
+    with pytest.raises(PlanError, match="does not decide on loop 'loop' of net"):
+        check_fits(chain(), Plan())
+
+
+def test_a_plan_whose_waits_are_strange_is_refused():
+    plan, _ = decide(decision(chain()), Options(max_slowdown=2.0))
+    with pytest.raises(PlanError, match="wait for 'strange'"):
+        check_fits(chain(), dataclasses.replace(plan, waits=(("strange", "loop"),)))
+
+
+def test_a_plan_is_read_from_text_and_from_a_file(tmp_path):
+    plan, _ = decide(decision(chain()), Options(max_slowdown=2.0))
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json())
+    for value in (plan, plan.to_json(), path, str(path)):
+        assert Options.of(None, 1.1, None, False, value).plan == plan
+
+
+@pytest.mark.parametrize(
+    "value, error, named",
+    [
+        (3, OptionError, "plan=3 must be a Plan"),
+        ("nowhere.json", PlanError, "plan='nowhere.json' cannot be read"),
+        ("{}", PlanError, "not a plan"),
+        ('{"loops": 3}', PlanError, "not a plan"),
+    ],
+)
+def test_what_is_no_plan_is_refused(value, error, named):
+    with pytest.raises(error, match=named):
+        Options.of(None, 1.1, None, False, value)

@@ -1,0 +1,216 @@
+"""Budgets and saved plans on real functions: met, or refused by name, the function untouched."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from rnnmem import api
+from rnnmem.errors import BudgetError, OptionError, PlanError
+from rnnmem.plan import Plan
+from rnnmem.recompute.budget import needed_budget
+from rnnmem.sizes import KIB, MIB
+
+STEPS = 60
+
+
+def numbers(*shape, seed=1):
+    return tf.constant(np.random.default_rng(seed).normal(size=shape) * 0.3, tf.float32)
+
+
+X, WEIGHT = numbers(STEPS, 16, 32), numbers(64, 128, seed=2)
+
+
+def train_step(x, weight):
+    """An LSTM without a bias, loss on the last h."""
+
+    def body(i, h, c):
+        a, b, f, o = tf.split(tf.concat([x[i], h], 1) @ weight, 4, 1)
+        c = tf.sigmoid(f) * c + tf.sigmoid(a) * tf.tanh(b)
+        return i + 1, tf.sigmoid(o) * tf.tanh(c), c
+
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        start = (0, tf.zeros([16, 32]), tf.zeros([16, 32]))
+        steps = x.shape[0]
+        loss = tf.reduce_sum(tf.while_loop(lambda i, h, c: i < steps, body, start)[1] ** 2)
+    return loss, tape.gradient(loss, weight)
+
+
+def bits(results):
+    return [leaf.numpy().tobytes() for leaf in tf.nest.flatten(results)]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return bits(tf.function(train_step)(X, WEIGHT))
+
+
+def hopeless():
+    with pytest.raises(BudgetError) as raised:
+        rnnmem.optimize(train_step, budget=1)(X, WEIGHT)
+    return str(raised.value)
+
+
+@pytest.mark.slow
+def test_budgets_are_met_with_the_same_bits(expected):
+    least = int(re.search(r"be (\d+) bytes", hopeless()).group(1))
+    slowdowns = []
+    for budget in (least, 2 * least, 4 * least):
+        step = rnnmem.optimize(train_step, budget=budget)
+        assert bits(step(X, WEIGHT)) == expected
+        plan = step.plan(X, WEIGHT)
+        assert needed_budget(plan.predicted_peak) <= budget
+        assert rnnmem.measure(step, X, WEIGHT, repeats=2).peak_bytes <= budget
+        slowdowns.append(plan.slowdown)
+    assert slowdowns == sorted(slowdowns, reverse=True)
+
+
+def test_the_error_names_the_smallest_peak_and_its_cost():
+    text = hopeless()
+    assert re.search(
+        r"budget=1 \(1 B\) cannot be met: the smallest peak above the resident state is predicted "
+        r"to be \d+ bytes \([\d.]+ KiB\), at about \d\.\d\dx the step time",
+        text,
+    )
+
+
+def test_after_an_error_the_function_runs_as_it_did(expected):
+    plain = tf.function(train_step)
+    with pytest.raises(BudgetError):
+        rnnmem.optimize(plain, budget=1)(X, WEIGHT)
+    assert bits(plain(X, WEIGHT)) == expected
+
+
+@pytest.mark.parametrize("budget", [0, "0", -5, "12 parsecs", "", 1.5, float("nan"), True, "-1MiB"])
+def test_a_budget_that_is_none_is_refused_at_once(budget):
+    with pytest.raises(OptionError, match="budget="):
+        rnnmem.optimize(train_step, budget=budget)
+
+
+@pytest.mark.parametrize("slowdown", [0.99, 0, -1, float("nan"), "1.1", None, True])
+def test_a_slowdown_that_is_none_is_refused_at_once(slowdown):
+    with pytest.raises(OptionError, match="max_slowdown="):
+        rnnmem.optimize(train_step, max_slowdown=slowdown)
+
+
+@pytest.mark.parametrize("allow", [("telepathy",), "recomputing", (3,), 3])
+def test_unknown_means_are_refused_at_once(allow):
+    with pytest.raises(OptionError, match="allow="):
+        rnnmem.optimize(train_step, allow=allow)
+
+
+def test_a_budget_above_the_device_is_refused(expected):
+    step = rnnmem.optimize(train_step, budget="900TiB")
+    with pytest.raises(OptionError, match=r"budget=\d+ .* is more than the device has"):
+        step(X, WEIGHT)
+    assert bits(tf.function(train_step)(X, WEIGHT)) == expected
+
+
+def test_a_budget_that_the_original_meets_leaves_it(expected):
+    step = rnnmem.optimize(train_step, budget="1GiB")
+    assert bits(step(X, WEIGHT)) == expected
+    assert step.plan(X, WEIGHT).changes_nothing
+    assert "the original stays within the budget" in str(step.explain(X, WEIGHT))
+
+
+def test_a_function_without_a_loop_has_a_budget_too():
+    def wide(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.tanh(tf.sin(x)))
+        return tape.gradient(loss, x)
+
+    big = tf.ones([256, 1024])
+    assert bits(rnnmem.optimize(wide, budget="64MiB")(big)) == bits(tf.function(wide)(big))
+    with pytest.raises(BudgetError, match="as it is needs"):
+        rnnmem.optimize(wide, budget="1MiB")(big)
+
+
+def test_a_budget_reaches_a_function_that_is_differentiated_later():
+    def forward(x, weight):
+        def body(i, h):
+            return i + 1, tf.tanh(tf.sin(h @ weight) * x[i])
+
+        return tf.reduce_sum(tf.while_loop(lambda i, h: i < STEPS, body, (0, x[0]))[1])
+
+    weight = numbers(32, 32)
+    with pytest.raises(BudgetError, match="cannot be met"):
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            loss = rnnmem.optimize(forward, budget=100)(X, weight)
+        tape.gradient(loss, weight)
+
+
+def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expected):
+    step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
+    first = step.plan(X, WEIGHT)
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 2 * MIB))
+    assert bits(step(X, WEIGHT)) == expected
+    second = step.plan(X, WEIGHT)
+    assert second.predicted_peak < first.predicted_peak
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 100 * KIB))
+    assert bits(step(X, WEIGHT)) == expected
+    assert step.plan(X, WEIGHT) == second
+
+
+# Saved plans.
+
+
+def test_a_plan_is_saved_and_applied_again(tmp_path, expected):
+    plan = rnnmem.optimize(train_step, max_slowdown=1.3).plan(X, WEIGHT)
+    assert not plan.changes_nothing
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json())
+    for saved in (plan, plan.to_json(), path):
+        step = rnnmem.optimize(train_step, plan=saved)
+        assert bits(step(X, WEIGHT)) == expected
+        assert step.plan(X, WEIGHT) == plan
+
+
+def test_a_plan_from_another_function_is_refused_by_name(expected):
+    def other(x, weight):
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            body = lambda i, h: (i + 1, tf.tanh(h @ weight))  # noqa: E731
+            with tf.name_scope("other"):
+                last = tf.while_loop(lambda i, h: i < STEPS, body, (0, x[0]))[1]
+            loss = tf.reduce_sum(last)
+        return tape.gradient(loss, weight)
+
+    plan = rnnmem.optimize(other, max_slowdown=9.0).plan(X, numbers(32, 32))
+    plain = tf.function(train_step)
+    with pytest.raises(PlanError, match="the plan is for another function: .*'"):
+        rnnmem.optimize(plain, plan=plan)(X, WEIGHT)
+    assert bits(plain(X, WEIGHT)) == expected
+
+
+def test_a_plan_that_saves_too_little_is_refused():
+    plan = rnnmem.optimize(train_step, max_slowdown=1.3).plan(X, WEIGHT)
+    (loop,) = plan.loops
+    broken = dataclasses.replace(loop, saved=(), segments=None)
+    with pytest.raises(PlanError, match="for another function"):
+        rnnmem.optimize(train_step, plan=dataclasses.replace(plan, loops=(broken,)))(X, WEIGHT)
+
+
+def test_a_plan_of_no_loop_is_refused_where_there_is_one():
+    with pytest.raises(PlanError, match="does not decide on loop"):
+        rnnmem.optimize(train_step, plan=Plan())(X, WEIGHT)
+
+
+# The frontier in the report.
+
+
+def test_the_report_shows_five_plans_and_marks_the_chosen_one():
+    step = rnnmem.optimize(train_step, max_slowdown=1.2)
+    text = str(step.explain(X, WEIGHT))
+    lines = text[text.index("predicted peak  ") :].splitlines()
+    table = [line for line in lines if re.match(r"\d", line)]
+    assert len(table) == 5
+    assert sum("<- chosen" in line for line in table) == 1
+    assert "nothing, the original" in table[0]
+    times = [float(re.search(r"(\d+\.\d+)x", line).group(1)) for line in table]
+    assert times[1:] == sorted(times[1:])
