@@ -19,13 +19,13 @@ import dataclasses
 import heapq
 
 from rnnmem.net.actions import ACTIONS
-from rnnmem.net.buffers import Account, Buffer, ListValue, Series, series_like
+from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series, series_like
 from rnnmem.net.program import Kind, Program, Step
 
 THREADS = 2
 PAUSE = 3e-3
 """Seconds that a thread may be away; the peak of a run is that of its worst moment."""
-Value = Buffer | ListValue | None
+Value = Buffer | ListValue | Member | None
 
 
 class Frame:
@@ -117,6 +117,9 @@ class Run:
         for position, value in self.constant.items():
             self._give_constant(frame, position, value)
         self.ready.extend((frame, index) for index in self.program.roots)
+        if number:
+            for position in self.program.absent:
+                self._arrive(frame, position, None)
         for position, value in self.arrived.pop(number, ()):
             self._arrive(frame, position, value)
         self._close_if_done(frame)
