@@ -7,7 +7,7 @@ predicted are held against those that are measured.
 
 import pytest
 
-from tests.conformance.expectations import GAPS, LEFT_ALONE, RACES, hold
+from tests.conformance.expectations import GAPS, LEFT_ALONE, RACES, hold, record
 from tests.conformance.harness import (
     EVERYTHING,
     Subject,
@@ -29,11 +29,14 @@ def test_three_steps_leave_the_same(name):
     judge_improvement(name, plan)
     default, plan_by_default = subject.optimised(1.1)
     original = subject.run(subject.function, measured=True)
-    functions = [(everything, plan)]
+    record(name, "reasons", sorted(set(reasons(plan))))
+    record(name, "peak before", min(original.peaks))
+    functions = [("peak with most time", everything, plan)]
     if plan_by_default.loops != plan.loops:
-        functions.append((default, plan_by_default))
-    for function, its_plan in functions:
+        functions.append(("peak by default", default, plan_by_default))
+    for label, function, its_plan in functions:
         run = subject.run(function, measured=True)
+        record(name, label, min(run.peaks))
         hold(name, "bits", difference(original, run))
         hold(name, "side effects", "" if run.effects == original.effects else str(run.effects))
         hold(name, "peak", higher(max(original.peaks), min(run.peaks)))
