@@ -81,6 +81,7 @@ class Workload:
       arguments: of both.
       results: what a call returned -> arrays that must be equal.
       explain: the report on the optimised step, or None where a model hides it.
+      state: variables that a call changes, such as the seeds of dropout.
     """
 
     before: Callable
@@ -88,6 +89,7 @@ class Workload:
     arguments: tuple
     results: Callable[[object], list[np.ndarray]]
     explain: Callable[[], object] | None = None
+    state: tuple[tf.Variable, ...] = ()
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> tf.Tensor:
@@ -99,7 +101,7 @@ def _arrays(returned) -> list[np.ndarray]:
     return [one.numpy() for one in tf.nest.flatten(returned)]
 
 
-def _paired(loss, variables, arguments, max_slowdown, **options) -> Workload:
+def _paired(loss, variables, arguments, max_slowdown, state=(), **options) -> Workload:
     def step(*inputs):
         with tf.GradientTape() as tape:
             value = loss(*inputs)
@@ -107,7 +109,7 @@ def _paired(loss, variables, arguments, max_slowdown, **options) -> Workload:
 
     before = tf.function(step, **options)
     after = rnnmem.optimize(tf.function(step, **options), max_slowdown=max_slowdown)
-    return Workload(before, after, arguments, _arrays, lambda: after.explain(*arguments))
+    return Workload(before, after, arguments, _arrays, lambda: after.explain(*arguments), state)
 
 
 def _keras(layers, batch, time, features, max_slowdown, policy="float32", **options) -> Workload:
@@ -121,7 +123,9 @@ def _keras(layers, batch, time, features, max_slowdown, policy="float32", **opti
     def loss(x):
         return tf.reduce_mean(tf.square(tf.cast(model(x, training=True), tf.float32)))
 
-    return _paired(loss, variables, (numbers(batch, time, features),), max_slowdown, **options)
+    state = tuple(one.value for one in model.non_trainable_variables)
+    x = numbers(batch, time, features)
+    return _paired(loss, variables, (x,), max_slowdown, state, **options)
 
 
 def keras_lstm(max_slowdown: float, policy: str = "float32", time: int = 400, **options):
@@ -230,7 +234,10 @@ def measured(job: Job) -> Result:
     rnnmem.enable_cpu_memory_stats()
     tf.config.experimental.enable_op_determinism()
     workload = WORKLOADS[job.workload](job.max_slowdown)
+    start = [one.numpy() for one in workload.state]
     first = workload.results(workload.before(*workload.arguments))
+    for variable, value in zip(workload.state, start, strict=True):
+        variable.assign(value)
     second = workload.results(workload.after(*workload.arguments))
     pairs = list(zip(first, second, strict=True))
     gaps = [np.max(np.abs(one.astype("float64") - other)) for one, other in pairs]

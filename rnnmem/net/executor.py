@@ -23,6 +23,8 @@ from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series, serie
 from rnnmem.net.program import Kind, Program, Step
 
 THREADS = 2
+SETTLING = 3
+"""Iterations beyond the window until all are alike: a state may be handed on and saved later."""
 PAUSE = 3e-3
 """Seconds that a thread may be away; the peak of a run is that of its worst moment."""
 Value = Buffer | ListValue | Member | None
@@ -326,7 +328,7 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            probe = step.window + 1
+            probe = step.window + SETTLING
             iterations = trips if trips <= 2 * probe + 1 else probe
             run = Run(step.inner[0], self.account, self.events, iterations, step.window)
             self.begun[key] = _Begun(run, trips)

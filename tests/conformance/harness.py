@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import simulate
 from rnnmem.tf.functions import net_of
+from tests.allocations import asked_for
 from tests.conformance.programs import PROGRAMS, Case, Program, train_step
 
 WHOLE_TABLE = "RNNMEM_CONFORMANCE"
@@ -41,11 +43,13 @@ class Run:
       results: of each step: loss, outputs, gradients, then all variables.
       effects: side effects that the steps had.
       peaks: bytes above the resident state, of some more steps; empty where none was measured.
+      asked: the same without what the allocator's chunks are larger than the buffers.
     """
 
     results: list[list[Any]]
     effects: Any
     peaks: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
 
 
 class Subject:
@@ -73,11 +77,13 @@ class Subject:
             results.append([one.numpy() for one in [*leaves, *self.variables]])
         after = self.case.effects()
         effects = after - before if isinstance(after, int) else after
-        peaks = []
+        peaks, asked = [], []
         for _ in range(MEASURED if measured else 0):
             self.reset()
             peaks.append(rnnmem.measure(function, *self.case.inputs, repeats=1).peak_bytes)
-        return Run(results, effects, tuple(peaks))
+            with tempfile.TemporaryDirectory() as folder:
+                asked.append(asked_for(function, self.case.inputs, folder))
+        return Run(results, effects, tuple(peaks), tuple(asked))
 
     @functools.cached_property
     def lowest_prediction(self) -> int | None:
@@ -120,21 +126,22 @@ def higher(before: int, after: int) -> str:
     return f"{after} bytes, not {before}" if after > 1.02 * before + 64 * KIB else ""
 
 
-def far_from(predicted: int | None, measured: tuple[int, ...], lowest: int | None = None) -> str:
+def far_from(predicted: int | None, run: Run, lowest: int | None = None) -> str:
     """In words where a prediction is not within 10 % of the measurements.
 
     Args:
       predicted: bytes.
-      measured: the same step, several times: which ops meet in memory is a race.
+      run: what was measured, several times: which ops meet in memory is a race.
       lowest: the prediction without that race, where many iterations may be under way.
     """
     if predicted is None:
         return "no prediction: a size or a trip count is unknown"
     low = predicted if lowest is None else min(lowest, predicted)
+    least, most = min(run.asked), max(*run.asked, *run.peaks)
     slack = 16 * KIB
-    if 0.9 * min(measured) - slack <= predicted and low <= 1.1 * max(measured) + slack:
+    if 0.9 * least - slack <= predicted and low <= 1.1 * most + slack:
         return ""
-    return f"predicted {low} to {predicted} bytes, measured {min(measured)} to {max(measured)}"
+    return f"predicted {low} to {predicted} bytes, measured {least} to {most}"
 
 
 def set_fusions(on: bool) -> None:

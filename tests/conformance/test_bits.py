@@ -41,10 +41,10 @@ def test_three_steps_leave_the_same(name):
         hold(name, "side effects", "" if run.effects == original.effects else str(run.effects))
         hold(name, "peak", higher(max(original.peaks), min(run.peaks)))
         if PROGRAMS[name].known:
-            hold(name, "prediction", far_from(its_plan.predicted_peak, run.peaks))
+            hold(name, "prediction", far_from(its_plan.predicted_peak, run))
     if PROGRAMS[name].known:
         lowest = subject.lowest_prediction
-        hold(name, "prediction as it was", far_from(plan.original_peak, original.peaks, lowest))
+        hold(name, "prediction as it was", far_from(plan.original_peak, original, lowest))
     if is_improved(plan):
         set_fusions(False)
         try:

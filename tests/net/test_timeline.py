@@ -343,6 +343,21 @@ def test_who_waits_for_a_loop_waits_for_all_its_variables():
     assert simulate(net).peak_bytes in range(98 * K, 103 * K)
 
 
+def test_a_state_that_is_saved_an_iteration_later_is_not_resident():
+    # h ─► MatMul ─► h ─► before ─► push: only the first two that are pushed are arguments
+    body = counted(
+        [op("h_next", "MatMul", "h h", "f[16,16]"), push("acc_next", "acc", "before")],
+        h="f[16,16]",
+        before="f[16,16]",
+        acc="v[]",
+    )
+    body = body.replace(outputs=("next", "h_next", "h", "acc_next"))
+    ops = [const("zero", 0), const("any", -1), empty_list("list")]
+    ops.append(loop(body, "x x list", limit=100, parallel_iterations=1))
+    timeline = simulate(make_net({"x": "f[16,16]"}, ops, ["loop:3"]))
+    assert timeline.events[-1][1] in range(98 * K, 102 * K)
+
+
 @pytest.mark.parametrize("trips", [3, 20, 300])
 def test_a_dead_variable_holds_no_iteration_up(trips):
     # h ─► MatMul ─► h, pushed;  dead ─► Tanh ─► dead is pruned, and every iteration still runs
