@@ -6,7 +6,7 @@ PYTHONS := $(or $(PYTHON),python3.11 python3)
 PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 
-.PHONY: demo test lint format fuzz conformance benchmark build-file clean
+.PHONY: demo test lint format fuzz conformance conformance-table benchmark build-file clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
@@ -26,8 +26,12 @@ format: .venv/ready-test
 fuzz: .venv/ready-test
 	RNNMEM_FUZZ_CASES=$(RNNMEM_FUZZ_CASES) $(PY) -m pytest -m fuzz $(TEST_FLAGS)
 
+# The tests ask every program the main properties; this asks it all that fit it.
 conformance: .venv/ready-test
 	RNNMEM_CONFORMANCE=1 $(PY) -m pytest tests/conformance $(TEST_FLAGS)
+
+conformance-table: .venv/ready-test
+	RNNMEM_CONFORMANCE=1 $(PY) -m tools.conformance_table
 
 benchmark: .venv/ready-nmt
 	$(PY) -m models.nmt.benchmark $(BENCHMARK_FLAGS)

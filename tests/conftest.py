@@ -1,3 +1,4 @@
+import gc
 import os
 
 # TensorFlow reads these when it starts, so they come before any import of it.
@@ -6,9 +7,6 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 import hypothesis
 import pytest
-
-# Programs against properties, one run of many minutes: `make conformance`.
-collect_ignore = [] if os.environ.get("RNNMEM_CONFORMANCE") else ["conformance"]
 
 MARKERS = (
     "slow: takes seconds; runs after the fast tests",
@@ -27,6 +25,12 @@ hypothesis.settings.load_profile("fuzz" if FUZZ_CASES else "ci")
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: a measurement collects garbage, and need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

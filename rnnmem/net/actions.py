@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rnnmem.net.buffers import Buffer, ListValue, Series
+from rnnmem.net.buffers import Buffer, ListValue, Member, Series
 from rnnmem.net.program import Kind, Step
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ def _views(run: Run, step: Step, frame: Frame) -> list[Value]:
 
 def _resident(run: Run, step: Step, frame: Frame) -> list[Value]:
     return [None] * len(step.outputs)
+
+
+def _read(run: Run, step: Step, frame: Frame) -> list[Value]:
+    """The variable holds the buffer too, so nobody takes it; it is booked until all let it go."""
+    size, origin = step.sizes[0], step.origins[0]
+    return [Member(Series(run.account, size, origin), 1) if size else None]
 
 
 def _empty(run: Run, step: Step, frame: Frame) -> list[Value]:
@@ -141,6 +147,7 @@ ACTIONS = {
     Kind.VIEW: _view,
     Kind.VIEWS: _views,
     Kind.RESIDENT: _resident,
+    Kind.READ: _read,
     Kind.EMPTY: _empty,
     Kind.PUSH: _push,
     Kind.POP: _pop,

@@ -116,6 +116,38 @@ class Series:
         return change
 
 
+class Member:
+    """One of a series, popped off a list while another list still keeps it alive."""
+
+    __slots__ = ("refs", "series")
+
+    def __init__(self, series: Series, rank: int):
+        self.series = series
+        self.refs = 1
+        series.set_count(id(self), rank)
+
+    @property
+    def account(self) -> Account:
+        """Where it is booked."""
+        return self.series.account
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.series.bytes
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        return self.series.origin
+
+    def drop(self) -> None:
+        """One reference less."""
+        self.refs -= 1
+        if not self.refs:
+            self.series.set_count(id(self), 0)
+
+
 class ListValue:
     """The value of a list: runs of elements, oldest first.
 
@@ -196,7 +228,9 @@ class ListValue:
             run[1] = count - 1
         if isinstance(element, Series):
             freed = element.set_count(id(run), count - 1)
-            return _one_of(element) if freed else None
+            if freed:
+                return _one_of(element)
+            return None if element.template else Member(element, count)
         return element
 
     def pop_many(self, count: int) -> None:
@@ -231,7 +265,7 @@ class ListValue:
     def _add(self, element, count: int, front: bool) -> None:
         self.size += count
         last = self.runs[0 if front else -1] if self.runs else None
-        if last and last[0] is element and not isinstance(element, Buffer | ListValue):
+        if last and last[0] is element and (element is None or isinstance(element, Series)):
             last[1] += count
             if element is not None:
                 element.set_count(id(last), last[1])

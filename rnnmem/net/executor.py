@@ -19,14 +19,16 @@ import dataclasses
 import heapq
 
 from rnnmem.net.actions import ACTIONS
-from rnnmem.net.buffers import Account, Buffer, ListValue, Series, series_like
+from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series, series_like
 from rnnmem.net.program import Kind, Program, Step
 from rnnmem.net.segments import KEEPS
 
 THREADS = 2
+SETTLING = 3
+"""Iterations beyond the window until all are alike: a state may be handed on and saved later."""
 PAUSE = 3e-3
 """Seconds that a thread may be away; the peak of a run is that of its worst moment."""
-Value = Buffer | ListValue | None
+Value = Buffer | ListValue | Member | None
 
 
 class Frame:
@@ -118,6 +120,9 @@ class Run:
         for position, value in self.constant.items():
             self._give_constant(frame, position, value)
         self.ready.extend((frame, index) for index in self.program.roots)
+        if number:
+            for position in self.program.absent:
+                self._arrive(frame, position, None)
         for position, value in self.arrived.pop(number, ()):
             self._arrive(frame, position, value)
         self._close_if_done(frame)
@@ -326,7 +331,7 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            probe = step.window + 1
+            probe = step.window + SETTLING
             iterations = trips if trips <= 2 * probe + 1 else probe
             run = Run(step.inner[0], self.account, self.events, iterations, step.window)
             self.begun[key] = _Begun(run, trips)

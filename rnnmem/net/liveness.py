@@ -1,7 +1,8 @@
 """Which ops, and which loop variables, a run needs: TensorFlow prunes the others before it runs.
 
-A loop variable is needed where its last value is read, where the cond reads it, or where another
-needed variable is made from it. An accumulator whose pops nobody needs is never filled:
+A loop variable is needed where its last value is read, where an op waits for the loop, where the
+cond reads it, or where another needed variable is made from it. An accumulator whose pops nobody
+needs is never filled:
 
     forward   push(acc, x)      gradient   pop(acc) ─► MatMul ─► nobody        acc: not needed
 """
@@ -50,7 +51,9 @@ def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
         ops.append(op)
         awaited.update(op.controls)
         if op.type in LOOPS:
-            variables[op.name] = _variables(op, read)
+            # Who waits for a loop waits for all of its variables' last values.
+            results = set(op.outputs) if op.name in awaited else read
+            variables[op.name] = _variables(op, results)
             blobs.update(op.inputs[position] for position in variables[op.name])
         else:
             blobs.update(op.inputs)

@@ -151,6 +151,7 @@ TABLE: Mapping[str, OpFacts] = MappingProxyType({
     "Greater": _pointwise(1),
     "GreaterEqual": _pointwise(1),
     "Identity": _view(folds=True),
+    "IdentityN": _tiny(folds=True),
     "Igamma": _pointwise(12),
     "Igammac": _pointwise(12),
     "Imag": _pointwise(1),

@@ -15,7 +15,7 @@ from rnnmem.net.buffers import Origin, rounded
 from rnnmem.net.cost import CPU
 from rnnmem.net.liveness import needed
 from rnnmem.net.loops import Loop, through_identities
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Op
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
 from rnnmem.net.optypes import LOOPS, TABLE, Work
 from rnnmem.net.segments import (
     AGAIN,
@@ -26,6 +26,7 @@ from rnnmem.net.segments import (
     segment_count,
 )
 from rnnmem.net.shapes import KnownNet
+from rnnmem.net.variables import READ, handle_of, written_by
 
 SMALL_CONSTANT = 100 * 1024
 """Bytes up to which TensorFlow's graph optimizer computes an op of constants once and for all."""
@@ -42,6 +43,7 @@ class Kind(enum.Enum):
     VIEW = "hands on its first input"
     VIEWS = "hands on each input"
     RESIDENT = "hands out what is resident"
+    READ = "hands out the buffer of a variable that soon gets another one"
     EMPTY = "makes an empty list"
     PUSH = "appends to a list"
     POP = "takes the last element of a list"
@@ -89,6 +91,7 @@ _SAME_SHAPE_IS_VIEW = frozenset(
 )
 """Types that hand on their input where there is nothing to do."""
 
+_EMPTY_LISTS = frozenset({"EmptyTensorList", "TensorListReserve"})
 _FILLERS = frozenset({"Fill", "OnesLike", "ZerosLike"})
 _SHAPES_ONLY = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
@@ -158,6 +161,7 @@ class Program:
       followers: step -> steps that wait for it by a control edge.
       handed: slot -> positions among the Net's outputs.
       invariants: positions of inputs that are handed on as they are.
+      absent: positions of a body's inputs that no iteration hands on: dead, or resident.
       waits: step -> how many slots and steps it waits for.
       roots: steps that wait for nothing.
     """
@@ -171,6 +175,7 @@ class Program:
     followers: list[list[int]]
     handed: dict[int, list[int]]
     invariants: frozenset[int]
+    absent: tuple[int, ...]
     waits: list[int]
     roots: list[int]
 
@@ -205,18 +210,32 @@ class _Compiler:
         self.constant: set[str] = set()
         self.uniform: set[str] = set()  # constants whose elements are all equal
         self.slot: dict[str, int] = {}
+        self.twin: dict[
+            str, str
+        ] = {}  # an op that is computed once with another: that other's name
+        self.changing = _changing(self.net) if variables is not None else frozenset()
 
     def run(self) -> Program:
         net = self.net
         self.needed = needed(net, self.variables)
         ops = []
+        for blob in net.inputs:
+            self.slot.setdefault(blob, len(self.slot))
+        first: dict[tuple, Op] = {}
         for op in self.needed.ops:
             if self._folds(op):
                 self.constant.update(op.outputs)
-            else:
-                ops.append(op)
-        for blob in (*net.inputs, *(blob for op in ops for blob in op.outputs)):
-            self.slot.setdefault(blob, len(self.slot))
+                continue
+            key = self._equality(op)
+            same = first.setdefault(key, op) if key else op
+            if same is not op:
+                self.twin[op.name] = same.name
+                for blob, other in zip(op.outputs, same.outputs, strict=True):
+                    self.slot[blob] = self.slot[other]
+                continue
+            ops.append(op)
+            for blob in op.outputs:
+                self.slot.setdefault(blob, len(self.slot))
         steps = [self._step(op) for op in ops]
         program = Program(
             inputs=tuple(self.slot[blob] for blob in net.inputs),
@@ -225,12 +244,13 @@ class _Compiler:
                 for position, blob in enumerate(net.outputs)
             ),
             steps=steps,
-            slots=len(self.slot),
-            uses=[0] * len(self.slot),
-            readers=[[] for _ in self.slot],
+            slots=(slots := 1 + max(self.slot.values(), default=-1)),
+            uses=[0] * slots,
+            readers=[[] for _ in range(slots)],
             followers=[[] for _ in steps],
             handed={},
             invariants=self._invariants(),
+            absent=(),
             waits=[0] * len(steps),
             roots=[],
         )
@@ -275,7 +295,8 @@ class _Compiler:
                     waited.add(slot)
             for slot in waited:
                 program.readers[slot].append(index)
-            before = {number[name] for name in step.op.controls if name in number}
+            names = {self.twin.get(name, name) for name in step.op.controls}
+            before = {number[name] for name in names if name in number}
             for other in before:
                 program.followers[other].append(index)
             program.waits[index] = len(waited) + len(before)
@@ -284,6 +305,19 @@ class _Compiler:
         for position, slot in enumerate(program.outputs):
             if slot >= 0:
                 program.handed.setdefault(slot, []).append(position)
+        program.absent = tuple(
+            position
+            for position, slot in enumerate(program.outputs)
+            if slot < 0 and position not in program.invariants
+        )
+
+    def _equality(self, op: Op) -> tuple | None:
+        """What an op has in common with those that TensorFlow computes once with it."""
+        if op.nets or op.stateful or op.type not in TABLE or op.type in _EMPTY_LISTS:
+            return None
+        inputs = tuple(self.slot.get(blob, blob) for blob in op.inputs)
+        attributes = tuple(sorted((k, v) for k, v in op.attributes.items() if k[0] != "_"))
+        return op.type, inputs, attributes, frozenset(op.controls), op.device
 
     def _folds(self, op: Op) -> bool:
         """Whether TensorFlow computes the op once, when it optimizes the graph."""
@@ -327,7 +361,7 @@ class _Compiler:
     def _step(self, op: Op) -> Step:
         blobs = [self.net.blobs[blob] for blob in op.outputs]
         kind = self._kind(op)
-        allocates = kind in (Kind.ALLOCATE, Kind.POP, Kind.GET)
+        allocates = kind in (Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ)
         step = Step(
             op=op,
             kind=kind,
@@ -356,6 +390,8 @@ class _Compiler:
             return Kind.LOOP
         if op.nets:
             return Kind.CALL
+        if op.type == READ and handle_of(self.net, op.inputs[0]) in self.changing:
+            return Kind.READ
         if op.type in _KINDS:
             return _KINDS[op.type]
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
@@ -482,6 +518,16 @@ class _Compiler:
         for step in body.steps:
             if step.op.name in pushes:
                 step.saved = pushes[step.op.name]
+
+
+def _changing(net: Net) -> frozenset[str]:
+    """Handles of variables that an op of the Net itself writes."""
+    return frozenset(
+        handle
+        for op in net.ops
+        if not op.nets
+        for handle in written_by(net, op, lambda blob: handle_of(net, blob))
+    )
 
 
 def _in_place(op: Op, written: list[Blob], net) -> tuple[int, ...]:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
+import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 import rnnmem
-from tests.conformance.programs import PROGRAMS, Case, train_step
+from rnnmem.net.inline import inline
+from rnnmem.net.nouns import Net
+from rnnmem.net.optypes import LOOPS
+from rnnmem.net.order import without_dead_ops
+from rnnmem.net.timeline import simulate
+from rnnmem.tf.functions import net_of
+from tests.allocations import asked_for
+from tests.conformance.programs import PROGRAMS, Case, Program, train_step
 
+WHOLE_TABLE = "RNNMEM_CONFORMANCE"
+"""Set to 1 in the environment, every property is asked of every program (`make conformance`)."""
+KIB = 1024
 STEPS = 3
+MEASURED = 2
+"""How often a peak is measured."""
 EVERYTHING = 1e9
 """A slowdown at which whatever can be recomputed is."""
 
@@ -27,12 +42,14 @@ class Run:
     Attributes:
       results: of each step: loss, outputs, gradients, then all variables.
       effects: side effects that the steps had.
-      peak: bytes above the resident state, of one more step; None where it was not measured.
+      peaks: bytes above the resident state, of some more steps; empty where none was measured.
+      asked: the same without what the allocator's chunks are larger than the buffers.
     """
 
     results: list[list[Any]]
     effects: Any
-    peak: int | None = None
+    peaks: tuple[int, ...] = ()
+    asked: tuple[int, ...] = ()
 
 
 class Subject:
@@ -60,11 +77,19 @@ class Subject:
             results.append([one.numpy() for one in [*leaves, *self.variables]])
         after = self.case.effects()
         effects = after - before if isinstance(after, int) else after
-        peak = None
-        if measured:
+        peaks, asked = [], []
+        for _ in range(MEASURED if measured else 0):
             self.reset()
-            peak = rnnmem.measure(function, *self.case.inputs, repeats=1).peak_bytes
-        return Run(results, effects, peak)
+            peaks.append(rnnmem.measure(function, *self.case.inputs, repeats=1).peak_bytes)
+            with tempfile.TemporaryDirectory() as folder:
+                asked.append(asked_for(function, self.case.inputs, folder))
+        return Run(results, effects, tuple(peaks), tuple(asked))
+
+    @functools.cached_property
+    def lowest_prediction(self) -> int | None:
+        """The original's predicted peak if its loops' iterations came one after the other."""
+        traced = self.function.get_concrete_function(*self.case.inputs)
+        return simulate(in_turn(without_dead_ops(inline(net_of(traced))))).peak_bytes
 
     def optimised(self, slowdown: float = EVERYTHING) -> tuple[Any, rnnmem.Plan]:
         """The optimised function and its plan; an error in planning is raised."""
@@ -77,6 +102,46 @@ class Subject:
         """The first difference between the original and the optimised function, in words."""
         function, _ = self.optimised(slowdown)
         return difference(self.run(self.function), self.run(function))
+
+
+def in_turn(net: Net) -> Net:
+    """The Net with one iteration of each loop under way at once."""
+    return net.replace(
+        ops=tuple(
+            op.replace(
+                nets={key: in_turn(inner) for key, inner in op.nets.items()},
+                attributes={**op.attributes, "parallel_iterations": 1}
+                if op.type in LOOPS
+                else op.attributes,
+            )
+            if op.nets
+            else op
+            for op in net.ops
+        )
+    )
+
+
+def higher(before: int, after: int) -> str:
+    """In words where the peak rose; the allocator's rounding and threads move it a little."""
+    return f"{after} bytes, not {before}" if after > 1.02 * before + 64 * KIB else ""
+
+
+def far_from(predicted: int | None, run: Run, lowest: int | None = None) -> str:
+    """In words where a prediction is not within 10 % of the measurements.
+
+    Args:
+      predicted: bytes.
+      run: what was measured, several times: which ops meet in memory is a race.
+      lowest: the prediction without that race, where many iterations may be under way.
+    """
+    if predicted is None:
+        return "no prediction: a size or a trip count is unknown"
+    low = predicted if lowest is None else min(lowest, predicted)
+    least, most = min(run.asked), max(*run.asked, *run.peaks)
+    slack = 16 * KIB
+    if 0.9 * least - slack <= predicted and low <= 1.1 * most + slack:
+        return ""
+    return f"predicted {low} to {predicted} bytes, measured {least} to {most}"
 
 
 def set_fusions(on: bool) -> None:
@@ -125,6 +190,8 @@ def is_improved(plan: rnnmem.Plan) -> bool:
     return not plan.changes_nothing
 
 
-def names(*groups: str) -> Iterator[str]:
-    """Programs whose name starts with one of the groups; all of them without any."""
-    return (name for name in PROGRAMS if not groups or name.startswith(groups))
+def chosen(some: Sequence[str], fits: Callable[[Program], bool] = lambda _: True) -> Sequence[str]:
+    """The rows of a column: some of them, and all that it fits where the whole table is asked."""
+    if not os.environ.get(WHOLE_TABLE):
+        return some
+    return [name for name, program in PROGRAMS.items() if fits(program)]

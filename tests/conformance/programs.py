@@ -8,10 +8,11 @@ of its own.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -20,6 +21,9 @@ import tensorflow as tf
 
 T, B, D, H = 16, 16, 8, 32
 """Time steps, batch, features, hidden units."""
+
+LARGE = {"T": 48, "B": 64, "D": 32, "H": 128}
+"""The same where a blob is large against what the allocator rounds it up to."""
 
 LEARNING_RATE = 0.125
 
@@ -90,6 +94,18 @@ def build(name: str, dtype: str = "float32") -> Case:
     return PROGRAMS[name].make(dtype)
 
 
+@contextlib.contextmanager
+def sized(**sizes: int) -> Iterator[None]:
+    """Within it, programs are built and traced with other sizes of ``T``, ``B``, ``D``, ``H``."""
+    here = globals()
+    before = {name: here[name] for name in sizes}
+    here.update(sizes)
+    try:
+        yield
+    finally:
+        here.update(before)
+
+
 def train_step(case: Case) -> Callable[..., Any]:
     """The whole step: loss, outputs, gradients of all variables and float inputs, update."""
     if case.step is not None:
@@ -154,8 +170,9 @@ class Cell:
         return gate * h + (1.0 - gate) * tf.tanh(candidate)
 
 
-def simple(body, *, dtype: str, extra=(), time: int = T, known: bool = True, loop=None) -> Case:
+def simple(body, *, dtype: str, extra=(), time=None, known: bool = True, loop=None) -> Case:
     """A ``tf.while_loop`` over time whose step is ``body(i, x, h, cell) -> h``."""
+    time = time or T
     cell = Cell(D, H, dtype)
 
     def forward(x, h):
@@ -171,15 +188,20 @@ def simple(body, *, dtype: str, extra=(), time: int = T, known: bool = True, loo
     return Case(forward, [*cell.variables, *extra], inputs)
 
 
-def over_time(cell: Cell, x, h, *, time: int = T):
+def one_at_a_time(cond, body, state):
+    """A loop whose draws come in the order of its iterations: else TensorFlow's own bits vary."""
+    return tf.while_loop(cond, body, state, parallel_iterations=1)
+
+
+def over_time(cell: Cell, x, h):
     """All states of a cell, stacked along time."""
-    states = tf.TensorArray(x.dtype, time)
+    states = tf.TensorArray(x.dtype, T)
 
     def step(i, h, states):
         h = cell(x[i], h)
         return i + 1, h, states.write(i, h)
 
-    _, _, states = tf.while_loop(lambda i, *_: i < time, step, (0, h, states))
+    _, _, states = tf.while_loop(lambda i, *_: i < T, step, (0, h, states))
     return states.stack()
 
 
@@ -277,10 +299,7 @@ def _data_dependent(dtype):
 
 @program("while.parallel_iterations_1")
 def _one_at_a_time(dtype):
-    def loop(cond, body, state):
-        return tf.while_loop(cond, body, state, parallel_iterations=1)
-
-    return simple(lambda i, x, h, cell: cell(x[i], h), dtype=dtype, loop=loop)
+    return simple(lambda i, x, h, cell: cell(x[i], h), dtype=dtype, loop=one_at_a_time)
 
 
 @program("while.shape_invariants", known=False)
@@ -1115,7 +1134,7 @@ def _stateful_random(dtype):
         mask = tf.cast(tf.random.uniform([B, H], seed=3) < 0.8, h.dtype)
         return tf.tanh(cell(x[i], h * mask)) * mask + 0.1 * tf.random.normal([B, H], dtype=h.dtype)
 
-    return simple(body, dtype=dtype)
+    return simple(body, dtype=dtype, loop=one_at_a_time)
 
 
 @program("random.stateless")
@@ -1143,7 +1162,7 @@ def _nn_dropout(dtype):
     def body(i, x, h, cell):
         return tf.nn.dropout(cell(x[i], h), 0.2, seed=11) + 0.5 * h
 
-    return simple(body, dtype=dtype)
+    return simple(body, dtype=dtype, loop=one_at_a_time)
 
 
 # Side effects in the body
@@ -1275,13 +1294,13 @@ def _hash_table(dtype):
 # Keras
 
 
-def keras_case(layers, dtype: str, *, features: int = D, shape=None, time: int = T) -> Case:
-    """A model of layers over ``[B, time, features]``, its squared output as the loss."""
+def keras_case(layers, dtype: str, *, shape=None) -> Case:
+    """A model of layers over ``[B, T, D]``, its squared output as the loss."""
     policy = keras.dtype_policies.DTypePolicy(dtype)
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
-        shape = (time, features) if shape is None else shape
+        shape = (T, D) if shape is None else shape
         batch = keras.Input(batch_shape=(B, *shape), dtype=policy.variable_dtype)
         out = batch
         for layer in layers():

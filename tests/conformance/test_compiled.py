@@ -31,4 +31,4 @@ def test_compiled(name, monkeypatch):
     if (name, "compiled bits") in GAPS:
         for before, after in zip(original.results, run.results, strict=True):
             for one, other in zip(before, after, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+                np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)

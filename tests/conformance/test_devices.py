@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.expectations import hold
+
 ROOT = Path(__file__).resolve().parents[2]
 
 MIRRORED = """
@@ -68,11 +70,12 @@ tf.config.experimental.enable_op_determinism()
 tf.keras.utils.set_random_seed(7)
 from tests.conformance.harness import Subject
 from tests.conformance.programs import build
-for name in ("several.parallel_branches", "nested.two_deep", "keras.Bidirectional"):
+for name in {names}:
     gap = Subject(build(name)).compare()
     assert not gap, (name, gap)
 print("same bits")
 """
+THREADED = "several.parallel_branches", "nested.two_deep", "keras.Bidirectional"
 
 
 def run(script: str) -> None:
@@ -89,9 +92,12 @@ def run(script: str) -> None:
 
 @pytest.mark.parametrize("threads", [1, 16])
 def test_one_and_many_threads_between_ops(threads):
-    run(THREADS.format(threads=threads))
+    run(THREADS.format(threads=threads, names=THREADED))
+    for name in THREADED:
+        hold(name, f"{threads} threads", "")
 
 
 @pytest.mark.parametrize("where", ["replica", "step"])
 def test_mirrored_strategy_on_two_devices(where):
     run(MIRRORED.replace("WHERE", f"[{where!r}]"))
+    hold("keras.LSTM", f"MirroredStrategy, {where}", "")

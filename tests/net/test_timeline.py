@@ -148,6 +148,16 @@ def test_ops_that_nobody_needs_do_not_run():
     assert peak(X, ops, ["y"]) == K
 
 
+def test_equal_ops_are_computed_once():
+    # x ─► Tanh ─► a, x ─► Tanh ─► b: TensorFlow merges them; draws stay two
+    def net(stateful):
+        ops = [op(name, "Tanh", "x", "f[256]", stateful=stateful) for name in "ab"]
+        return peak(X, ops, ["a", "b"])
+
+    assert net(stateful=False) == K
+    assert net(stateful=True) == 2 * K
+
+
 def test_a_control_edge_delays_an_allocation():
     # x ─► A [1 MiB] ─► a        free: A and B at once;  with ^a on B: A is gone
     # x ─► B [1 MiB] ─► b
@@ -155,9 +165,10 @@ def test_a_control_edge_delays_an_allocation():
         ops = [const("axis", 0)]
         for name in ("a", "b"):
             waits = controls if name == "b" else ()
-            ops.append(op(f"wide_{name}", "MatMul", "x x", "f[512,512]", controls=waits))
+            ops.append(op(f"wide_{name}", "MatMul", f"x {name}_w", "f[512,512]", controls=waits))
             ops.append(op(name, "Sum", f"wide_{name} axis", "f[512]"))
-        return simulate(make_net({"x": "f[512,512]"}, ops, ["a", "b"])).peak_bytes
+        inputs = dict.fromkeys(("x", "a_w", "b_w"), "f[512,512]")
+        return simulate(make_net(inputs, ops, ["a", "b"])).peak_bytes
 
     mib = 1 << 20
     assert net() == 2 * mib + 4 * K
@@ -268,7 +279,7 @@ def test_a_buffer_in_two_lists_counts_once():
         body = counted(
             [
                 op("h_next", "MatMul", "h h", "f[16,16]"),
-                op("g", "MatMul", "h h", "f[16,16]"),
+                op("g", "Exp", "h", "f[16,16]"),
                 push("a_next", "a", "h_next"),
                 push("b_next", "b", second),
             ],
@@ -316,6 +327,76 @@ def test_what_nobody_pops_for_a_purpose_is_never_pushed():
     net = make_net({"x": "f[16,16]"}, ops, ["loop:1"])
     assert needed(net).variables == {"loop": {0, 1}}
     assert simulate(net).peak_bytes < 3 * K
+
+
+def test_who_waits_for_a_loop_waits_for_all_its_variables():
+    # acc ◄─ push h;  nobody reads the list, but an op waits for the loop
+    body = counted(
+        [op("h_next", "MatMul", "h h", "f[16,16]"), push("acc_next", "acc", "h_next")],
+        h="f[16,16]",
+        acc="v[]",
+    )
+    ops = [const("zero", 0), const("any", -1), empty_list("list"), loop(body, "x list", limit=99)]
+    ops.append(op("late", "Tanh", "x", "f[16,16]", controls=("loop",)))
+    net = make_net({"x": "f[16,16]"}, ops, ["late"])
+    assert needed(net).variables == {"loop": {0, 1, 2}}
+    assert simulate(net).peak_bytes in range(98 * K, 103 * K)
+
+
+def test_a_state_that_is_saved_an_iteration_later_is_not_resident():
+    # h ─► MatMul ─► h ─► before ─► push: only the first two that are pushed are arguments
+    body = counted(
+        [op("h_next", "MatMul", "h h", "f[16,16]"), push("acc_next", "acc", "before")],
+        h="f[16,16]",
+        before="f[16,16]",
+        acc="v[]",
+    )
+    body = body.replace(outputs=("next", "h_next", "h", "acc_next"))
+    ops = [const("zero", 0), const("any", -1), empty_list("list")]
+    ops.append(loop(body, "x x list", limit=100, parallel_iterations=1))
+    timeline = simulate(make_net({"x": "f[16,16]"}, ops, ["loop:3"]))
+    assert timeline.events[-1][1] in range(98 * K, 102 * K)
+
+
+@pytest.mark.parametrize("trips", [3, 20, 300])
+def test_a_dead_variable_holds_no_iteration_up(trips):
+    # h ─► MatMul ─► h, pushed;  dead ─► Tanh ─► dead is pruned, and every iteration still runs
+    body = counted(
+        [
+            op("h_next", "MatMul", "h h", "f[16,16]"),
+            op("dead_next", "Tanh", "dead", "f[16,16]"),
+            push("acc_next", "acc", "h_next"),
+        ],
+        h="f[16,16]",
+        dead="f[16,16]",
+        acc="v[]",
+    )
+    ops = [const("zero", 0), const("any", -1), empty_list("list")]
+    ops.append(loop(body, "x x list", limit=trips))
+    net = make_net({"x": "f[16,16]"}, ops, ["loop:3"])
+    assert simulate(net).events[-1][1] in range((trips - 1) * K, (trips + 2) * K)
+
+
+def test_a_variable_that_the_body_writes_leaves_its_old_buffer_to_who_read_it():
+    # v ─► read ─► push;  read ─► Exp ─► assign v          one more buffer an iteration
+    def net(*more):
+        body = counted(
+            [
+                op("read", "ReadVariableOp", "v", "f[16,16]", stateful=True),
+                op("new", "Exp", "read", "f[16,16]"),
+                push("acc_next", "acc", "read"),
+                *more,
+            ],
+            v="r[]",
+            acc="v[]",
+        )
+        body = body.replace(control_outputs=tuple(drawn.op.name for drawn in more))
+        ops = [const("zero", 0), const("any", -1), empty_list("list"), loop(body, "v list")]
+        return simulate(make_net({"v": "r[]"}, ops, ["loop:2"])).peak_bytes
+
+    assert net() < K
+    assign = op("write", "AssignVariableOp", "v new", stateful=True)
+    assert net(assign) in range(5 * K, 8 * K)
 
 
 def test_what_is_pushed_and_popped_at_once_does_not_pile_up():

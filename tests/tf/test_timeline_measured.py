@@ -5,15 +5,11 @@ that is less than twice its size as it is, so the same step counts 82 or 99 MiB,
 happen to lie. What it was asked for is in its events; the simulation must meet both within 10 %.
 """
 
-import glob
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from rnnmem.net.buffers import rounded
 from rnnmem.net.cost import CPU
 from rnnmem.net.inline import inline
 from rnnmem.net.order import without_dead_ops
@@ -23,6 +19,7 @@ from rnnmem.rewrite.net import apply_plan
 from rnnmem.sizes import MIB
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of
+from tests.allocations import asked_for
 
 ALIVE = []  # models and variables of the programs: a function does not keep its variables alive
 PROGRAMS = {}
@@ -163,48 +160,6 @@ def translation():
     draw = np.random.default_rng(0).integers
     batch = tuple(tf.constant(draw(4, 1000, (16, n)), tf.int32) for n in (40, 41))
     return train_step(model.loss, model.trainable_variables), batch
-
-
-def asked_for(fn, args, folder) -> int:
-    """The most bytes that one run had asked the allocator for and not yet given back."""
-    options = tf.profiler.experimental.ProfilerOptions(
-        host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
-    )
-    tf.profiler.experimental.start(str(folder), options)
-    result = fn(*args)
-    tf.profiler.experimental.stop()
-    del result
-    (found,) = glob.glob(f"{folder}/**/*.xplane.pb", recursive=True)
-    space = xplane_pb2.XSpace()
-    with open(found, "rb") as file:
-        space.ParseFromString(file.read())
-    alive, live, most = {}, 0, 0
-    for _, allocates, address, size in sorted(_events(space)):
-        if allocates:
-            alive[address] = rounded(size)
-            live += rounded(size)
-        else:
-            live -= alive.pop(address, 0)
-        most = max(most, live)
-    return most
-
-
-def _events(space):
-    for plane in space.planes:
-        events = {key: value.name for key, value in plane.event_metadata.items()}
-        stats = {key: value.name for key, value in plane.stat_metadata.items()}
-        for line in plane.lines:
-            for event in line.events:
-                name = events[event.metadata_id]
-                if name.startswith("Memory"):
-                    found = {stats[stat.metadata_id]: stat for stat in event.stats}
-                    when = line.timestamp_ns * 1000 + event.offset_ps
-                    allocates = name.startswith("MemoryAllocation")
-                    yield when, allocates, _number(found["addr"]), _number(found["requested_bytes"])
-
-
-def _number(stat) -> int:
-    return getattr(stat, stat.WhichOneof("value"))
 
 
 def counted(fn, args) -> int:
