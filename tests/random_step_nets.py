@@ -113,7 +113,9 @@ ONE: dict[str, Callable] = {
 }
 TWO: dict[str, Callable] = {
     "add": lambda x, y: x + y,
-    "add_n": lambda x, y: tf.add_n([x, y, tf.tanh(x)]),
+    "add_n": lambda x, y: tf.add_n([0.5 * x, tf.tanh(y), tf.sin(x), tf.tanh(x)]),
+    "add_pushed": lambda x, y: tf.add_n([tf.exp(-tf.abs(x)), tf.tanh(y), tf.sigmoid(x)]),
+    "add_tree": lambda x, y: tf.tanh(x) + tf.sigmoid(y) + (tf.sigmoid(x) + tf.sin(y)),
     "concat": lambda x, y: tf.concat([x[:, 1:3], y[:, :2]], axis=1),
     "divide": lambda x, y: x / (1.0 + tf.abs(y)),
     "divide_no_nan": lambda x, y: tf.math.divide_no_nan(x, tf.abs(y) + 0.5),
@@ -193,6 +195,7 @@ def random_recipe(draw: Draw) -> Recipe:
     states = draw.whole(1, 3)
     body = random_instructions(draw, 7)
     trained = any(one.kind in TRAINED for one in body)
+    dynamic = draw.whole(0, 4) == 4  # TensorFlow stacks no rows that nobody wrote then
     return Recipe(
         dtype=draw.one_of(["float32", "float32", "float64", "bfloat16"]),
         trips=draw.one_of([4, 5, 3, 2, 1, 0, 6, 5, 4, 3]),
@@ -204,10 +207,10 @@ def random_recipe(draw: Draw) -> Recipe:
             (draw.whole(0, LARGEST + (index > 0)), bool(draw.whole(0, 1)))
             for index in range(states)
         ),
-        stacked=bool(draw.whole(0, 1)),
+        stacked=not dynamic and bool(draw.whole(0, 1)),
         gradients=draw.one_of([1, 1, 1, 2]),
         of_inputs=not trained or bool(draw.whole(0, 1)),
-        dynamic=draw.whole(0, 4) == 4,
+        dynamic=dynamic,
         after=random_instructions(draw, 2, 1),
         seed=draw.whole(0, 999),
     )
@@ -397,7 +400,8 @@ class Built:
             self._run(one.inner, inner, dataclasses.replace(around, i=j))
             return j + 1, tf.tanh(inner[-1])
 
-        return tf.while_loop(lambda j, _: j < stop, body, (0, x))[1]
+        invariants = (tf.TensorShape([]), tf.TensorShape([self.rows, COLUMNS]))
+        return tf.while_loop(lambda j, _: j < stop, body, (0, x), shape_invariants=invariants)[1]
 
     def _map(self, one, pool, around, x):
         def body(part):

@@ -149,7 +149,7 @@ def test_what_is_thrown_is_the_same_again():
 
 
 def main(first: int, last: int) -> int:
-    """Holds the trials with these numbers; prints what went wrong, and how many cases there were."""
+    """Holds the trials with these numbers; prints what failed, and how many cases there were."""
     tf.config.experimental.enable_op_determinism()
     cases = step_nets = failures = 0
     for number in range(first, last):

@@ -1,7 +1,8 @@
 """Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
 
 The edges are chosen so that no op loses a fusion: TensorFlow's graph optimizer leaves ops with
-control edges alone.
+control edges alone. Of a tree of additions it makes one sum, in another order, unless somebody
+waits for it; so nobody does.
 
 TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
 need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.nouns import Net, Op
+from rnnmem.net.sums import summing_trees
 
 FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
 """Op types whose results are large, cheap, and made from next to nothing."""
@@ -42,10 +44,14 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]
       pairs: the loop pairs that are rewritten.
     """
     waits: Waits = {}
+    summing = {op.name for tree in summing_trees(net) for op in tree}
     for pair in pairs:
         for gradient in pair.gradients:
-            _start_together(net, gradient.loop.op, waits)
-            _fill_late(net, gradient.loop.op, waits)
+            sources = [
+                op for op in _inputs(net, gradient.loop.op) if not _hands_on(net, op, summing)
+            ]
+            _start_together(net, gradient.loop.op, sources, waits)
+            _fill_late(net, gradient.loop.op, sources, waits)
     for op in net.ops:
         if op.type in IN_PLACE and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
             _write_in_place(net, op, waits)
@@ -59,6 +65,13 @@ def _inputs(net: Net, op: Op) -> list[Op]:
     )
 
 
+def _hands_on(net: Net, op: Op, names: set[str]) -> bool:
+    """Whether the op is one of those, or an Identity of what one of those writes."""
+    while op.type == "Identity" and op.inputs[0] in net.producer:
+        op = net.producer[op.inputs[0]]
+    return op.name in names
+
+
 def _is_constant(net: Net, op: Op) -> bool:
     """Whether TensorFlow computes the op before any run; what waits for it would undo that."""
     if op.type == "Const":
@@ -67,16 +80,15 @@ def _is_constant(net: Net, op: Op) -> bool:
     return bool(sources) and all(source and _is_constant(net, source) for source in sources)
 
 
-def _start_together(net: Net, loop: Op, waits: Waits) -> None:
+def _start_together(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
     """No iteration of the loop begins before all of its inputs are there."""
-    for source in _inputs(net, loop):
+    for source in sources:
         if not _is_constant(net, source):
             waits.setdefault(loop.name, {})[source.name] = None
 
 
-def _fill_late(net: Net, loop: Op, waits: Waits) -> None:
+def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
     """What the loop starts from is made once its incoming gradient is there."""
-    sources = _inputs(net, loop)
     others = [op for op in sources if op.type not in FILLERS and not _is_constant(net, op)]
     for filler in sources:
         if filler.type not in FILLERS:
