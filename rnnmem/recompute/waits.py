@@ -1,8 +1,7 @@
 """Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
 
-The edges are chosen so that no op loses a fusion: TensorFlow's graph optimizer leaves ops with
-control edges alone. Of a tree of additions it makes one sum, in another order, unless somebody
-waits for it; so nobody does.
+The waiting ops are chosen so that none loses a fusion: TensorFlow's graph optimizer leaves ops with
+control edges alone. What is waited for gets a witness, which is waited for instead (``rewrite``).
 
 TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
 need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
@@ -14,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rnnmem.net.liveness import Needed, needed
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.sums import summing_trees
 
 FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
 """Op types whose results are large, cheap, and made from next to nothing."""
@@ -44,12 +43,10 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]
       pairs: the loop pairs that are rewritten.
     """
     waits: Waits = {}
-    summing = {op.name for tree in summing_trees(net) for op in tree}
+    live = needed(net)
     for pair in pairs:
         for gradient in pair.gradients:
-            sources = [
-                op for op in _inputs(net, gradient.loop.op) if not _hands_on(net, op, summing)
-            ]
+            sources = _needed_inputs(net, gradient.loop.op, live)
             _start_together(net, gradient.loop.op, sources, waits)
             _fill_late(net, gradient.loop.op, sources, waits)
     for op in net.ops:
@@ -58,18 +55,11 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]
     return tuple((op, other) for op, others in waits.items() for other in others)
 
 
-def _inputs(net: Net, op: Op) -> list[Op]:
-    """The ops that write what the op reads."""
-    return list(
-        {net.producer[b].name: net.producer[b] for b in op.inputs if b in net.producer}.values()
-    )
-
-
-def _hands_on(net: Net, op: Op, names: set[str]) -> bool:
-    """Whether the op is one of those, or an Identity of what one of those writes."""
-    while op.type == "Identity" and op.inputs[0] in net.producer:
-        op = net.producer[op.inputs[0]]
-    return op.name in names
+def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
+    """The ops that write what the loop needs; to wait for others would make them run."""
+    variables = live.variables.get(loop.name, ())
+    read = (blob for index, blob in enumerate(loop.inputs) if index in variables)
+    return list({net.producer[b].name: net.producer[b] for b in read if b in net.producer}.values())
 
 
 def _is_constant(net: Net, op: Op) -> bool:
