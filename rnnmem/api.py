@@ -27,6 +27,7 @@ from rnnmem.plan import Plan
 from rnnmem.recompute.budget import Decision, decide
 from rnnmem.recompute.saved_plan import apply_saved
 from rnnmem.report.explain import Explanation, explain
+from rnnmem.rewrite.dead import without_dead_variables
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.sizes import format_bytes
 from rnnmem.tf import private
@@ -278,7 +279,7 @@ def _optimized(concrete: Any, options: Options) -> _Trace:
     check_budget(options.budget)
     work = _Work(concrete, options)
     try:
-        net = without_dead_ops(inline(net_of(concrete)))
+        net = without_dead_variables(without_dead_ops(inline(net_of(concrete))))
         rewritten = work.rewrite(net)
         if rewritten is not None:
             function = function_of(rewritten, concrete)
@@ -331,12 +332,13 @@ class _Work:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
         try:
             count = private.result_count(self.concrete)
-            return rewrite_gradient(
-                forward, backward, count, lambda net: self.rewrite(without_dead_ops(net))
-            )
+            return rewrite_gradient(forward, backward, count, self._rewrite_joint)
         except Exception as error:
             self.give_up(error)
             return None
+
+    def _rewrite_joint(self, net: Net) -> Net | None:
+        return self.rewrite(without_dead_variables(without_dead_ops(net)))
 
     def plan_all(self) -> Plan:
         """The plan, for which the gradient is built if nobody did yet."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +46,7 @@ class Recipe:
       stacked: whether the body writes a TensorArray that the loss reads.
       gradients: 1, or 2 for a persistent tape with two losses.
       of_inputs: whether gradients of the inputs are asked for too.
+      dynamic: whether the step is traced for any number of rows.
       after: instructions after the loop, on its states.
       seed: of the numbers.
     """
@@ -57,6 +60,7 @@ class Recipe:
     stacked: bool
     gradients: int
     of_inputs: bool
+    dynamic: bool
     after: tuple[Instruction, ...]
     seed: int
 
@@ -87,7 +91,7 @@ ONE: dict[str, Callable] = {
     "reduce_variance": lambda x: x / (1.0 + tf.math.reduce_variance(x, axis=1, keepdims=True)),
     "relu": tf.nn.relu,
     "relu6": lambda x: tf.nn.relu6(x + 3.0) / 6.0,
-    "reshape": lambda x: tf.reshape(tf.tanh(tf.reshape(x, [-1])), [ROWS, COLUMNS]),
+    "reshape": lambda x: tf.reshape(tf.tanh(tf.reshape(x, [-1])), [-1, COLUMNS]),
     "reverse": lambda x: tf.reverse(x, [1]),
     "roll": lambda x: tf.roll(x, 1, axis=0),
     "rsqrt": lambda x: tf.math.rsqrt(tf.abs(x) + 0.5),
@@ -101,7 +105,7 @@ ONE: dict[str, Callable] = {
     "split": lambda x: tf.concat(tf.split(x, 2, axis=1)[::-1], axis=1),
     "square": tf.square,
     "square_root": lambda x: tf.sqrt(tf.abs(x) + 0.1),
-    "stack": lambda x: tf.stack(tf.unstack(x, axis=0)[::-1], axis=0),
+    "stack": lambda x: tf.stack(tf.unstack(x, axis=1)[::-1], axis=1),
     "stop_gradient": lambda x: x * tf.stop_gradient(x),
     "tanh": tf.tanh,
     "tile": lambda x: tf.tile(x[:, :2], [1, 2]),
@@ -109,7 +113,9 @@ ONE: dict[str, Callable] = {
 }
 TWO: dict[str, Callable] = {
     "add": lambda x, y: x + y,
-    "add_n": lambda x, y: tf.add_n([x, y, tf.tanh(x)]),
+    "add_n": lambda x, y: tf.add_n([0.5 * x, tf.tanh(y), tf.sin(x), tf.tanh(x)]),
+    "add_pushed": lambda x, y: tf.add_n([tf.exp(-tf.abs(x)), tf.tanh(y), tf.sigmoid(x)]),
+    "add_tree": lambda x, y: tf.tanh(x) + tf.sigmoid(y) + (tf.sigmoid(x) + tf.sin(y)),
     "concat": lambda x, y: tf.concat([x[:, 1:3], y[:, :2]], axis=1),
     "divide": lambda x, y: x / (1.0 + tf.abs(y)),
     "divide_no_nan": lambda x, y: tf.math.divide_no_nan(x, tf.abs(y) + 0.5),
@@ -126,52 +132,94 @@ TWO: dict[str, Callable] = {
     "where": lambda x, y: tf.where(x > y, x * 0.5, y),
 }
 EFFECTS = ("moving_average", "random")
-WEIGHTED = (
-    "add_bias",
-    "captured",
-    "embedding",
-    "gather",
-    "matmul_captured",
-    "matmul_weight",
-    "read_array",
-    "scale",
-    "stateless_random",
-)
-NESTING = ("cond", "switch", "loop", "map", "function")
+TRAINED = ("add_bias", "captured", "embedding", "matmul_weight", "scale")
+"""Kinds whose result depends on a trained variable."""
+WEIGHTED = (*TRAINED, "gather", "matmul_captured", "read_array", "stateless_random")
+BRANCHING = ("cond", "switch")
+NESTING = (*BRANCHING, "loop", "map", "function", "tape")
+LARGEST = 5  # index of a value
 
 
-@st.composite
-def instructions(draw, most: int, depth: int = 0):
-    """A tuple of instructions, with nested ones down to two levels."""
-    kinds = [*sorted(ONE), *sorted(TWO) * 2, *WEIGHTED * 3, *(EFFECTS * 3 if depth == 0 else ())]
+class Draw(Protocol):
+    """Where a recipe's choices come from."""
+
+    def whole(self, low: int, high: int) -> int:
+        """A whole number, both ends included."""
+
+    def one_of(self, choices: Sequence) -> Any:
+        """One of the choices."""
+
+
+class Drawn:
+    """Choices that hypothesis makes, so that it can make a recipe smaller."""
+
+    def __init__(self, draw: Callable):
+        self.draw = draw
+
+    def whole(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def one_of(self, choices: Sequence) -> Any:
+        return self.draw(st.sampled_from(choices))
+
+
+class Thrown:
+    """Choices of a seeded generator: no two recipes are alike, as they are where one is mutated."""
+
+    def __init__(self, seed: object):
+        self.random = random.Random(str(seed))
+
+    def whole(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def one_of(self, choices: Sequence) -> Any:
+        return self.random.choice(choices)
+
+
+def random_instructions(draw: Draw, most: int, depth: int = 0) -> tuple[Instruction, ...]:
+    """Some instructions, with nested ones down to two levels."""
+    kinds = [*sorted(ONE), *sorted(TWO) * 2, *WEIGHTED * 4, *(EFFECTS * 3 if depth == 0 else ())]
     found = []
-    for _ in range(draw(st.integers(1, most))):
-        nests = depth < 2 and draw(st.integers(0, 9)) == 0
-        kind = draw(st.sampled_from(NESTING if nests else kinds))
-        inner = draw(instructions(3, depth + 1)) if nests else ()
-        other = draw(instructions(2, depth + 1)) if kind in ("cond", "switch") else ()
-        a, b, n = (draw(st.integers(0, 5)) for _ in range(3))
+    for _ in range(draw.whole(1, most)):
+        nests = depth < 2 and draw.whole(0, 5) == 5
+        kind = draw.one_of(NESTING if nests else kinds)
+        inner = random_instructions(draw, 3 - depth, depth + 1) if nests else ()
+        other = random_instructions(draw, 2, depth + 1) if kind in BRANCHING else ()
+        a, b, n = (draw.whole(0, LARGEST) for _ in range(3))
         found.append(Instruction(kind, a, b, n, inner, other))
     return tuple(found)
 
 
+def random_recipe(draw: Draw) -> Recipe:
+    """Any recipe; but where no variable is trained in the body, inputs are."""
+    states = draw.whole(1, 3)
+    body = random_instructions(draw, 7)
+    trained = any(one.kind in TRAINED for one in body)
+    dynamic = draw.whole(0, 4) == 4  # TensorFlow stacks no rows that nobody wrote then
+    return Recipe(
+        dtype=draw.one_of(["float32", "float32", "float64", "bfloat16"]),
+        trips=draw.one_of([4, 5, 3, 2, 1, 0, 6, 5, 4, 3]),
+        known=draw.one_of(["constant", "tensor", "limit", "data"]),
+        states=states,
+        instructions=body,
+        # The first state always has a new value: one that stays is no loop.
+        following=tuple(
+            (draw.whole(0, LARGEST + (index > 0)), bool(draw.whole(0, 1)))
+            for index in range(states)
+        ),
+        stacked=not dynamic and bool(draw.whole(0, 1)),
+        gradients=draw.one_of([1, 1, 1, 2]),
+        of_inputs=not trained or bool(draw.whole(0, 1)),
+        dynamic=dynamic,
+        after=random_instructions(draw, 2, 1),
+        seed=draw.whole(0, 999),
+    )
+
+
 @st.composite
 def recipes(draw):
-    """Any recipe."""
-    states = draw(st.integers(1, 3))
-    return Recipe(
-        dtype=draw(st.sampled_from(["float32", "float32", "float64", "bfloat16"])),
-        trips=draw(st.integers(0, 6)),
-        known=draw(st.sampled_from(["constant", "tensor", "limit", "data"])),
-        states=states,
-        instructions=draw(instructions(8)),
-        following=tuple((draw(st.integers(0, 6)), draw(st.booleans())) for _ in range(states)),
-        stacked=draw(st.booleans()),
-        gradients=draw(st.sampled_from([1, 1, 1, 2])),
-        of_inputs=draw(st.booleans()),
-        after=draw(instructions(2, 1)),
-        seed=draw(st.integers(0, 999)),
-    )
+    """Any recipe, for hypothesis."""
+    return random_recipe(Drawn(draw))
 
 
 class Built:
@@ -192,6 +240,16 @@ class Built:
             self._values(7, ROWS, COLUMNS),
             tf.stack([self._values(ROWS, COLUMNS) for _ in range(recipe.states)]),
             tf.constant(recipe.trips),
+        )
+        self.rows = None if recipe.dynamic else ROWS
+        self.original = tf.function(
+            self.step,
+            input_signature=[
+                tf.TensorSpec([7, self.rows, COLUMNS], self.dtype),
+                tf.TensorSpec([recipe.states, self.rows, COLUMNS], self.dtype),
+                tf.TensorSpec([], tf.int32),
+            ],
+            autograph=False,
         )
 
     def _values(self, *shape: int) -> tf.Tensor:
@@ -217,7 +275,7 @@ class Built:
         scale = tf.tanh(self.captured * self.bias)
         states = [start[index] for index in range(recipe.states)]
         stop = trips if recipe.known == "tensor" else recipe.trips
-        array = tf.TensorArray(self.dtype, 7, element_shape=[ROWS, COLUMNS])
+        array = tf.TensorArray(self.dtype, 7, element_shape=[self.rows, COLUMNS])
 
         def going(i, array, turn, *states):
             if recipe.known == "data":
@@ -259,7 +317,7 @@ class Built:
     def _run(self, instructions, pool, around) -> None:
         for number, one in enumerate(instructions):
             value = self._value(one, pool, around, number)
-            pool.append(tf.ensure_shape(value, [ROWS, COLUMNS]))
+            pool.append(tf.ensure_shape(value, [self.rows, COLUMNS]))
 
     def _value(self, one: Instruction, pool, around: _Around, number: int):
         x, y = _at(pool, one.a), _at(pool, one.b)
@@ -342,7 +400,8 @@ class Built:
             self._run(one.inner, inner, dataclasses.replace(around, i=j))
             return j + 1, tf.tanh(inner[-1])
 
-        return tf.while_loop(lambda j, _: j < stop, body, (0, x))[1]
+        invariants = (tf.TensorShape([]), tf.TensorShape([self.rows, COLUMNS]))
+        return tf.while_loop(lambda j, _: j < stop, body, (0, x), shape_invariants=invariants)[1]
 
     def _map(self, one, pool, around, x):
         def body(part):
@@ -352,8 +411,15 @@ class Built:
 
         return tf.reduce_sum(tf.map_fn(body, tf.stack([x[0], x[1]])), axis=0) * 0.5
 
+    def _tape(self, one, pool, around, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = self._branch(one.inner, [*pool, x * 0.5], around)()
+        gradient = tape.gradient(value, x, unconnected_gradients="zero")
+        return x + tf.clip_by_value(tf.stop_gradient(gradient), -1.0, 1.0)
+
     def _function(self, one, pool, around, x):
-        return tf.function(self._branch(one.inner, pool, around))()
+        return tf.function(self._branch(one.inner, pool, around), autograph=False)()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ import functools
 from collections.abc import Mapping
 
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import LOOPS
+from rnnmem.net.optypes import BRANCHES, LOOPS
+from rnnmem.net.sums import Sums
 
 PUSH, POP, EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
 
@@ -55,6 +56,11 @@ class Loop:
         }
 
     @functools.cached_property
+    def sums(self) -> Sums:
+        """What the sums of the body may add up, one iteration by itself."""
+        return Sums(self.body)
+
+    @functools.cached_property
     def pushes(self) -> Mapping[int, Op]:
         """Variable -> its push, for every variable that is an accumulator and nothing else."""
         found = {}
@@ -90,6 +96,19 @@ class Loop:
             if alone:
                 found[index] = pop
         return found
+
+
+def order_shows(body: Net) -> bool:
+    """Whether the order in which iterations run their ops can be seen in the results.
+
+    Nothing orders the draws of a stateful random op over iterations that are in flight together:
+    TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
+    """
+    return any(
+        op.stateful and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
+        for _, net in body.walk()
+        for op in net.ops
+    )
 
 
 def loops_of(net: Net) -> tuple[Loop, ...]:

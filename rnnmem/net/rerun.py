@@ -39,15 +39,21 @@ class Rerun:
     reads: tuple[str, ...]
 
 
-def rerun_of(loop: Loop, asked: Iterable[str], steady: frozenset[str]) -> Rerun:
+def rerun_of(
+    loop: Loop,
+    asked: Iterable[str],
+    steady: frozenset[str],
+    never: frozenset[str] = frozenset(),
+) -> Rerun:
     """What running again takes for those of the asked blobs that can be had so.
 
     Args:
       loop: the loop.
       asked: blobs of its step net.
       steady: blobs of the step net that read a variable which does not change meanwhile.
+      never: names of ops that may not run again, whatever their type.
     """
-    lost = _lost(loop, steady)
+    lost = _lost(loop, steady, never)
     wanted = tuple(dict.fromkeys(blob for blob in asked if blob not in lost))
     body = loop.body
     ops: dict[str, Op] = {}
@@ -77,7 +83,7 @@ def rerun_of(loop: Loop, asked: Iterable[str], steady: frozenset[str]) -> Rerun:
     )
 
 
-def _lost(loop: Loop, steady: frozenset[str]) -> set[str]:
+def _lost(loop: Loop, steady: frozenset[str], never: frozenset[str]) -> set[str]:
     """Blobs that running again cannot give: a fixed point over the iterations."""
     body = loop.body
     lost = {
@@ -88,7 +94,8 @@ def _lost(loop: Loop, steady: frozenset[str]) -> set[str]:
     while True:
         for op in body.ops:
             reads_steady = op.type == READ and op.outputs[0] in steady
-            if not reads_steady and (not is_pure(op) or not lost.isdisjoint(op.inputs)):
+            again = reads_steady or (is_pure(op) and op.name not in never)
+            if not again or not lost.isdisjoint(op.inputs):
                 lost.update(op.outputs)
         carried = {
             argument

@@ -52,6 +52,8 @@ class Step:
       seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
       never: names of ops that may not be recomputed here, whatever their type.
+      addends: blobs that a sum may add up in place, or may not: where the original does not save
+        one, saving it would show in the order of the sum.
       hoisted: blobs that read a variable which stays the same: one read beside the loop will do.
     """
 
@@ -63,6 +65,7 @@ class Step:
     seconds_to_keep: Callable[[int], float] = lambda size: 0.0
     free: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
+    addends: frozenset[str] = frozenset()
     hoisted: frozenset[str] = frozenset()
 
     def bytes_kept(self, blob: str) -> int:
@@ -129,7 +132,7 @@ def may_be_saved(step: Step, blob: str) -> bool:
     """
     if blob in step.pushed or blob in step.free:
         return True
-    if step.body.blobs[blob].dtype in ("variant", "resource", "string"):
+    if step.body.blobs[blob].dtype in ("variant", "resource", "string") or blob in step.addends:
         return False
     producer = step.body.producer.get(blob)
     if producer is None or not step.may_run_twice(producer) or step.body.fan_out(blob) != 1:

@@ -6,9 +6,17 @@ import dataclasses
 from collections.abc import Callable
 
 from rnnmem.net.cost import Machine
-from rnnmem.net.loops import Loop, LoopPair, inner_pairs, loop_pairs, through_identities
+from rnnmem.net.loops import (
+    Loop,
+    LoopPair,
+    inner_pairs,
+    loop_pairs,
+    order_shows,
+    through_identities,
+)
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS, facts, why_never_twice
+from rnnmem.net.sums import summing_trees
 from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
 from rnnmem.net.variables import READ, Writers
 from rnnmem.plan import HOISTED, INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
@@ -79,15 +87,7 @@ def _choices(
         return plans
     step = _Planner(machine, 0.0).step(pair, (), outside)
     opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
-    more = with_segments(
-        pair,
-        opened,
-        step.free,
-        step.hoisted,
-        step.bytes_kept,
-        lambda op, net: op_seconds(op, net, machine),
-    )
-    return (*plans, *(plan for plan in more if plan.segments is not None))
+    return (*plans, *with_segments(pair, opened, step))
 
 
 def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
@@ -242,8 +242,9 @@ class _Planner:
             pushed=frozenset(pushed),
             seconds=lambda op, net: op_seconds(op, net, self.machine),
             seconds_to_keep=self.machine.seconds_to_keep,
-            free=_read_elsewhere(pair),
-            never=frozenset(one.plan.path[-1] for one in inner),
+            free=_read_elsewhere(pair) | _held_for_sums(pair),
+            addends=pair.forward.sums.addends,
+            never=frozenset(one.plan.path[-1] for one in inner) | _sums_of_arguments(pair.forward),
             hoisted=_steady_reads(pair.forward, outside.unchanged),
         )
 
@@ -318,6 +319,7 @@ class _Obtainable:
             demanded=frozenset(),
             pushed=frozenset(pushed),
             seconds=lambda op, net: 0.0,
+            addends=pair.forward.sums.addends,
         )
         self.known: dict[str, bool] = {}
 
@@ -351,6 +353,40 @@ def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
             if slots != (1 if nested else expected[link.accumulator]):
                 found.add(link.pushed)
     return frozenset(found)
+
+
+def _held_for_sums(pair: LoopPair) -> frozenset[str]:
+    """Blobs that stay saved because a sum may not add them up in place at another time.
+
+    That is so where iterations run together, and where only the accumulator of the iteration before
+    holds what is a state now.
+    """
+    forward = pair.forward
+    pushed = {push.inputs[1] for push in forward.pushes.values()}
+    if order_shows(forward.body):
+        return forward.sums.addends & pushed
+    found = set()
+    for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
+        if argument in forward.sums.addends and not any(
+            forward.sums.share(argument, blob) for blob in pushed
+        ):
+            found |= {blob for blob in pushed if forward.sums.share(result, blob)}
+    return frozenset(found)
+
+
+def _sums_of_arguments(forward: Loop) -> frozenset[str]:
+    """Sums of three addends or more, one of them an argument of the step net.
+
+    TensorFlow's graph optimizer sorts addends by name. What stands for an op's result in the
+    gradient step net is named after the op, and keeps its place; an argument's name is not known.
+    """
+    body = forward.body
+    return frozenset(
+        op.name
+        for tree in summing_trees(body)
+        if any(through_identities(body, blob) in body.inputs for op in tree for blob in op.inputs)
+        for op in tree
+    )
 
 
 def _slots(net: Net, blob: str) -> int:
@@ -407,11 +443,13 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
 
 def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
     if blob in step.free:
-        return "its accumulator is read elsewhere too"
+        return "its accumulator is read elsewhere, or keeps a sum in order"
     if producer is None:
         return "state at the start of the iteration"
     if facts(producer) is None:
         return why_never_twice(producer)
+    if producer.name in step.never and not producer.nets:
+        return "a sum whose order the gradient step net would not keep"
     if blob not in step.pushed:
         return "others are recomputed from it"
     return f"saving {stored_bytes(step.body.blobs[blob])} bytes is not worth the time"

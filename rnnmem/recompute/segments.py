@@ -7,15 +7,14 @@ axes are weighed together, because every trade of the first has its own best seg
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator
 
 from rnnmem.net.loops import LoopPair
-from rnnmem.net.nouns import Net, Op
 from rnnmem.net.rerun import Rerun, rerun_of
 from rnnmem.net.segments import best_growth, best_length
 from rnnmem.net.trips import UNKNOWN_TRIPS
 from rnnmem.plan import LoopPlan, Segments
-from rnnmem.recompute.cut import stored_bytes
+from rnnmem.recompute.cut import Step, stored_bytes
 
 LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""
@@ -23,49 +22,31 @@ FIRST_LENGTH = 8
 """Iterations of the first segment where the trip count is unknown."""
 
 
-def with_segments(
-    pair: LoopPair,
-    plans: Sequence[LoopPlan],
-    free: frozenset[str],
-    steady: frozenset[str],
-    bytes_kept: Callable[[str], int],
-    seconds: Callable[[Op, Net], float],
-) -> tuple[LoopPlan, ...]:
-    """The plans of a loop pair, and each with its best segments where these keep less.
+def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iterator[LoopPlan]:
+    """The plans of a loop pair, each with its best segments, where these keep less.
 
     Args:
       pair: the pair; it must stand in the outermost Net.
       plans: what each iteration saves, at several prices of time; none of them closed.
-      free: blobs that are saved for all iterations whatever is chosen.
-      steady: blobs that read a variable which does not change meanwhile.
-      bytes_kept: bytes that saving a blob takes per iteration.
-      seconds: estimated time of one run of an op.
+      step: what the choice of a saved set depends on.
     """
     if len(pair.gradients) != 1:
-        return tuple(plans)
-    found = []
+        return
     for plan in plans:
-        rerun = rerun_of(pair.forward, (blob for blob in plan.saved if blob not in free), steady)
-        segments = _best(pair, plan, rerun, bytes_kept, seconds)
+        segments = _best(pair, plan, step)
         if segments is not None:
-            found.append(dataclasses.replace(plan, segments=segments))
-    return (*plans, *found)
+            yield dataclasses.replace(plan, segments=segments)
 
 
-def _best(
-    pair: LoopPair,
-    plan: LoopPlan,
-    rerun: Rerun,
-    bytes_kept: Callable[[str], int],
-    seconds: Callable[[Op, Net], float],
-) -> Segments | None:
+def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
     """The segments that keep least; None where they would keep about as much."""
-    body = pair.forward.body
+    asked = (blob for blob in plan.saved if blob not in step.free)
+    rerun = rerun_of(pair.forward, asked, step.hoisted, step.never)
     trips = UNKNOWN_TRIPS if plan.trips is None else plan.trips
-    saved_bytes = sum(map(bytes_kept, rerun.wanted))
+    saved_bytes = sum(map(step.bytes_kept, rerun.wanted))
     # The start of a segment is kept beside its states.
-    state_bytes = sum(stored_bytes(body.blobs[blob]) for blob in rerun.states) + 64
-    if not rerun.wanted or not saved_bytes or not trips:
+    state_bytes = sum(stored_bytes(step.body.blobs[blob]) for blob in rerun.states) + 64
+    if not saved_bytes or not trips or _are_summed(pair, rerun):
         return None
     if plan.trips is None:
         growth = best_growth(state_bytes, saved_bytes)
@@ -81,7 +62,12 @@ def _best(
         reads=rerun.reads,
         bytes=state_bytes,
         saved_bytes=saved_bytes,
-        seconds=sum(seconds(body.op_by_name[name], body) for name in rerun.ops),
+        seconds=sum(step.seconds(step.body.op_by_name[name], step.body) for name in rerun.ops),
     )
     gain = trips * saved_bytes - segments.peak_bytes(trips)
     return segments if gain >= LEAST_GAIN else None
+
+
+def _are_summed(pair: LoopPair, rerun: Rerun) -> bool:
+    """Whether a sum of three or more may add to a state in place: nobody else holds it there."""
+    return not pair.forward.sums.addends.isdisjoint(rerun.states)

@@ -1,7 +1,7 @@
 """Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
 
-The edges are chosen so that no op loses a fusion: TensorFlow's graph optimizer leaves ops with
-control edges alone.
+The waiting ops are chosen so that none loses a fusion: TensorFlow's graph optimizer leaves ops with
+control edges alone. What is waited for gets a witness, which is waited for instead (``rewrite``).
 
 TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
 need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rnnmem.net.liveness import Needed, needed
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.nouns import Net, Op
 
@@ -42,21 +43,23 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]
       pairs: the loop pairs that are rewritten.
     """
     waits: Waits = {}
+    live = needed(net)
     for pair in pairs:
         for gradient in pair.gradients:
-            _start_together(net, gradient.loop.op, waits)
-            _fill_late(net, gradient.loop.op, waits)
+            sources = _needed_inputs(net, gradient.loop.op, live)
+            _start_together(net, gradient.loop.op, sources, waits)
+            _fill_late(net, gradient.loop.op, sources, waits)
     for op in net.ops:
         if op.type in IN_PLACE and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
             _write_in_place(net, op, waits)
     return tuple((op, other) for op, others in waits.items() for other in others)
 
 
-def _inputs(net: Net, op: Op) -> list[Op]:
-    """The ops that write what the op reads."""
-    return list(
-        {net.producer[b].name: net.producer[b] for b in op.inputs if b in net.producer}.values()
-    )
+def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
+    """The ops that write what the loop needs; to wait for others would make them run."""
+    variables = live.variables.get(loop.name, ())
+    read = (blob for index, blob in enumerate(loop.inputs) if index in variables)
+    return list({net.producer[b].name: net.producer[b] for b in read if b in net.producer}.values())
 
 
 def _is_constant(net: Net, op: Op) -> bool:
@@ -67,16 +70,15 @@ def _is_constant(net: Net, op: Op) -> bool:
     return bool(sources) and all(source and _is_constant(net, source) for source in sources)
 
 
-def _start_together(net: Net, loop: Op, waits: Waits) -> None:
+def _start_together(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
     """No iteration of the loop begins before all of its inputs are there."""
-    for source in _inputs(net, loop):
+    for source in sources:
         if not _is_constant(net, source):
             waits.setdefault(loop.name, {})[source.name] = None
 
 
-def _fill_late(net: Net, loop: Op, waits: Waits) -> None:
+def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
     """What the loop starts from is made once its incoming gradient is there."""
-    sources = _inputs(net, loop)
     others = [op for op in sources if op.type not in FILLERS and not _is_constant(net, op)]
     for filler in sources:
         if filler.type not in FILLERS:

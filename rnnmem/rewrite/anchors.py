@@ -1,9 +1,14 @@
-"""Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before."""
+"""Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before.
+
+An anchored blob is pushed into a list and popped at once. A held one is put into a list where it
+stays until the next iteration puts its own there: nobody may write into its buffer meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rnnmem.net.nouns import DType
 from rnnmem.rewrite.editor import LoopEditor
 from rnnmem.rewrite.lists import Encode, empty_list, number, pop, push
 
@@ -16,6 +21,11 @@ class Anchors:
         self.constant = constant
         self.blobs: dict[str, None] = {}
         self.dtypes: list[str] = []  # of the lists that were written
+        self.held: dict[str, None] = {}
+
+    def hold(self, blobs: Iterable[str]) -> None:
+        """Gives each of the blobs one more reader, which holds it until the iteration is over."""
+        self.held.update(dict.fromkeys(blobs))
 
     def add(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader."""
@@ -23,15 +33,23 @@ class Anchors:
 
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
-        by_dtype: dict[str, list[str]] = {}
-        for blob in self._in_order():
-            by_dtype.setdefault(self.loop.body.blobs[blob].dtype, []).append(blob)
-        self.dtypes = list(by_dtype)
-        return [self._chain(dtype, blobs) for dtype, blobs in by_dtype.items()]
+        held = {self.loop.body.resolve(blob) for blob in self.held}
+        passed = {self.loop.body.resolve(blob) for blob in self.blobs} - held
+        chains, shelves = self._by_dtype(passed), self._by_dtype(held)
+        self.dtypes = [dtype for dtype, _ in (*chains, *shelves)]
+        return [
+            *(self._chain(dtype, blobs) for dtype, blobs in chains),
+            *(self._shelf(dtype, blobs) for dtype, blobs in shelves),
+        ]
 
-    def _in_order(self) -> list[str]:
+    def _by_dtype(self, wanted: set[str]) -> list[tuple[str, list[str]]]:
+        found: dict[str, list[str]] = {}
+        for blob in self._in_order(wanted):
+            found.setdefault(self.loop.body.blobs[blob].dtype, []).append(blob)
+        return list(found.items())
+
+    def _in_order(self, wanted: set[str]) -> list[str]:
         """The blobs as the step net writes them, so that each is let go early."""
-        wanted = {self.loop.body.resolve(blob) for blob in self.blobs}
         return [
             blob
             for blob in (
@@ -50,5 +68,27 @@ class Anchors:
         for blob in blobs:
             current = push(body, current, blob, name="rnnmem/anchor_push")
             current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/anchor_pop")
+        self.loop.set_next(argument, current)
+        return held
+
+    def _shelf(self, dtype: str, blobs: list[str]) -> str:
+        outer, body = self.loop.outer, self.loop.body
+        start = outer.add(
+            "TensorListReserve",
+            (number(outer, -1, self.constant), number(outer, len(blobs), self.constant)),
+            (("variant", ()),),
+            {"element_dtype": DType(dtype), "shape_type": DType("int32")},
+            name="rnnmem/shelf",
+        )
+        argument, held = self.loop.add_variable(start.outputs[0], "shelf")
+        current = argument
+        for place, blob in enumerate(blobs):
+            current = body.add(
+                "TensorListSetItem",
+                (current, number(body, place, self.constant), blob),
+                (("variant", ()),),
+                {"element_dtype": DType(dtype), "resize_if_index_out_of_bounds": False},
+                name="rnnmem/shelf_put",
+            ).outputs[0]
         self.loop.set_next(argument, current)
         return held

@@ -16,6 +16,9 @@ BARRIER = "EnsureShape"
 CURTAIN = "PlaceholderWithDefault"
 """A barrier that hides its shape too, as a pop does from TensorFlow's graph optimizer."""
 
+AGAIN = "rnnmem/again"
+"""Before an op's name: what stands for its result, so that sums sort their addends as before."""
+
 
 class Materialiser:
     """Makes, on demand and once each, what stands for a forward blob in one gradient step net."""
@@ -71,6 +74,16 @@ class Materialiser:
             if self.body.fan_out(blob) > 1 and reads.get(copy, 0) == 1
         ]
 
+    def held_addends(self) -> list[str]:
+        """What clones read for a blob that an accumulator kept a sum from adding up in place."""
+        sums = self.forward.sums
+        pushed = {push.inputs[1] for push in self.forward.pushes.values()}
+        return [
+            copy
+            for blob, copy in self.made.items()
+            if blob in sums.addends and any(sums.share(blob, other) for other in pushed)
+        ]
+
     def _make(self, blob: str) -> str:
         producer = self.body.producer.get(blob)
         if blob in self.plan.saved:
@@ -108,7 +121,7 @@ class Materialiser:
                     for blob in op.outputs
                 ),
                 {key: value for key, value in op.attributes.items() if key != "_class"},
-                name=f"rnnmem/again/{op.name}",
+                name=f"{AGAIN}/{op.name}",
                 controls=self._gate_controls() if self._needs_gate(op) else (),
                 nets=op.nets,
                 device=op.device,
@@ -150,6 +163,7 @@ class Materialiser:
 
     def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
         kind = self.body.blobs[blob]
+        producer = self.body.producer.get(blob)
         if kind.dtype not in BYTES_PER_ELEMENT:
             return copy
         return self.gradient.body.add(
@@ -157,7 +171,7 @@ class Materialiser:
             (copy,),
             ((kind.dtype, kind.shape),),
             {"T": DType(kind.dtype), "shape": ShapeValue(kind.shape)},
-            name="rnnmem/barrier",
+            name=f"{AGAIN}/{producer.name}" if producer is not None else "rnnmem/barrier",
             controls=controls,
         ).outputs[0]
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from rnnmem.errors import NetError
 from rnnmem.net.loops import LoopPair, loop_pairs
-from rnnmem.net.nouns import Constant, DType, Net
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Constant, DType, Net, Op, ShapeValue
 from rnnmem.net.order import without_dead_ops
 from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.hoisted import HoistedReads
+from rnnmem.rewrite.materialise import CURTAIN
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
 from rnnmem.rewrite.segments import rewrite_segments
 
@@ -57,11 +58,7 @@ def apply_plan(
         )
         held += [*left.forward, *(blob for lists in left.gradients for blob in lists)]
     held += _cut_into_segments(editor, plan, reads, constant, anchored)
-    for waiting, waited_for in plan.waits:
-        if not {waiting, waited_for} <= set(editor.ops):
-            raise NetError(f"the plan is for another function: no op {waiting!r} or {waited_for!r}")
-        op = editor.ops[waiting]
-        editor.ops[waiting] = op.replace(controls=(*op.controls, waited_for))
+    _add_waits(editor, plan.waits, witnessed=anchored)
     for blob in held:
         _hold(editor, blob)
     reads.put_in_turn()
@@ -105,6 +102,38 @@ def _check_names(pair: LoopPair, plan: LoopPlan) -> None:
             f"the plan is for another function: loop pair {'/'.join(plan.path)!r} has no "
             f"{strange[0]!r}"
         )
+
+
+def _add_waits(editor: NetEditor, waits: tuple[tuple[str, str], ...], *, witnessed: bool) -> None:
+    """Adds the control edges, from a witness of the op waited for where it might be rewritten."""
+    witnesses: dict[str, str] = {}
+    for waiting, waited_for in waits:
+        if not {waiting, waited_for} <= set(editor.ops):
+            raise NetError(f"the plan is for another function: no op {waiting!r} or {waited_for!r}")
+        if waited_for not in witnesses:
+            source = editor.ops[waited_for]
+            witnesses[waited_for] = _witness(editor, source) if witnessed else waited_for
+        op = editor.ops[waiting]
+        editor.ops[waiting] = op.replace(controls=(*op.controls, witnesses[waited_for]))
+
+
+def _witness(editor: NetEditor, op: Op) -> str:
+    """The op to wait for in place of ``op``: one that reads its result and is done once it is.
+
+    TensorFlow's graph optimizer makes no sum of a tree of additions, and reorders no product, that
+    somebody waits for. It rewrites no loops and no lists, which may be waited for themselves.
+    """
+    kind = editor.blobs[op.outputs[0]]
+    if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
+        return op.name
+    return editor.add(
+        CURTAIN,
+        (kind.name,),
+        ((kind.dtype, kind.shape),),
+        {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
+        name="rnnmem/there",
+        device=op.device,
+    ).name
 
 
 def _hold(editor: NetEditor, blob: str) -> None:

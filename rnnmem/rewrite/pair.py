@@ -8,6 +8,8 @@ and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 * a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
 * between a clone and the saved blobs it starts from stands a *barrier* (EnsureShape), which the
   optimizer neither removes nor looks through;
+* a blob that a sum may not add up in place, because it is pushed, is held by its anchor instead,
+  until the next iteration, and so is what stands for it where the sum is cloned (``net/sums.py``);
 * between a clone and the gradient ops that read it stands a *curtain* (PlaceholderWithDefault),
   which hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
   (``x * (y * constant)``) as soon as it knows them.
@@ -22,9 +24,14 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from rnnmem.net.loops import POP, Link, LoopPair, inner_pairs, through_identities
-from rnnmem.net.nouns import Net
-from rnnmem.net.optypes import BRANCHES, LOOPS
+from rnnmem.net.loops import (
+    POP,
+    Link,
+    LoopPair,
+    inner_pairs,
+    order_shows,
+    through_identities,
+)
 from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
@@ -117,11 +124,12 @@ class _PairRewrite:
             leftover.forward = self.forward_anchors.write()
             for number, clones in enumerate(self.clones):
                 self.gradient_anchors[number].add(clones.lonely_blobs())
+                self.gradient_anchors[number].hold(clones.held_addends())
                 leftover.gradients[number] = self.gradient_anchors[number].write()
         marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
         for editor in (*self.gradients, self.forward):
             pace = {"parallel_iterations": self.plan.in_flight}
-            editor.finish(**marks, **({} if _order_shows(editor.op.nets["body"]) else pace))
+            editor.finish(**marks, **({} if order_shows(editor.op.nets["body"]) else pace))
         return leftover
 
     def _rewrite_inner(self) -> None:
@@ -188,7 +196,11 @@ class _PairRewrite:
             pushing = self.pair.forward.pushes[accumulator]
             self.forward.body.remove(pushing.name)
             self.forward.remove_variable(pushing.inputs[0])
-            if not self._vanished(blob):
+            if self._vanished(blob):
+                continue
+            if blob in self.pair.forward.sums.addends:
+                self.forward_anchors.hold([blob])
+            else:
                 self.forward_anchors.add([blob])
 
     def _pop(self, number: int, blob: str) -> str:
@@ -224,19 +236,6 @@ class _PairRewrite:
             self.forward.set_next(argument, longer)
             self.accumulators[blob] = held
         return self.accumulators[blob]
-
-
-def _order_shows(body: Net) -> bool:
-    """Whether the order in which iterations run their ops can be seen in the results.
-
-    Nothing orders the draws of a stateful random op over iterations that are in flight together:
-    TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
-    """
-    return any(
-        op.stateful and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
-        for _, net in body.walk()
-        for op in net.ops
-    )
 
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -> str:

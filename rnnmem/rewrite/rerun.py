@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Sequence
 
 from rnnmem.errors import NetError
-from rnnmem.net.loops import Loop
+from rnnmem.net.loops import POP, PUSH, Loop
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, DType, FunctionRef, Net, Op, ShapeValue
 from rnnmem.net.optypes import OPAQUE_SOURCES
 from rnnmem.net.segments import AGAIN, MARK
@@ -187,10 +187,25 @@ class RerunWriter:
             and net.fan_out(blob) == 1 < forward.fan_out(blob)
             and (blob not in forward.producer or forward.producer[blob].type not in _NEVER_FUSED)
         )
+        anchors.hold(
+            blob
+            for blob in self.forward.sums.addends
+            if blob in net.blobs and _keepers(forward, blob) and not _keepers(net, blob)
+        )
         return anchors
 
 
 _NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
+
+
+def _keepers(net: Net, blob: str) -> list[Op]:
+    """Ops that put the blob into a list where it stays, so that no sum adds to it in place."""
+    return [
+        op
+        for op in net.readers.get(blob, ())
+        if op.type == "TensorListSetItem"
+        or (op.type == PUSH and all(one.type != POP for one in net.readers.get(op.outputs[0], ())))
+    ]
 
 
 def barrier(net: NetEditor, blob: str, kind: Blob) -> str:

@@ -86,7 +86,8 @@ class _SegmentRewrite:
             pushing = self.pair.forward.pushes[accumulator]
             self.forward.body.remove(pushing.name)
             self.forward.remove_variable(pushing.inputs[0])
-            anchors.add([pushing.inputs[1]])
+            addends = self.pair.forward.sums.addends
+            (anchors.hold if pushing.inputs[1] in addends else anchors.add)([pushing.inputs[1]])
         if self.anchored:
             self.held += anchors.write()
 

@@ -69,6 +69,40 @@ def lstm_that_returns_sequences(steps=7, batch=3, units=5):
 
 
 @case(saves=True)
+def sums_of_what_was_pushed(steps=6, batch=3, units=5):
+    """An accumulator keeps an addend's buffer, so that the sum does not begin with it."""
+    weight, mix = made = weights((units, units), (units, units))
+
+    def loss(x):
+        def body(i, h, c):
+            total = tf.add_n([h, c, tf.tanh(h)])
+            return i + 1, tf.tanh(h @ weight + tf.sigmoid(total) * x[i]), tf.sin(c @ mix + total)
+
+        start = tf.ones([batch, units])
+        _, h, c = tf.while_loop(lambda i, h, c: i < steps, body, (0, start, 0.3 * start))
+        return tf.reduce_sum(h * c)
+
+    return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made))
+
+
+@case
+def a_gradient_that_is_a_sum(steps=6, batch=3, units=5):
+    """What waits for a tree of additions would keep TensorFlow from making one sum of it."""
+    (weight,) = made = weights((units, units))
+
+    def loss(x):
+        def body(i, h, g):
+            return i + 1, tf.tanh(h @ weight + x[i]), tf.tanh(g * x[i])
+
+        start = tf.ones([batch, units])
+        _, h, g = tf.while_loop(lambda i, h, g: i < steps, body, (0, start, start))
+        normal = tf.math.l2_normalize(h + 0.1, axis=-1)
+        return tf.add_n([tf.reduce_mean(tf.square(one)) for one in (h, g, normal)])
+
+    return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made))
+
+
+@case(saves=True)
 def attention(steps=6, batch=2, units=4):
     query, key, score, mix = made = weights(
         (units, units), (units, units), (units, 1), (2 * units, units)

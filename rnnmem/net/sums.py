@@ -1,0 +1,100 @@
+"""Sums whose order shows: which blobs TensorFlow may, or may not, add up in place.
+
+``AddN`` puts the first addend whose buffer nobody else holds in front and adds the others to it.
+With three addends or more that is another order of summation, so the result's last bits depend on
+who holds an addend: an accumulator that it was pushed into does, and what is dropped no longer
+does. Grappler makes an ``AddN`` of every tree of additions, so a tree counts as a sum here.
+"""
+
+from __future__ import annotations
+
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import BRANCHES, LOOPS
+
+_ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
+_SAME_BUFFER = frozenset(
+    {
+        *("Bitcast", "EnsureShape", "ExpandDims", "Identity", "OptionalFromValue"),
+        *("OptionalGetValue", "PlaceholderWithDefault", "PreventGradient", "Reshape", "Squeeze"),
+        "StopGradient",
+    }
+)
+
+
+class Sums:
+    """What the sums of a Net, at any depth, may add up.
+
+    Attributes:
+      addends: blobs of the Net in whose buffer an addend of three or more may stand.
+    """
+
+    def __init__(self, net: Net, carried: bool = False):
+        """Looks at the Net; a ``carried`` one is a loop's body that runs again and again."""
+        self._parent: dict[str, str] = {}
+        found = {blob for tree in summing_trees(net) for op in tree for blob in op.inputs}
+        if carried:
+            for argument, result in zip(net.inputs, net.outputs, strict=True):
+                self._join(argument, result)
+        for op in net.ops:
+            found |= self._look(op)
+        roots = {self._root(blob) for blob in found}
+        known = {*net.inputs, *(blob for op in net.ops for blob in op.outputs)}
+        self.addends = frozenset(blob for blob in known if self._root(blob) in roots)
+
+    def share(self, one: str, other: str) -> bool:
+        """Whether two blobs may stand in one buffer."""
+        return self._root(one) == self._root(other)
+
+    def _look(self, op: Op) -> set[str]:
+        """Joins what shares a buffer through the op; returns the addends of sums inside it."""
+        if op.type in _SAME_BUFFER and op.inputs:
+            self._join(op.inputs[0], op.outputs[0])
+        given = op.inputs[1:] if op.type in BRANCHES else op.inputs
+        found = set()
+        for label, inner in op.nets.items():
+            is_cond = op.type in LOOPS and label == "cond"
+            below = Sums(inner, carried=op.type in LOOPS and not is_cond)
+            links = list(zip(inner.inputs, given, strict=True))
+            if not is_cond:
+                links += zip(inner.outputs, op.outputs, strict=True)
+            outside: dict[str, str] = {}
+            for blob, outer in links:
+                self._join(outer, outside.setdefault(below._root(blob), outer))
+                if blob in below.addends:
+                    found.add(outer)
+        return found
+
+    def _root(self, blob: str) -> str:
+        while (parent := self._parent.get(blob, blob)) != blob:
+            blob = parent
+        return blob
+
+    def _join(self, one: str, other: str) -> None:
+        self._parent[self._root(one)] = self._root(other)
+
+
+def summing_trees(net: Net) -> list[list[Op]]:
+    """The trees of additions that add up three values or more."""
+    trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
+    last: dict[str, str] = {}
+    for op in reversed(net.ops):
+        if op.type not in _ADDS:
+            continue
+        above = {last[one.name] for one in _adders(net, op.outputs[0]) if one.name in last}
+        top = min(above, default=op.name)
+        trees.setdefault(top, []).append(op)
+        for other in above - {top}:
+            trees[top] += trees.pop(other)
+        last.update(dict.fromkeys((one.name for one in trees[top]), top))
+    return [ops for ops in trees.values() if sum(len(op.inputs) - 1 for op in ops) > 1]
+
+
+def _adders(net: Net, blob: str) -> list[Op]:
+    """The additions that read the blob, itself or through Identity."""
+    found = []
+    for op in net.readers.get(blob, ()):
+        if op.type in _ADDS:
+            found.append(op)
+        elif op.type == "Identity":
+            found += _adders(net, op.outputs[0])
+    return found

@@ -1,0 +1,85 @@
+"""Which blobs a sum of three or more may add up in place."""
+
+import pytest
+
+from rnnmem.net.sums import Sums, summing_trees
+from tests.handmade import make_net, op, while_op
+
+F = "f[4]"
+
+
+def addends(ops, inputs="abcd", outputs=("out",), **more):
+    net = make_net(dict.fromkeys(inputs, F), ops, outputs, **more)
+    return Sums(net).addends - {"out"}
+
+
+def test_two_addends_may_change_places():
+    assert not addends([op("out", "AddN", "a b", F)])
+    assert not addends([op("out", "AddV2", "a b", F)])
+
+
+def test_three_addends_show_their_order():
+    assert addends([op("out", "AddN", "a b c", F)]) == {"a", "b", "c"}
+
+
+def test_a_tree_of_additions_is_one_sum():
+    tree = [op("x", "AddV2", "a b", F), op("y", "Identity", "x", F), op("out", "AddV2", "y c", F)]
+    assert addends(tree) == {"a", "b", "c", "x", "y"}
+
+
+def test_two_branches_of_a_tree_are_one_sum():
+    tree = [op("x", "AddV2", "a b", F), op("y", "Add", "c d", F), op("out", "AddN", "x y", F)]
+    net = make_net(dict.fromkeys("abcd", F), tree, ["out"])
+    assert [{one.name for one in ops} for ops in summing_trees(net)] == [{"x", "y", "out"}]
+
+
+def test_a_product_in_between_makes_two_sums():
+    ops = [op("x", "AddV2", "a b", F), op("y", "Mul", "x x", F), op("out", "AddV2", "y c", F)]
+    assert not addends(ops)
+
+
+def test_who_shares_a_buffer_with_an_addend_counts_too():
+    ops = [
+        op("t", "Tanh", "a", F),
+        op("flat", "Reshape", "t b", F),
+        op("out", "AddN", "flat b c", F),
+    ]
+    assert addends(ops) == {"t", "flat", "b", "c"}
+
+
+def branch(inner):
+    made = op("if", "If", "p a b c", F, nets={"then_branch": inner, "else_branch": inner})
+    return Sums(make_net({"p": "z[]", **dict.fromkeys("abc", F)}, [made], ["if"]))
+
+
+def test_a_sum_in_a_branch_adds_up_what_the_branch_is_given():
+    inner = make_net(dict.fromkeys("xyz", F), [op("s", "AddN", "x y z", F)], ["s"])
+    assert branch(inner).addends == {"a", "b", "c"}
+
+
+def test_what_a_branch_hands_out_may_be_an_addend():
+    ops = [
+        op("t", "Tanh", "x", F),
+        op("s", "AddN", "t y z", F),
+        op("held", "OptionalFromValue", "t", "v[]"),
+    ]
+    found = branch(make_net(dict.fromkeys("xyz", F), ops, ["held"]))
+    assert found.addends == {"b", "c", "if"}
+
+
+@pytest.mark.parametrize("outputs", [["next", "s", "u"], ["next", "u", "s"]])
+def test_a_sum_in_a_nested_loop_adds_up_what_the_loop_carries(outputs):
+    body = make_net(
+        {"i": "i[]", "h": F, "u": F},
+        [op("next", "AddV2", "i i", "i[]"), op("s", "AddN", "h u h", F)],
+        outputs,
+    )
+    net = make_net({"n": "i[]", "a": F, "b": F}, [while_op("loop", "n a b", body)], ["loop:1"])
+    assert Sums(net).addends >= {"a", "b"}
+
+
+def test_what_shares_a_buffer_is_told():
+    ops = [op("t", "Tanh", "a", F), op("same", "Identity", "t", F)]
+    sums = Sums(make_net({"a": F}, ops, ["same"]))
+    assert sums.share("t", "same")
+    assert not sums.share("a", "same")
