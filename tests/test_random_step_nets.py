@@ -23,6 +23,7 @@ import rnnmem
 from rnnmem.net.cost import CPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.tf.functions import net_of
+from tests.forced_segments import forced_segments
 from tests.random_step_nets import Built, Draw, Drawn, Recipe, Thrown, random_recipe
 
 SAVED_SETS = 3
@@ -45,15 +46,21 @@ class Dice(Machine):
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A step net and the bounds, with the dice, under which saved sets are chosen."""
+    """A step net and the bounds, with the dice, under which saved sets are chosen.
+
+    A choice is ``(bound, seed of the dice, whether loops are cut into segments)``.
+    """
 
     recipe: Recipe
-    choices: tuple[tuple[float, int], ...]
+    choices: tuple[tuple[float, int, bool], ...]
     also_without_fusions: bool
 
     @staticmethod
     def drawn(draw: Draw) -> "Trial":
-        choices = tuple((draw.one_of(SLOWDOWNS), draw.whole(0, 999)) for _ in range(SAVED_SETS))
+        choices = tuple(
+            (draw.one_of(SLOWDOWNS), draw.whole(0, 999), draw.one_of((False, True)))
+            for _ in range(SAVED_SETS)
+        )
         return Trial(random_recipe(draw), choices, draw.whole(0, 3) == 3)
 
 
@@ -99,13 +106,15 @@ def optimised(built: Built, trial: Trial) -> list:
     """
     net = inline(net_of(built.original.get_concrete_function()))
     made = {}
-    for number, (slowdown, seed) in enumerate(trial.choices):
+    for number, (slowdown, seed, in_segments) in enumerate(trial.choices):
         with contextlib.ExitStack() as patches:
             patches.enter_context(warnings.catch_warnings())
             warnings.simplefilter("error", rnnmem.RnnmemWarning)
             machine = Dice(**dataclasses.asdict(CPU), seed=seed)
             patches.enter_context(mock.patch("rnnmem.api._machine", lambda one=machine: one))
             patches.enter_context(mock.patch("rnnmem.api.net_of", lambda concrete: net))
+            if in_segments:
+                patches.enter_context(forced_segments())
             if number:
                 patches.enter_context(
                     mock.patch("rnnmem.recompute.budget.simulate", lambda net: mock.MagicMock())

@@ -4,24 +4,17 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.recompute import planner, segments
 from tests.cases import Case, assert_same_bits, numbers, train, values, weights
+from tests.forced_segments import forced_segments
 from tests.rewrite.test_same_bits import CASES, lstm_cell, lstm_that_reads_variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
 
 @pytest.fixture(autouse=True)
-def wherever_possible(monkeypatch):
-    """Every loop that can be cut into segments is, however short."""
-    choices = planner._choices
-
-    def cut(*args):
-        plans = choices(*args)
-        return tuple(plan for plan in plans if plan.segments is not None) or plans
-
-    monkeypatch.setattr(segments, "LEAST_GAIN", -(2**40))
-    monkeypatch.setattr(planner, "_choices", cut)
+def wherever_possible():
+    with forced_segments():
+        yield
 
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
