@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rnnmem.net.loops import POP, PUSH
 from rnnmem.net.nouns import DType
 from rnnmem.rewrite.editor import LoopEditor
+from rnnmem.rewrite.lists import Encode, empty_list, number, pop, push
 
 
 class Anchors:
     """The anchored blobs of one step net; one carried list for each dtype."""
 
-    def __init__(self, loop: LoopEditor, constant):
+    def __init__(self, loop: LoopEditor, constant: Encode):
         self.loop = loop
         self.constant = constant
         self.blobs: dict[str, None] = {}
         self.held: dict[str, None] = {}
+        self.dtypes: list[str] = []  # of the lists that were written
 
     def hold(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader, which holds it until the iteration is over."""
@@ -32,11 +33,13 @@ class Anchors:
 
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
-        held = {self.loop.body.resolve(blob) for blob in self.held}
-        passed = {self.loop.body.resolve(blob) for blob in self.blobs} - held
+        held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
+        kept = {blob for _, blobs in held for blob in blobs}
+        passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
+        self.dtypes = [dtype for dtype, _ in (*passed, *held)]
         return [
-            *(self._chain(dtype, blobs) for dtype, blobs in self._by_dtype(passed)),
-            *(self._shelf(dtype, blobs) for dtype, blobs in self._by_dtype(held)),
+            *(self._chain(dtype, blobs) for dtype, blobs in passed),
+            *(self._shelf(dtype, blobs) for dtype, blobs in held),
         ]
 
     def _by_dtype(self, wanted: set[str]) -> list[tuple[str, list[str]]]:
@@ -58,33 +61,13 @@ class Anchors:
 
     def _chain(self, dtype: str, blobs: list[str]) -> str:
         outer, body = self.loop.outer, self.loop.body
-        unknown = self._number(outer, -1)
-        start = outer.add(
-            "EmptyTensorList",
-            (unknown, unknown),
-            (("variant", ()),),
-            {"element_dtype": DType(dtype), "shape_type": DType("int32")},
-            name="rnnmem/anchor",
-        )
-        argument, held = self.loop.add_variable(start.outputs[0], "anchor")
-        shape = self._number(body, -1)
+        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/anchor")
+        argument, held = self.loop.add_variable(start, "anchor")
+        unknown = number(body, -1, self.constant)
         current = argument
         for blob in blobs:
-            push = body.add(
-                PUSH,
-                (current, blob),
-                (("variant", ()),),
-                {"element_dtype": DType(dtype)},
-                name="rnnmem/anchor_push",
-            )
-            pop = body.add(
-                POP,
-                (push.outputs[0], shape),
-                (("variant", ()), (dtype, None)),
-                {"element_dtype": DType(dtype)},
-                name="rnnmem/anchor_pop",
-            )
-            current = pop.outputs[0]
+            current = push(body, current, blob, name="rnnmem/anchor_push")
+            current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/anchor_pop")
         self.loop.set_next(argument, current)
         return held
 
@@ -92,7 +75,7 @@ class Anchors:
         outer, body = self.loop.outer, self.loop.body
         start = outer.add(
             "TensorListReserve",
-            (self._number(outer, -1), self._number(outer, len(blobs))),
+            (number(outer, -1, self.constant), number(outer, len(blobs), self.constant)),
             (("variant", ()),),
             {"element_dtype": DType(dtype), "shape_type": DType("int32")},
             name="rnnmem/shelf",
@@ -102,20 +85,10 @@ class Anchors:
         for place, blob in enumerate(blobs):
             current = body.add(
                 "TensorListSetItem",
-                (current, self._number(body, place), blob),
+                (current, number(body, place, self.constant), blob),
                 (("variant", ()),),
                 {"element_dtype": DType(dtype), "resize_if_index_out_of_bounds": False},
                 name="rnnmem/shelf_put",
             ).outputs[0]
         self.loop.set_next(argument, current)
         return held
-
-    def _number(self, net, value: int) -> str:
-        encoded = self.constant(value, "int32")
-        return net.add(
-            "Const",
-            (),
-            (("int32", ()),),
-            {"dtype": DType("int32"), "value": encoded},
-            name="rnnmem/number",
-        ).outputs[0]
