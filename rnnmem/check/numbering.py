@@ -157,6 +157,8 @@ class Numbering:
                 results = self._effect(op, effect, inputs, level, path)
             elif op.type in _KINDS:
                 results = self._list_op(net, op, inputs)
+            elif op.type == "OptionalGetValue" and (held := self._table.held(inputs[0])):
+                results = held
             else:
                 results = [make(head, inputs, op.name) for head in self._heads_of(op)]
             numbers.update(zip(op.outputs, results, strict=True))

@@ -166,6 +166,12 @@ class Table:
         (popped,) = self.children[alone[1]]
         return alone if self.is_own(popped, number) else None
 
+    def held(self, optional: int) -> tuple[int, ...]:
+        """What was put into an optional; empty where that is not known."""
+        head = self.heads[optional]
+        known = head.kind == OP and head.text == "OptionalFromValue"
+        return self.children[optional] if known else ()
+
     def is_own(self, number: int, variable: int) -> bool:
         """Whether the value is what the loop variable itself holds, in its own equation."""
         head = self.heads[number]

@@ -8,7 +8,7 @@ does. Grappler makes an ``AddN`` of every tree of additions, so a tree counts as
 
 from __future__ import annotations
 
-from rnnmem.net.nouns import Net, Op
+from rnnmem.net.nouns import Net, Op, Shape
 from rnnmem.net.optypes import BRANCHES, LOOPS
 
 _ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
@@ -74,7 +74,7 @@ class Sums:
 
 
 def summing_trees(net: Net) -> list[list[Op]]:
-    """The trees of additions that add up three values or more."""
+    """The trees of additions that add up three values or more of one shape."""
     trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
     last: dict[str, str] = {}
     for op in reversed(net.ops):
@@ -86,7 +86,35 @@ def summing_trees(net: Net) -> list[list[Op]]:
         for other in above - {top}:
             trees[top] += trees.pop(other)
         last.update(dict.fromkeys((one.name for one in trees[top]), top))
-    return [ops for ops in trees.values() if sum(len(op.inputs) - 1 for op in ops) > 1]
+    return [ops for ops in trees.values() if _leaves(net, ops) > 2]
+
+
+def _leaves(net: Net, ops: list[Op]) -> int:
+    """How many values of the sum's own shape go into it; what is broadcast is added by itself."""
+    inside = {blob for op in ops for blob in op.outputs}
+    shape = net.blobs[ops[0].outputs[0]].shape
+    return sum(
+        1
+        for op in ops
+        for blob in op.inputs
+        if _behind_identities(net, blob) not in inside
+        and _may_be_one_shape(net.blobs[blob].shape, shape)
+    )
+
+
+def _behind_identities(net: Net, blob: str) -> str:
+    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
+        blob = op.inputs[0]
+    return blob
+
+
+def _may_be_one_shape(one: Shape, other: Shape) -> bool:
+    """Whether two shapes may turn out to be the same."""
+    if one is None or other is None:
+        return True
+    return len(one) == len(other) and all(
+        a == b or a is None or b is None for a, b in zip(one, other, strict=True)
+    )
 
 
 def _adders(net: Net, blob: str) -> list[Op]:

@@ -20,8 +20,8 @@ class Anchors:
         self.loop = loop
         self.constant = constant
         self.blobs: dict[str, None] = {}
-        self.dtypes: list[str] = []  # of the lists that were written
         self.held: dict[str, None] = {}
+        self.dtypes: list[str] = []  # of the lists that were written
 
     def hold(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader, which holds it until the iteration is over."""
@@ -33,13 +33,13 @@ class Anchors:
 
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
-        held = {self.loop.body.resolve(blob) for blob in self.held}
-        passed = {self.loop.body.resolve(blob) for blob in self.blobs} - held
-        chains, shelves = self._by_dtype(passed), self._by_dtype(held)
-        self.dtypes = [dtype for dtype, _ in (*chains, *shelves)]
+        held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
+        kept = {blob for _, blobs in held for blob in blobs}
+        passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
+        self.dtypes = [dtype for dtype, _ in (*passed, *held)]
         return [
-            *(self._chain(dtype, blobs) for dtype, blobs in chains),
-            *(self._shelf(dtype, blobs) for dtype, blobs in shelves),
+            *(self._chain(dtype, blobs) for dtype, blobs in passed),
+            *(self._shelf(dtype, blobs) for dtype, blobs in held),
         ]
 
     def _by_dtype(self, wanted: set[str]) -> list[tuple[str, list[str]]]:

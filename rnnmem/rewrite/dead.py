@@ -7,7 +7,6 @@ it; but what is planned around a variable that nobody needs would keep it alive.
 from __future__ import annotations
 
 from rnnmem.net.liveness import needed
-from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import without_dead_ops
@@ -22,7 +21,7 @@ def without_dead_variables(net: Net) -> Net:
     Args:
       net: a Net without dead ops; all of its outputs are needed.
     """
-    variables = needed(net).variables
+    variables = needed(net, with_invariants=True).variables
     editor = NetEditor(net)
     for op in net.ops:
         if op.type in LOOPS:
@@ -35,13 +34,8 @@ def without_dead_variables(net: Net) -> Net:
 
 
 def _prune(editor: NetEditor, op: Op, live: frozenset[int]) -> None:
-    loop = Loop(editor.original, op)
-    stays = set(loop.invariants.values())
-    dead = [
-        blob
-        for index, blob in enumerate(loop.body.inputs)
-        if index not in live and index not in stays
-    ]
+    body = op.nets["body"]
+    dead = [blob for index, blob in enumerate(body.inputs) if index not in live]
     if dead:
         changed = LoopEditor(editor, op)
         for blob in dead:

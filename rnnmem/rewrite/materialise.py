@@ -6,15 +6,20 @@ from collections.abc import Callable
 
 from rnnmem.errors import NetError
 from rnnmem.net.loops import Link, LoopPair
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, ShapeValue
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, Shape, ShapeValue
 from rnnmem.net.optypes import facts
 from rnnmem.plan import LoopPlan
 from rnnmem.rewrite.editor import LoopEditor
 from rnnmem.rewrite.hoisted import InnerRead
 
-BARRIER = "EnsureShape"
-CURTAIN = "PlaceholderWithDefault"
-"""A barrier that hides its shape too, as a pop does from TensorFlow's graph optimizer."""
+WRAP, UNWRAP = "OptionalFromValue", "OptionalGetValue"
+"""Into an optional and out of it: the shape seen behind is what is written there, and nothing else.
+
+TensorFlow's graph optimizer takes two shapes that any op merges for equal, in front of the op too:
+behind EnsureShape or PlaceholderWithDefault it would know the shape of what was popped.
+"""
+SHOWN = "PlaceholderWithDefault"
+"""Stands for both where XLA, which has no optionals, compiles."""
 
 AGAIN = "rnnmem/again"
 """Before an op's name: what stands for its result, so that sums sort their addends as before."""
@@ -32,6 +37,7 @@ class Materialiser:
         pop: Callable[[str], str],
         bring: Callable[[str], str],
         read: Callable[[InnerRead], str],
+        optional: bool,
     ):
         self.forward = pair.forward
         self.body = pair.forward.body
@@ -40,6 +46,7 @@ class Materialiser:
         self.pop = pop
         self.bring = bring
         self.read = read
+        self.optional = optional
         self.recomputed = frozenset(plan.recomputed)
         self.hoisted = frozenset(plan.hoisted)
         self.made: dict[str, str] = {}  # forward blob -> blob that clones read
@@ -150,28 +157,49 @@ class Materialiser:
         return bool(op.controls) or from_outside
 
     def _curtain(self, copy: str, blob: str) -> str:
-        kind = self.body.blobs[blob]
-        if kind.dtype not in BYTES_PER_ELEMENT:
-            return copy
-        return self.gradient.body.add(
-            CURTAIN,
-            (copy,),
-            ((kind.dtype, kind.shape),),
-            {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
-            name="rnnmem/curtain",
-        ).outputs[0]
+        return self._wrapped(copy, blob, None, "rnnmem/curtain", ())
 
     def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
-        kind = self.body.blobs[blob]
         producer = self.body.producer.get(blob)
+        name = f"{AGAIN}/{producer.name}" if producer is not None else "rnnmem/barrier"
+        return self._wrapped(copy, blob, self.body.blobs[blob].shape, name, controls)
+
+    def _wrapped(
+        self, copy: str, blob: str, shape: Shape, name: str, controls: tuple[str, ...]
+    ) -> str:
+        """The value put into an optional and taken out again with another shape to be seen."""
+        kind = self.body.blobs[blob]
         if kind.dtype not in BYTES_PER_ELEMENT:
             return copy
+        if not self.optional:
+            return self._unwrapped(copy, blob, shape, name, controls)
+        dtypes = (DType(kind.dtype),)
+        held = self.gradient.body.add(
+            WRAP,
+            (copy,),
+            (("variant", ()),),
+            {"Toutput_types": dtypes},
+            name="rnnmem/wrapped",
+            controls=controls,
+        )
         return self.gradient.body.add(
-            BARRIER,
+            UNWRAP,
+            (held.outputs[0],),
+            ((kind.dtype, kind.shape),),
+            {"output_types": dtypes, "output_shapes": (ShapeValue(shape),)},
+            name=name,
+        ).outputs[0]
+
+    def _unwrapped(
+        self, copy: str, blob: str, shape: Shape, name: str, controls: tuple[str, ...]
+    ) -> str:
+        kind = self.body.blobs[blob]
+        return self.gradient.body.add(
+            SHOWN,
             (copy,),
             ((kind.dtype, kind.shape),),
-            {"T": DType(kind.dtype), "shape": ShapeValue(kind.shape)},
-            name=f"{AGAIN}/{producer.name}" if producer is not None else "rnnmem/barrier",
+            {"dtype": DType(kind.dtype), "shape": ShapeValue(shape)},
+            name=name,
             controls=controls,
         ).outputs[0]
 

@@ -11,7 +11,7 @@ from rnnmem.net.order import without_dead_ops
 from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.hoisted import HoistedReads
-from rnnmem.rewrite.materialise import CURTAIN
+from rnnmem.rewrite.materialise import SHOWN
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
 from rnnmem.rewrite.segments import rewrite_segments
 
@@ -127,7 +127,7 @@ def _witness(editor: NetEditor, op: Op) -> str:
     if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
         return op.name
     return editor.add(
-        CURTAIN,
+        SHOWN,
         (kind.name,),
         ((kind.dtype, kind.shape),),
         {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},

@@ -6,12 +6,12 @@ and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 * a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
   which it is pushed and from which it is popped at once;
 * a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
-* between a clone and the saved blobs it starts from stands a *barrier* (EnsureShape), which the
+* between a clone and the saved blobs it starts from stands a *barrier* (an optional), which the
   optimizer neither removes nor looks through;
 * a blob that a sum may not add up in place, because it is pushed, is held by its anchor instead,
   until the next iteration, and so is what stands for it where the sum is cloned (``net/sums.py``);
-* between a clone and the gradient ops that read it stands a *curtain* (PlaceholderWithDefault),
-  which hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
+* between a clone and the gradient ops that read it stands a *curtain* (an optional again), which
+  hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
   (``x * (y * constant)``) as soon as it knows them.
 
 Where more than one iteration is in flight, a barrier in front of a clone also waits for the
@@ -24,14 +24,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from rnnmem.net.loops import (
-    POP,
-    Link,
-    LoopPair,
-    inner_pairs,
-    order_shows,
-    through_identities,
-)
+from rnnmem.net.loops import POP, Link, LoopPair, inner_pairs, order_shows, through_identities
 from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
@@ -104,6 +97,7 @@ class _PairRewrite:
                 pop=lambda blob, number=number: self._pop(number, blob),
                 bring=lambda blob, number=number: around.bring(number, blob),
                 read=lambda one, number=number: self._read(number, one, one.op.inputs[0]),
+                optional=around.anchored,
             )
             for number, (gradient, editor) in enumerate(
                 zip(pair.gradients, self.gradients, strict=True)

@@ -25,7 +25,9 @@ from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.lists import Encode, element_shape, number, pop, push
-from rnnmem.rewrite.materialise import BARRIER
+
+BARRIER = "EnsureShape"
+"""Between a step net that runs again and what it starts from: shows the shape, stops fusions."""
 
 
 def branch_like(body: NetEditor, name: str, given: Sequence[str]) -> NetEditor:
@@ -142,7 +144,9 @@ class RerunWriter:
             "AddV2", (count, one), (("int32", ()),), {"T": DType("int32")}, name="rnnmem/count"
         ).outputs[0]
         for blob, given in zip(segments.reads, reads, strict=True):
-            net.rename(blob, barrier(net, given, forward.blobs[blob]))
+            # Sums sort their addends by name: what stands for the read keeps the read's.
+            name = forward.producer[blob].name
+            net.rename(blob, barrier(net, given, forward.blobs[blob], name))
         net.outputs = [
             following,
             trips,
@@ -208,7 +212,7 @@ def _keepers(net: Net, blob: str) -> list[Op]:
     ]
 
 
-def barrier(net: NetEditor, blob: str, kind: Blob) -> str:
+def barrier(net: NetEditor, blob: str, kind: Blob, name: str = "rnnmem/barrier") -> str:
     """The blob behind an op that the graph optimizer neither removes nor looks through."""
     if kind.dtype not in BYTES_PER_ELEMENT:
         return blob
@@ -217,5 +221,5 @@ def barrier(net: NetEditor, blob: str, kind: Blob) -> str:
         (blob,),
         ((kind.dtype, kind.shape),),
         {"T": DType(kind.dtype), "shape": ShapeValue(kind.shape)},
-        name="rnnmem/barrier",
+        name=name,
     ).outputs[0]

@@ -38,6 +38,14 @@ def test_a_product_in_between_makes_two_sums():
     assert not addends(ops)
 
 
+def test_what_is_broadcast_is_added_by_itself():
+    ops = [op("x", "AddV2", "a b", F), op("out", "AddV2", "x row", F)]
+    net = make_net({"a": F, "b": F, "row": "f[1]"}, ops, ["out"])
+    assert not Sums(net).addends
+    unknown = make_net({"a": F, "b": F, "row": "f[?]"}, ops, ["out"])
+    assert Sums(unknown).addends
+
+
 def test_who_shares_a_buffer_with_an_addend_counts_too():
     ops = [
         op("t", "Tanh", "a", F),

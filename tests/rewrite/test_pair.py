@@ -12,7 +12,7 @@ from rnnmem.net.loops import loop_pairs, loops_of
 from rnnmem.net.order import without_dead_ops
 from rnnmem.plan import Plan
 from rnnmem.recompute.planner import plan_net
-from rnnmem.rewrite.materialise import BARRIER, CURTAIN
+from rnnmem.rewrite.materialise import UNWRAP, WRAP
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.rewrite.pair import RENAME_MAP
 from tests.handmade import encoded, op, rnn
@@ -133,11 +133,11 @@ def test_a_barrier_stands_between_clones_and_what_is_around_them():
     for clone in clones(gradient):
         for blob in clone.inputs:
             writer = gradient.producer.get(blob)
-            assert writer is None or writer.name in copies or writer.type == BARRIER
+            assert writer is None or writer.name in copies or writer.type == UNWRAP
         for blob in clone.outputs:
             for reader in gradient.readers[blob]:
                 anchor = reader.type == "TensorListPushBack"
-                assert reader.name in copies or reader.type == CURTAIN or anchor
+                assert reader.name in copies or reader.type == WRAP or anchor
 
 
 def test_an_anchor_keeps_the_number_of_readers():

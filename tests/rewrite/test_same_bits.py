@@ -102,6 +102,27 @@ def a_gradient_that_is_a_sum(steps=6, batch=3, units=5):
     return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made))
 
 
+@case
+def gradients_whose_shape_is_not_known(steps=2, batch=3, units=4):
+    """Knowing the shape of a popped blob, TensorFlow makes one sum of what it leaves as two."""
+
+    def loss(x):
+        def body(i, a, b, c):
+            z = tf.ensure_shape(tf.identity(c), [batch, units])
+            return i + 1, tf.clip_by_value(z, -4.0, 4.0), tf.tanh(z), tf.tanh(b)
+
+        states = tf.while_loop(lambda i, *_: i < steps, body, (0, x[0], x[1], x[2]))[1:]
+        return tf.add_n([tf.reduce_mean(tf.square(one)) for one in [*states, 3.0 * states[2]]])
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(x)
+        return value, tape.gradient(value, x)
+
+    return Case(step, thrice(numbers(3, batch, units)), values())
+
+
 @case(saves=True)
 def attention(steps=6, batch=2, units=4):
     query, key, score, mix = made = weights(
