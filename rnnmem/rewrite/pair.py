@@ -25,6 +25,7 @@ from collections.abc import Callable
 from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs, through_identities
 from rnnmem.net.nouns import Constant, DType, Net
 from rnnmem.net.optypes import BRANCHES, LOOPS
+from rnnmem.net.variables import READERS
 from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
@@ -243,7 +244,7 @@ def _order_shows(body: Net) -> bool:
     TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
     """
     return any(
-        op.stateful and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
+        op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)
         for _, net in body.walk()
         for op in net.ops
     )

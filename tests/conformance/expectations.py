@@ -28,7 +28,23 @@ _NESTED = (
     "adds in another order; the same bits as a plain tf.function around the original"
 )
 
+_UNKNOWN = "no peak is foretold: a shape or a trip count is unknown to the Net"
+_BRANCHES = "which branch runs is known only at run time: the larger one is counted"
+_ALONE = "foretold with a gradient of its own, as for a forward pass: no pair was found"
+_FORETOLD = {
+    "branch.cond": _BRANCHES,
+    "branch.loop_in_cond": _UNKNOWN,
+    "branch.loop_in_cond_in_body": _UNKNOWN,
+    "branch.switch_case": _BRANCHES,
+    "effects.numpy_function": _UNKNOWN,
+    "effects.py_function": _UNKNOWN,
+    "gradients.accumulated_in_loop": _ALONE,
+    "tensorarray.gather_scatter": _UNKNOWN,
+}
+
 GAPS: dict[tuple[str, str], str] = {
+    **{(name, "prediction"): why for name, why in _FORETOLD.items()},
+    **{(name, "prediction as it was"): why for name, why in _FORETOLD.items()},
     ("gradients.custom_gradient", "compiled bits"): _XLA,
     ("nested.two_deep", "compiled bits"): _XLA,
     ("random.generator", "outer tape, eager"): _NESTED,
