@@ -29,13 +29,10 @@ _NESTED = (
 )
 
 _UNKNOWN = "no peak is foretold: a shape or a trip count is unknown to the Net"
-_BRANCHES = "which branch runs is known only at run time: the larger one is counted"
 _ALONE = "foretold with a gradient of its own, as for a forward pass: no pair was found"
 _FORETOLD = {
-    "branch.cond": _BRANCHES,
     "branch.loop_in_cond": _UNKNOWN,
     "branch.loop_in_cond_in_body": _UNKNOWN,
-    "branch.switch_case": _BRANCHES,
     "effects.numpy_function": _UNKNOWN,
     "effects.py_function": _UNKNOWN,
     "gradients.accumulated_in_loop": _ALONE,
@@ -56,7 +53,16 @@ GAPS: dict[tuple[str, str], str] = {
 """(program, property) -> why the cell does not hold."""
 
 
-RACES: dict[tuple[str, str], str] = {}
+_BRANCHES = "which branch runs is known only at run time: the larger one is counted"
+_PARTIALS = "how many partial gradients are under way at once is a race"
+
+RACES: dict[tuple[str, str], str] = {
+    ("branch.cond", "prediction"): _BRANCHES,
+    ("branch.cond", "prediction as it was"): _BRANCHES,
+    ("branch.switch_case", "prediction"): _BRANCHES,
+    ("branch.switch_case", "prediction as it was"): _BRANCHES,
+    ("effects.assert", "prediction as it was"): _PARTIALS,
+}
 """(program, property) -> why the cell holds in some runs and not in others; it is not asked."""
 
 
