@@ -67,6 +67,8 @@ class Run:
         self.results: list[Value] = [None] * len(program.outputs)
         self.ready: collections.deque = collections.deque()  # made ready by the op just finished
         self.late: collections.deque = collections.deque()  # loops
+        self.held: list = []  # sums of the first iteration, until all inputs are there
+        self.missing = len(program.inputs)
         self.busy: list = []  # heap of (time, order, thread, frame, step index, scratch)
         self.own: list[collections.deque] = [collections.deque() for _ in range(THREADS)]
         self.inline: list[collections.deque] = [collections.deque() for _ in range(THREADS)]
@@ -89,6 +91,7 @@ class Run:
 
     def give(self, position: int, value: Value) -> None:
         """An input is there; ops that wait for nothing else run when `pump` is called."""
+        self.missing -= 1
         if not self.iterations:
             self.results[position] = value
         elif position in self.program.invariants:
@@ -102,6 +105,7 @@ class Run:
 
     def pump(self) -> None:
         """Runs what can run."""
+        self._pause()
         self._spread(0)
         self._loop()
 
@@ -211,8 +215,8 @@ class Run:
             if step.kind is Kind.LOOP:
                 self.late.append(task)
             elif step.sums and self._pauses(task[0]):
-                self.order += 1
-                heapq.heappush(self.busy, (self.paused_until, self.order, -1, *task, None))
+                self.held.append(task)
+                self._pause()
             elif step.cheap:
                 self.inline[thread].append(task)
             else:
@@ -233,9 +237,18 @@ class Run:
         """Whether the sums of the first iteration are held up, so that others run ahead of them."""
         if self.window == 1 or frame.number:
             return False
+        return not self.paused_until or self.now < self.paused_until
+
+    def _pause(self) -> None:
+        """Holds sums up for a while, from when the others have all inputs to run ahead with."""
+        if self.missing or not self.held:
+            return
         if not self.paused_until:
             self.paused_until = self.now + PAUSE
-        return self.now < self.paused_until
+        for task in self.held:
+            self.order += 1
+            heapq.heappush(self.busy, (self.paused_until, self.order, -1, *task, None))
+        self.held.clear()
 
     def _next(self, thread: int) -> None:
         """The thread's next op: its own cheap ones, its own newest, then the oldest of another."""

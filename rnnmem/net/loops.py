@@ -16,7 +16,7 @@ import functools
 from collections.abc import Mapping
 
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS
+from rnnmem.net.optypes import BRANCHES, LOOPS, READERS
 from rnnmem.net.sums import Sums
 
 PUSH, POP, EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
@@ -105,7 +105,7 @@ def order_shows(body: Net) -> bool:
     TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
     """
     return any(
-        op.stateful and op.type not in ("ReadVariableOp", *LOOPS, *BRANCHES)
+        op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)
         for _, net in body.walk()
         for op in net.ops
     )

@@ -300,6 +300,12 @@ TABLE: Mapping[str, OpFacts] = MappingProxyType({
 BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
 
+READ = "ReadVariableOp"
+READERS = frozenset(
+    {READ, "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
+)
+"""Types that take a variable's handle and leave the variable as it is."""
+
 OPAQUE_SOURCES = frozenset(
     {"ReadVariableOp", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
 )

@@ -16,7 +16,7 @@ from rnnmem.net.cost import CPU
 from rnnmem.net.liveness import needed
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
-from rnnmem.net.optypes import LOOPS, TABLE, Work
+from rnnmem.net.optypes import LOOPS, READ, TABLE, Work
 from rnnmem.net.segments import (
     AGAIN,
     GROWTH,
@@ -26,7 +26,7 @@ from rnnmem.net.segments import (
     segment_count,
 )
 from rnnmem.net.shapes import KnownNet
-from rnnmem.net.variables import READ, handle_of, written_by
+from rnnmem.net.variables import handle_of, written_by
 
 SMALL_CONSTANT = 100 * 1024
 """Bytes up to which TensorFlow's graph optimizer computes an op of constants once and for all."""

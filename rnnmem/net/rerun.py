@@ -16,8 +16,7 @@ from collections.abc import Iterable
 
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Op
-from rnnmem.net.optypes import is_pure
-from rnnmem.net.variables import READ
+from rnnmem.net.optypes import READ, is_pure
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,13 +12,7 @@ from collections.abc import Callable, Mapping
 
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import FunctionRef, Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS, is_pure
-
-READ = "ReadVariableOp"
-READERS = frozenset(
-    {READ, "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
-)
-"""Types that take a variable's handle and leave the variable as it is."""
+from rnnmem.net.optypes import BRANCHES, LOOPS, READERS, is_pure
 
 ANY = ""
 """Stands for every variable at once."""

@@ -15,10 +15,10 @@ from rnnmem.net.loops import (
     through_identities,
 )
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import LOOPS, facts, why_never_twice
+from rnnmem.net.optypes import LOOPS, READ, facts, why_never_twice
 from rnnmem.net.sums import summing_trees
 from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
-from rnnmem.net.variables import READ, Writers
+from rnnmem.net.variables import Writers
 from rnnmem.plan import HOISTED, INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
 from rnnmem.recompute.cut import (
     SavedSet,

@@ -28,7 +28,20 @@ _NESTED = (
     "adds in another order; the same bits as a plain tf.function around the original"
 )
 
+_UNKNOWN = "no peak is foretold: a shape or a trip count is unknown to the Net"
+_ALONE = "foretold with a gradient of its own, as for a forward pass: no pair was found"
+_FORETOLD = {
+    "branch.loop_in_cond": _UNKNOWN,
+    "branch.loop_in_cond_in_body": _UNKNOWN,
+    "effects.numpy_function": _UNKNOWN,
+    "effects.py_function": _UNKNOWN,
+    "gradients.accumulated_in_loop": _ALONE,
+    "tensorarray.gather_scatter": _UNKNOWN,
+}
+
 GAPS: dict[tuple[str, str], str] = {
+    **{(name, "prediction"): why for name, why in _FORETOLD.items()},
+    **{(name, "prediction as it was"): why for name, why in _FORETOLD.items()},
     ("gradients.custom_gradient", "compiled bits"): _XLA,
     ("nested.two_deep", "compiled bits"): _XLA,
     ("random.generator", "outer tape, eager"): _NESTED,
@@ -40,7 +53,16 @@ GAPS: dict[tuple[str, str], str] = {
 """(program, property) -> why the cell does not hold."""
 
 
-RACES: dict[tuple[str, str], str] = {}
+_BRANCHES = "which branch runs is known only at run time: the larger one is counted"
+_PARTIALS = "how many partial gradients are under way at once is a race"
+
+RACES: dict[tuple[str, str], str] = {
+    ("branch.cond", "prediction"): _BRANCHES,
+    ("branch.cond", "prediction as it was"): _BRANCHES,
+    ("branch.switch_case", "prediction"): _BRANCHES,
+    ("branch.switch_case", "prediction as it was"): _BRANCHES,
+    ("effects.assert", "prediction as it was"): _PARTIALS,
+}
 """(program, property) -> why the cell holds in some runs and not in others; it is not asked."""
 
 
