@@ -326,7 +326,7 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            probe = step.window + 1
+            probe = step.probe or step.window + 1
             iterations = trips if trips <= 2 * probe + 1 else probe
             run = Run(step.inner[0], self.account, self.events, iterations, step.window)
             self.begun[key] = _Begun(run, trips)

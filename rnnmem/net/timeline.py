@@ -19,8 +19,11 @@ from rnnmem.net import chunks
 from rnnmem.net.buffers import Account, Buffer, ListValue, Origin, Series
 from rnnmem.net.executor import Run
 from rnnmem.net.nouns import Net
-from rnnmem.net.program import compile_net
+from rnnmem.net.program import compile_net, spare
 from rnnmem.net.shapes import known_net
+
+MOST_RUNS = 400_000
+"""Runs of ops that are simulated, about; a function of more has shorter looks at its loops."""
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
 
@@ -116,6 +119,7 @@ def _run(
     """Simulates a run: its account, its events, and what is unknown."""
     unknown: dict[str, None] = {}
     program = compile_net(known_net(net, None, unknown_dimension), (), unknown)
+    spare(program, MOST_RUNS)
     account = Account()
     events: list[tuple[str, int]] = []
     results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))
