@@ -351,7 +351,7 @@ class Run:
         begun.given.add(slot)
         step = self.program.steps[index]
         value = frame.values[slot]
-        positions = [i for i, one in enumerate(step.inputs) if one == slot]
+        positions = step.positions[slot]
         held = [_held(value) for _ in positions]
         if frame.uses[slot] == len(positions) and value is not None:
             value.drop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 from collections.abc import Iterator, Mapping
 
@@ -93,7 +94,7 @@ _FILLERS = frozenset({"Fill", "OnesLike", "ZerosLike"})
 _SHAPES_ONLY = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class Step:
     """One op, with slots for blobs.
 
@@ -144,6 +145,14 @@ class Step:
     inner: tuple[Program, ...] = ()
     segments: bytes = b""
     checkpoints: int = 0
+
+    @functools.cached_property
+    def positions(self) -> Mapping[int, list[int]]:
+        """Slot -> where it stands among the inputs; asked for once they are settled."""
+        found: dict[int, list[int]] = {}
+        for position, slot in enumerate(self.inputs):
+            found.setdefault(slot, []).append(position)
+        return found
 
 
 @dataclasses.dataclass
