@@ -29,6 +29,7 @@ SAME = "rnnmem.Same"
 
 _LOOPS = ("While", "StatelessWhile")
 _PASSES = ("Identity", "EnsureShape", "PlaceholderWithDefault")
+_CANNOT_FAIL = ("AddV2", "Const", "Identity", "TensorListPushBack")
 _PUSH, _POP, _EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
 
 
@@ -106,6 +107,21 @@ class _Undone:
             found[result] = variables[argument], self.then.outputs[place]
         return found
 
+    def _judge_readers(self, equal: Op) -> None:
+        """What the branch changes is read by the branch and by nobody else, inside and outside."""
+        for variable, _ in self.changed.values():
+            readers = {op.name for op in self.body.readers.get(variable.argument, ())}
+            self._demand(
+                readers <= {self.refill.name, equal.name}
+                and self.gradient.nets["cond"].fan_out(
+                    self.gradient.nets["cond"].inputs[variable.position]
+                )
+                == 0
+                and not _is_read(self.outer, variable.final),
+                "what a branch changes is read by others",
+            )
+        self._demand(self.body.fan_out(equal.outputs[0]) == 1, "more hangs on where segments begin")
+
     def _counters(self) -> tuple[_Variable, _Variable]:
         """The variables ``j`` and ``start``."""
         equal = self.body.producer.get(self.refill.inputs[0])
@@ -121,6 +137,7 @@ class _Undone:
             self.changed.get(_behind(self.body, start.following), (None,))[0] == start,
             "the branch does not say where its segment starts",
         )
+        self._judge_readers(equal)
         same = _behind(self.outer, left.start) == _behind(self.outer, start.start)
         self._demand(same, "the counters do not begin as one number")
         return left, start
@@ -316,6 +333,7 @@ class _Undone:
         names = {argument: popped[source] for argument, source in states.items()}
         names.update(self._steady(rerun))
         ops, blobs = self._cloned(step, names, [*lists.values(), *self._following(step, states)])
+        cloned = {op.name for op in ops}
         given = {self.body.op_by_name[pop].outputs[1]: names[blob] for pop, blob in lists.items()}
         claims = [
             Op(
@@ -337,10 +355,14 @@ class _Undone:
         lost = {blob for name in gone for blob in body.op_by_name[name].outputs} - set(given)
         read = {blob for op in kept for blob in op.inputs}
         self._demand(read.isdisjoint(lost), "what a branch changes is read otherwise")
+        self._judge_others(step, [op for op in step.ops if f"{self.stem}/{op.name}" not in cloned])
+        changed = {variable.argument for variable, _ in self.changed.values()}
         outputs = tuple(
-            argument if _behind(body, result) in lost else given.get(result, result)
+            argument if argument in changed else given.get(result, result)
             for argument, result in zip(body.inputs, body.outputs, strict=True)
         )
+        handed = {_behind(body, blob) for blob in outputs}
+        self._demand(handed.isdisjoint(lost), "what a branch changes goes to another variable")
         flat = body.replace(
             ops=(*kept, *ops, *claims), outputs=outputs, blobs={**body.blobs, **blobs}
         )
@@ -361,6 +383,13 @@ class _Undone:
                 },
             },
         )
+
+    def _judge_others(self, step: Net, ops: Iterable[Op]) -> None:
+        """What runs in a segment beside the step must not be able to fail."""
+        for op in ops:
+            pushed = op.type == _POP and step.producer.get(op.inputs[0])
+            safe = pushed.type == _PUSH if pushed else op.type in _CANNOT_FAIL
+            self._demand(safe, f"{op.name!r} is no part of the step")
 
     def _steady(self, rerun: Op) -> dict[str, str]:
         """Argument of the rerun -> the gradient loop's, for what is the same in all iterations."""
@@ -436,6 +465,13 @@ def _behind(net: Net, blob: str) -> str:
     while (op := net.producer.get(blob)) is not None and op.type in _PASSES:
         blob = op.inputs[0]
     return blob
+
+
+def _is_read(net: Net, blob: str) -> bool:
+    """Whether anybody reads the blob, but through ops that hand it on to nobody."""
+    return blob in net.outputs or any(
+        op.type != "Identity" or _is_read(net, op.outputs[0]) for op in net.readers.get(blob, ())
+    )
 
 
 def _is_number(net: Net, blob: str, number: int) -> bool:
