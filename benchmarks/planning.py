@@ -21,10 +21,11 @@ from typing import Any
 from absl import app, flags
 
 from rnnmem.check import check
+from rnnmem.collector import paused
 from rnnmem.net.cost import CPU
 from rnnmem.net.nouns import Blob, Constant, DType, Net, Op, ShapeValue
-from rnnmem.net.shapes import with_known_shapes
-from rnnmem.net.timeline import simulate
+from rnnmem.net.shapes import filled, known_net
+from rnnmem.net.timeline import counted_peak
 from rnnmem.recompute.planner import plan_net
 from rnnmem.rewrite.net import apply_plan
 
@@ -170,12 +171,13 @@ def phases(net: Net, constant: Callable[[Any, str], Constant]) -> dict[str, floa
         seconds[name] = time.process_time() - start
         return result
 
-    known = timed("shapes", lambda: with_known_shapes(net))
-    plan = timed("plan", lambda: plan_net(known, CPU, 1.1))
-    timed("simulate before", lambda: simulate(net))
-    rewritten = timed("rewrite", lambda: apply_plan(net, plan, constant))
-    timed("check", lambda: check(net, rewritten))
-    timed("simulate after", lambda: simulate(rewritten))
+    with paused():
+        known = timed("shapes", lambda: known_net(net))
+        plan = timed("plan", lambda: plan_net(filled(known), CPU, 1.1))
+        timed("simulate before", lambda: counted_peak(known))
+        rewritten = timed("rewrite", lambda: apply_plan(net, plan, constant))
+        timed("check", lambda: check(net, rewritten))
+        timed("simulate after", lambda: counted_peak(rewritten))
     return seconds
 
 
@@ -225,7 +227,7 @@ def main(_) -> None:
         exponent = math.log(slow / fast) / math.log(large / small)
         print(f"from {small} to {large} ops: time grows with ops to the power {exponent:.2f}")
     if FLAGS.profile:
-        pstats.Stats(profiler).sort_stats("cumulative").print_stats(45)
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(45)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnnmem.check import check
+from rnnmem.collector import paused
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
@@ -277,6 +278,12 @@ def _optimized(concrete: Any, options: Options) -> _Trace:
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
     check_budget(options.budget)
+    with paused():
+        return _planned(concrete, options)
+
+
+def _planned(concrete: Any, options: Options) -> _Trace:
+    """What becomes of a function; whatever fails, the original runs."""
     work = _Work(concrete, options)
     try:
         net = without_dead_variables(without_dead_ops(inline(net_of(concrete))))
@@ -332,7 +339,8 @@ class _Work:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
         try:
             count = private.result_count(self.concrete)
-            return rewrite_gradient(forward, backward, count, self._rewrite_joint)
+            with paused():
+                return rewrite_gradient(forward, backward, count, self._rewrite_joint)
         except Exception as error:
             self.give_up(error)
             return None

@@ -59,11 +59,17 @@ def optimize(model: Any, **options: Any) -> Any:
 
 def _check(options: dict[str, Any]) -> None:
     """Refuses unknown options now, not when the model first trains."""
-    known = ("budget", "max_slowdown", "allow", "verify")
+    defaults = {
+        "budget": None,
+        "max_slowdown": 1.1,
+        "allow": None,
+        "verify": False,
+        "plan": None,
+        "profile": False,
+    }
     for name in options:
-        if name not in known:
+        if name not in defaults:
             raise OptionError(
-                f"{name}={options[name]!r} is no option; there are {', '.join(known)}"
+                f"{name}={options[name]!r} is no option; there are {', '.join(defaults)}"
             )
-    defaults = {"budget": None, "max_slowdown": 1.1, "allow": None, "verify": False}
     Options.of(**{**defaults, **options})

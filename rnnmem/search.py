@@ -14,7 +14,7 @@ from rnnmem.net.inline import inline
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import counted_peak
 from rnnmem.sizes import format_bytes, parse_bytes
-from rnnmem.tf.device import device_bytes, resident_bytes
+from rnnmem.tf.device import allocator_limit, resident_bytes
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
 
@@ -54,12 +54,17 @@ def largest(
 
     Raises:
       BudgetError: not even ``low`` fits; says what it needs.
-      OptionError: an argument is malformed.
+      OptionError: an argument is malformed, or there is no limit to look for.
     """
     low, high = _bounds(low, high)
     for name, value in (("fn", fn), ("make_args", make_args)):
         if not callable(value):
             raise OptionError(f"{name}={value!r} is not callable")
+    if budget is None and allocator_limit() is None:
+        raise OptionError(
+            "budget=None, and nothing limits what TensorFlow takes of this device: give a budget, "
+            "or call rnnmem.enable_cpu_memory_stats(limit) before TensorFlow's first op"
+        )
     limit = None if budget is None else parse_bytes(budget, "budget")
     search = _Search(fn, make_args, limit)
     guess = search.by_prediction(low, high)
@@ -140,7 +145,7 @@ class _Search:
     def _limit(self) -> int | None:
         if self.limit is not None:
             return self.limit
-        device = device_bytes()
+        device = allocator_limit()
         return None if device is None else device - (resident_bytes() or 0)
 
     def _predicted(self, size: int) -> int | None:
@@ -184,7 +189,9 @@ class _Search:
                 for _ in range(2):  # the second run finds memory as later ones do
                     results, peak = run_measured(lambda: self.fn(*args))
                     del results
-                    if peak is not None and self.limit is not None and peak > self.limit:
+                    # Where no memory is counted, the prediction must do.
+                    needs = self._predicted(size) if peak is None else peak
+                    if None not in (needs, self.limit) and needs > self.limit:
                         return False
             finally:
                 for variable, value in before:

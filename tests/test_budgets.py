@@ -201,6 +201,28 @@ def test_a_plan_of_no_loop_is_refused_where_there_is_one():
         rnnmem.optimize(train_step, plan=Plan())(X, WEIGHT)
 
 
+def test_a_saved_plan_serves_a_function_that_is_differentiated_later():
+    def forward(x, weight):
+        def body(i, h):
+            return i + 1, tf.tanh(tf.sin(h @ weight) * x[i])
+
+        return tf.reduce_sum(tf.while_loop(lambda i, h: i < STEPS, body, (0, x[0]))[1])
+
+    def gradient(fn):
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            loss = fn(X, weight)
+        return tape.gradient(loss, weight).numpy().tobytes()
+
+    weight = numbers(32, 32)
+    first = rnnmem.optimize(forward, max_slowdown=9.0)
+    plan = first.plan(X, weight)
+    assert not plan.changes_nothing
+    again = rnnmem.optimize(forward, plan=plan.to_json())
+    assert gradient(again) == gradient(tf.function(forward))
+    assert again.plan(X, weight) == plan
+
+
 # The frontier in the report.
 
 

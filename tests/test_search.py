@@ -81,6 +81,12 @@ def test_what_makes_no_sense_is_named(arguments, named):
         rnnmem.largest(**{"fn": train_step, "make_args": rows, **arguments})
 
 
+def test_without_any_limit_there_is_nothing_to_look_for(monkeypatch):
+    monkeypatch.delenv("TF_CPU_BFC_MEM_LIMIT_IN_MB", raising=False)
+    with pytest.raises(OptionError, match="nothing limits what TensorFlow takes"):
+        rnnmem.largest(train_step, rows)
+
+
 @pytest.mark.slow
 def test_running_out_of_memory_is_survived():
     script = """

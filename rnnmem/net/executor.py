@@ -344,7 +344,7 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            probe = step.window + SETTLING
+            probe = step.probe or step.window + SETTLING
             iterations = trips if trips <= 2 * probe + 1 else probe
             run = Run(step.inner[0], self.account, self.events, iterations, step.window)
             self.begun[key] = _Begun(run, trips)
@@ -369,7 +369,7 @@ class Run:
         begun.given.add(slot)
         step = self.program.steps[index]
         value = frame.values[slot]
-        positions = [i for i, one in enumerate(step.inputs) if one == slot]
+        positions = step.positions[slot]
         held = [_held(value) for _ in positions]
         if frame.uses[slot] == len(positions) and value is not None:
             value.drop()

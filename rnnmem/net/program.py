@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rnnmem.net.buffers import Origin, rounded
 from rnnmem.net.cost import CPU
@@ -96,7 +97,7 @@ _FILLERS = frozenset({"Fill", "OnesLike", "ZerosLike"})
 _SHAPES_ONLY = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class Step:
     """One op, with slots for blobs.
 
@@ -116,6 +117,7 @@ class Step:
       length: how many elements that list gets, None where it is unknown.
       trips: iterations of a loop.
       window: iterations of it in flight.
+      probe: iterations of it that are simulated before the simulation leaps; 0: ``window + 1``.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
       eager: a loop whose ops start as soon as what they read is there.
@@ -139,12 +141,21 @@ class Step:
     length: int | None = None
     trips: int | None = None
     window: int = 1
+    probe: int = 0
     saved: str = ""
     sums: bool = False
     eager: bool = False
     inner: tuple[Program, ...] = ()
     segments: bytes = b""
     checkpoints: int = 0
+
+    @functools.cached_property
+    def positions(self) -> Mapping[int, list[int]]:
+        """Slot -> where it stands among the inputs; asked for once they are settled."""
+        found: dict[int, list[int]] = {}
+        for position, slot in enumerate(self.inputs):
+            found.setdefault(slot, []).append(position)
+        return found
 
 
 @dataclasses.dataclass
@@ -197,6 +208,27 @@ def compile_net(
       around: iterations of the loop around it, or of the segment that it runs again.
     """
     return _Compiler(known, loops, unknown, variables, around).run()
+
+
+def spare(program: Program, runs: int) -> None:
+    """Lets loops run fewer iterations before they leap, so that a large function takes no longer.
+
+    Args:
+      program: of the whole function; changed in place.
+      runs: how many steps may be run in all, about.
+    """
+    steps = list(_all_steps(program))
+    probe = max(2, runs // (2 * len(steps) + 1))
+    for step in steps:
+        if step.kind is Kind.LOOP and step.window + 1 > probe:
+            step.window, step.probe = min(step.window, probe), probe
+
+
+def _all_steps(program: Program) -> Iterator[Step]:
+    for step in program.steps:
+        yield step
+        for inner in step.inner:
+            yield from _all_steps(inner)
 
 
 class _Compiler:

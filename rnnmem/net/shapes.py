@@ -55,12 +55,13 @@ def known_net(
 
 def with_known_shapes(net: Net) -> Net:
     """The Net with every shape that can be found out filled in, here and in all step nets."""
-    return _filled(known_net(net))
+    return filled(known_net(net))
 
 
-def _filled(known: KnownNet) -> Net:
+def filled(known: KnownNet) -> Net:
+    """The Net with the shapes that were found, here and in all step nets."""
     ops = tuple(
-        op.replace(nets={key: _filled(known.inner[op.name, key]) for key in op.nets})
+        op.replace(nets={key: filled(known.inner[op.name, key]) for key in op.nets})
         if op.nets and all((op.name, key) in known.inner for key in op.nets)
         else op
         for op in known.net.ops
@@ -73,16 +74,17 @@ class _Filler:
         self.net = net
         self.unknown = unknown
         self.facts: dict[str, Fact] = {}
+        self.given: dict[str, int | float | bool | tuple] = {}  # values among the facts
         self.trips: dict[str, int | None] = {}
         self.inner: dict[tuple[str, str], KnownNet] = {}
 
     def run(self, inputs: Sequence[Fact] | None) -> KnownNet:
         for index, name in enumerate(self.net.inputs):
             given = inputs[index] if inputs is not None else Fact()
-            self.facts[name] = self._settled(name, given)
+            self._learn(name, given)
         for op in topological(self.net.ops):
             for name, found in zip(op.outputs, self._results(op), strict=False):
-                self.facts[name] = self._settled(name, found)
+                self._learn(name, found)
         blobs = {
             name: Blob(name, blob.dtype, self.facts[name].shape if name in self.facts else None)
             for name, blob in self.net.blobs.items()
@@ -90,6 +92,11 @@ class _Filler:
         return KnownNet(
             self.net.replace(blobs=blobs), self.net.blobs, self.facts, self.trips, self.inner
         )
+
+    def _learn(self, name: str, found: Fact) -> None:
+        self.facts[name] = fact = self._settled(name, found)
+        if fact.value is not None:
+            self.given[name] = fact.value
 
     def _settled(self, name: str, found: Fact) -> Fact:
         declared = self.net.blobs[name]
@@ -120,7 +127,7 @@ class _Filler:
 
     def _loop(self, op: Op, ins: list[Fact]) -> list[Fact]:
         loop = Loop(self.net, op)
-        given = {blob: fact.value for blob, fact in self.facts.items() if fact.value is not None}
+        given = self.given
         trips = trip_count(loop, given)
         self.trips[op.name] = self.unknown if trips is None else trips
         trips = self.trips[op.name]

@@ -19,8 +19,11 @@ from rnnmem.net import chunks
 from rnnmem.net.buffers import Account, Buffer, ListValue, Origin, Series
 from rnnmem.net.executor import Run
 from rnnmem.net.nouns import Net
-from rnnmem.net.program import compile_net
-from rnnmem.net.shapes import known_net
+from rnnmem.net.program import compile_net, spare
+from rnnmem.net.shapes import KnownNet, known_net
+
+MOST_RUNS = 400_000
+"""Runs of ops that are simulated, about; a function of more has shorter looks at its loops."""
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
 
@@ -95,13 +98,13 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
     )
 
 
-def counted_peak(net: Net) -> int | None:
+def counted_peak(net: Net | KnownNet) -> int | None:
     """The peak that the device's memory statistics would show, for one run of a function.
 
     They count whole chunks, so it is above :attr:`Timeline.peak_bytes`.
 
     Args:
-      net: the whole function, inlined.
+      net: the whole function, inlined; or what `known_net` found of it.
 
     Returns:
       Bytes above what is resident; None where a size that matters is unknown.
@@ -111,11 +114,13 @@ def counted_peak(net: Net) -> int | None:
 
 
 def _run(
-    net: Net, unknown_dimension: int | None
+    net: Net | KnownNet, unknown_dimension: int | None
 ) -> tuple[Account, list[tuple[str, int]], dict[str, None]]:
     """Simulates a run: its account, its events, and what is unknown."""
     unknown: dict[str, None] = {}
-    program = compile_net(known_net(net, None, unknown_dimension), (), unknown)
+    known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
+    program = compile_net(known, (), unknown)
+    spare(program, MOST_RUNS)
     account = Account()
     events: list[tuple[str, int]] = []
     results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))

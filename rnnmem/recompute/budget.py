@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from rnnmem.errors import BudgetError
 from rnnmem.net.cost import Machine
 from rnnmem.net.nouns import Net
-from rnnmem.net.shapes import with_known_shapes
+from rnnmem.net.shapes import KnownNet, filled, known_net
 from rnnmem.net.timeline import counted_peak
 from rnnmem.options import Options
 from rnnmem.plan import Plan
@@ -60,10 +60,14 @@ class Decision:
         self._latest: tuple[Plan, Net | None] | None = None
 
     @functools.cached_property
+    def known(self) -> KnownNet:
+        """The Net with all shapes that can be found out."""
+        return known_net(self.net)
+
+    @functools.cached_property
     def trades(self) -> Trades:
         """All trades of the Net's loops."""
-        known = with_known_shapes(self.net)
-        return trades_of(known, self.machine, segments=self.segments)
+        return trades_of(filled(self.known), self.machine, segments=self.segments)
 
     @functools.cached_property
     def ladder(self) -> tuple[Plan, ...]:
@@ -73,7 +77,7 @@ class Decision:
     @functools.cached_property
     def original_peak(self) -> int | None:
         """Predicted peak of the original above the resident state."""
-        return counted_peak(self.net)
+        return counted_peak(self.known)
 
     def least_memory(self, max_slowdown: float) -> tuple[Plan, Net | None]:
         """The plan that keeps fewest bytes within a bound on time, and what applying it makes."""

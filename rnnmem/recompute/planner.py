@@ -59,6 +59,7 @@ def trades_of(net: Net, machine: Machine, *, segments: bool = True) -> Trades:
     """
     pairs = loop_pairs(net, net, {})
     writers = Writers(net)
+    clock = _Clock(machine)
 
     def outside(pair: LoopPair) -> _Outside:
         return _Outside(
@@ -67,25 +68,27 @@ def trades_of(net: Net, machine: Machine, *, segments: bool = True) -> Trades:
         )
 
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
-        return _Planner(machine, 0.0).exact(pair, outside(pair), kept, seconds)
+        return _Planner(machine, 0.0, clock).exact(pair, outside(pair), kept, seconds)
 
     return Trades(
         net=net,
         pairs=pairs,
-        choices=tuple(_choices(pair, machine, outside(pair), segments) for pair in pairs),
+        choices=tuple(
+            _choices(pair, _Planner(machine, 0.0, clock), outside(pair), segments) for pair in pairs
+        ),
         seconds=step_seconds(net, machine),
         refine=refine,
     )
 
 
 def _choices(
-    pair: LoopPair, machine: Machine, outside: _Outside, segments: bool
+    pair: LoopPair, planner: _Planner, outside: _Outside, segments: bool
 ) -> tuple[LoopPlan, ...]:
     """Every trade between bytes and time of one pair of the outermost Net."""
-    plans = frontier(lambda price: _Planner(machine, price).pair(pair, outside))
+    plans = frontier(lambda price: dataclasses.replace(planner, price=price).pair(pair, outside))
     if pair.closed or not segments:
         return plans
-    step = _Planner(machine, 0.0).step(pair, (), outside)
+    step = planner.step(pair, (), outside)
     opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
     return (*plans, *with_segments(pair, opened, step))
 
@@ -108,6 +111,19 @@ def op_seconds(op: Op, net: Net, machine: Machine) -> float:
     if op.type in LOOPS:
         return _trips_of(Loop(net, op)) * sum(inner)
     return max(inner) if inner else machine.seconds(op, net)
+
+
+class _Clock:
+    """:func:`op_seconds` of the ops of one function, each worked out once."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.known: dict[int, tuple[Op, float]] = {}  # with the op, so that its id stays its own
+
+    def __call__(self, op: Op, net: Net) -> float:
+        if id(op) not in self.known:
+            self.known[id(op)] = op, op_seconds(op, net, self.machine)
+        return self.known[id(op)][1]
 
 
 def _trips_of(loop: Loop) -> int:
@@ -142,6 +158,7 @@ class _Outside:
 class _Planner:
     machine: Machine
     price: float
+    clock: _Clock
 
     def pair(self, pair: LoopPair, outside: _Outside) -> LoopPlan:
         """The decisions for one pair."""
@@ -240,7 +257,7 @@ class _Planner:
             invariants=_free_invariants(pair.forward, outside.obtainable),
             demanded=frozenset(demanded),
             pushed=frozenset(pushed),
-            seconds=lambda op, net: op_seconds(op, net, self.machine),
+            seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair) | _held_for_sums(pair),
             addends=pair.forward.sums.addends,

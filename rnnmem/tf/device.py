@@ -11,14 +11,22 @@ from rnnmem.sizes import MIB, format_bytes
 from rnnmem.tf import private
 
 
-def device_bytes() -> int | None:
-    """Bytes that TensorFlow may have in use on the first GPU, else on the CPU; None if unknown."""
+def allocator_limit() -> int | None:
+    """Bytes above which TensorFlow itself raises ``ResourceExhaustedError``; None: nothing does."""
     if tf.config.list_logical_devices("GPU"):
         return private.memory_limit("GPU")
     if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true"):
         limit = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", "")
         if limit.isdecimal() and int(limit):
             return int(limit) * MIB
+    return None
+
+
+def device_bytes() -> int | None:
+    """Bytes that the first GPU, else the host, has for TensorFlow; None where unknown."""
+    limit = allocator_limit()
+    if limit is not None or tf.config.list_logical_devices("GPU"):
+        return limit
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
