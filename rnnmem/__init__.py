@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 from rnnmem.errors import (
     BudgetError,
     CheckError,
+    ConvertError,
     MeasureError,
     OptionError,
+    RangeError,
     RnnmemError,
     RnnmemWarning,
+    StaleFunctionError,
     VerifyError,
 )
 from rnnmem.version import __version__
 
 if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
+    from rnnmem.conversion.api import convert
+    from rnnmem.conversion.plan import ConversionPlan
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
     from rnnmem.tf.measure import (
@@ -33,16 +38,21 @@ __all__ = [
     "BudgetError",
     "CheckError",
     "Comparison",
+    "ConversionPlan",
+    "ConvertError",
     "MeasureError",
     "Measurement",
     "Net",
     "Optimized",
     "OptionError",
     "Plan",
+    "RangeError",
     "RnnmemError",
     "RnnmemWarning",
+    "StaleFunctionError",
     "VerifyError",
     "__version__",
+    "convert",
     "enable_cpu_memory_stats",
     "measure",
     "measure_pair",
@@ -51,10 +61,12 @@ __all__ = [
 
 _HOME = {
     "Comparison": "rnnmem.tf.measure",
+    "ConversionPlan": "rnnmem.conversion.plan",
     "Measurement": "rnnmem.tf.measure",
     "Net": "rnnmem.net.nouns",
     "Optimized": "rnnmem.api",
     "Plan": "rnnmem.plan",
+    "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
