@@ -23,6 +23,8 @@ COUNTER = "Keras counts with it"
 SEED = "the state of a random generator"
 
 _ROOMS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metric, keras.losses.Loss)
+# What they hold is their own business: tables, data sets and their state.
+_CLOSED = (type, tf.saved_model.experimental.TrackableResource, tf.data.Dataset, tf.data.Iterator)
 # An optimizer's trainable variables are the model's, not its own.
 _SKIPPED = ("_tracker", "_inbound_nodes", "_outbound_nodes")
 _SKIPPED_OF_OPTIMIZER = (*_SKIPPED, "_trainable_variables")
@@ -129,7 +131,7 @@ class _Walk:
             self._object(value, name, reason)
 
     def _object(self, value: Any, name: str, reason: str | None) -> None:
-        if isinstance(value, keras.random.SeedGenerator):
+        if isinstance(value, keras.random.SeedGenerator | tf.random.Generator):
             reason = SEED
         elif isinstance(value, keras.metrics.Metric) and name != "target":
             reason = METRIC
@@ -269,13 +271,14 @@ class _ValuesPlace(_Place):
 def _attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     skipped = _SKIPPED_OF_OPTIMIZER if isinstance(value, keras.optimizers.Optimizer) else _SKIPPED
     for name, item in list(getattr(value, "__dict__", {}).items()):
-        if name not in skipped:
+        # TensorFlow's own lists of what hangs on an object.
+        if name not in skipped and not name.startswith("_self_"):
             yield name, item
 
 
 def _is_trackable(value: Any) -> bool:
     """Whether TensorFlow saves what hangs on the object: ``tf.train.Checkpoint`` and the like."""
-    if private.is_polymorphic(value) or private.is_concrete(value) or isinstance(value, type):
+    if private.is_polymorphic(value) or private.is_concrete(value) or isinstance(value, _CLOSED):
         return False
     return callable(getattr(value, "_trackable_children", None))
 

@@ -21,6 +21,9 @@ THROUGH_HOST = "through host"
 
 _CHUNK = 256
 _MARGIN = 1.2
+# TensorFlow's allocator hands a free chunk out whole unless half of it would be left over. Below
+# this size nobody minds.
+_SPLIT_MATTERS = 1 << 20
 
 
 def need(count: int, itemsize: int) -> float:
@@ -247,12 +250,19 @@ class _Books:
     def _has_room(self, tensor: Tensor) -> bool:
         before = need(tensor.count, tensor.itemsize_before)
         room_on_target = self._left(tensor.device_after)
-        if not tensor.moves or tensor.dtype_before == tensor.dtype_after:
+        if not tensor.moves:
+            return self._fits_beside(tensor, room_on_target)
+        if tensor.dtype_before == tensor.dtype_after:
             return tensor.need <= room_on_target
         # The smaller form travels: it is made where the tensor comes from, or where it goes to.
         if tensor.bytes_after < tensor.bytes_before:
             return tensor.need <= min(room_on_target, self._left(tensor.device_before))
         return before + tensor.need <= room_on_target
+
+    def _fits_beside(self, tensor: Tensor, room: float) -> bool:
+        """Whether the new form fits beside the old one, and takes no more than it needs."""
+        large = tensor.bytes_after >= _SPLIT_MATTERS
+        return tensor.need <= room and not (large and 2 * tensor.bytes_after > room)
 
     def _left(self, device: str) -> float:
         free = self._free.get(device)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rnnmem.conversion.plan import THROUGH_HOST, UNTOUCHED, ConversionPlan, Step
 from rnnmem.sizes import format_bytes
 
-_WIDTH = 132
+_WIDTH = 10_000  # as wide as the names are
 
 
 def table(plan: ConversionPlan) -> str:
@@ -23,7 +23,7 @@ def table(plan: ConversionPlan) -> str:
         console.print(line, soft_wrap=True)
     if plan.steps:
         console.print(_rows(plan))
-    return out.getvalue()
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
 def _totals(plan: ConversionPlan) -> str:
@@ -44,7 +44,7 @@ def _rows(plan: ConversionPlan) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="")
     for heading in ("before", "after", "route", "tensor", "dtype", "device", "why"):
         justify = "right" if heading in ("before", "after") else "left"
-        rows.add_column(heading, justify=justify, overflow="fold")
+        rows.add_column(heading, justify=justify, no_wrap=True)
     for step in plan.steps:
         rows.add_row(*_row(step))
     return rows

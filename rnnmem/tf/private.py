@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -334,18 +335,18 @@ def readers_of(handles: set[int]) -> Readers:
       handles: ids of eager tensors that are alive.
     """
     found = Readers([], [], [])
+    if not _context.context().list_function_names():
+        return found
     restored = set()
-    # TensorFlow keeps no way from a tensor to the functions over it.
-    for thing in gc.get_objects():
-        kind = type(thing)
+    for kind, thing in _functions():
         if kind is _function_cache.FunctionCache:
             for key, concrete in list(thing._primary.items()):  # noqa: SLF001
                 if _captures_any(concrete, handles):
                     found.cached.append((thing, key))
-        elif issubclass(kind, _concrete_function.ConcreteFunction):
+        elif kind is _concrete_function.ConcreteFunction:
             if _captures_any(thing, handles):
                 found.concretes.append(thing)
-        elif issubclass(kind, _function_deserialization.RestoredFunction):
+        else:
             restored.update(id(concrete) for concrete in thing.concrete_functions)
     wrapper = _saved_model_load._WrapperFunction  # noqa: SLF001
     found.without_code.extend(
@@ -354,6 +355,27 @@ def readers_of(handles: set[int]) -> Readers:
         if id(concrete) in restored or isinstance(concrete, wrapper)
     )
     return found
+
+
+def _functions() -> Iterator[tuple[type, Any]]:
+    """Every traced function, cache of traces and restored function that is alive.
+
+    TensorFlow keeps no way from a tensor to the functions over it.
+    """
+    kinds = (
+        _function_cache.FunctionCache,
+        _concrete_function.ConcreteFunction,
+        _function_deserialization.RestoredFunction,
+    )
+    known = {own: kind for kind in kinds for own in _with_subclasses(kind)}
+    # An object refers to its class, and to ask for that is faster than to look at every object.
+    for thing in gc.get_referrers(*known):
+        if type(thing) in known:
+            yield known[type(thing)], thing
+
+
+def _with_subclasses(kind: type) -> list[type]:
+    return [kind, *(own for below in kind.__subclasses__() for own in _with_subclasses(below))]
 
 
 def captured_inputs(concrete: Any) -> list[Any]:
