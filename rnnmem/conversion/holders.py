@@ -81,6 +81,12 @@ class VariableHolder:
         if new is not old:
             _empty(old, old_dtype)
 
+    def abandon(self) -> None:
+        """Stays without a value, but ready to be assigned one as it was at the start."""
+        self._set(
+            private.new_handle(self.variables[0], self._dtype, self.handle.device), self._dtype
+        )
+
     def put_back(self, value: tf.Tensor) -> None:
         """Takes the value that it had at the start, into the resource that it had."""
         current, dtype = self.variables[0].handle, self.dtype
@@ -132,6 +138,9 @@ class TensorHolder:
     def put_back(self, value: tf.Tensor) -> None:
         """Takes a tensor with the values that it had at the start."""
         self._fill(value)
+
+    def abandon(self) -> None:
+        """Stays as it is: None holds its places."""
 
     def _fill(self, tensor: tf.Tensor | None) -> None:
         for place in self.places:

@@ -108,13 +108,13 @@ def _graph_changes(layer: Any, dtype: str) -> list[Change]:
     if dtype.startswith("float8"):
         return []
     old, new = layer.compute_dtype, compute_dtype(dtype)
-    if old not in FLOATS:
-        return []
     is_input = isinstance(layer, keras.layers.InputLayer)
+    if (layer.dtype if is_input else old) not in FLOATS:
+        return []
     if is_input:
-        new = _input_dtype(layer.dtype, old, new)
+        new = _input_dtype(layer, new)
     changes = []
-    if is_input and layer._dtype in FLOATS:  # noqa: SLF001
+    if is_input:
         changes.append(Change(layer, "_dtype", layer._dtype, new))  # noqa: SLF001
     for node in layer._inbound_nodes:  # noqa: SLF001
         for tensor in node.outputs:
@@ -123,14 +123,18 @@ def _graph_changes(layer: Any, dtype: str) -> list[Change]:
     return changes
 
 
-def _input_dtype(declared: str, old: str, new: str) -> str:
+def _input_dtype(layer: Any, new: str) -> str:
     """Never one that would cut the user's values before the first layer sees them.
 
     Keras declares inputs in its default dtype whatever the layers compute in, and token ids must
-    not go through float16. What is narrower than the layers was meant so and stays.
+    not go through float16. What is narrower than the layers that read it was meant so and stays.
     """
-    if declared not in FLOATS or _wider(declared, old) != declared:
-        return declared
+    declared = layer.dtype
+    readers = (node.operation for node in layer._outbound_nodes)  # noqa: SLF001
+    computed = (getattr(reader, "compute_dtype", declared) for reader in readers)
+    for dtype in computed:
+        if dtype in FLOATS and _wider(declared, dtype) != declared:
+            return declared
     return _wider(keras.config.floatx(), new)
 
 

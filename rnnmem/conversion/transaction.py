@@ -127,6 +127,7 @@ class Transaction:
             try:
                 _put_back(holder, staged, tensor.device_before)
             except BaseException as cause:
+                holder.abandon()
                 raise _rescue(error, holder.name, staged) from cause
             raise
 

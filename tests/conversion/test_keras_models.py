@@ -13,11 +13,14 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(48, STEPS, FEATURES)).astype("float32")
 Y = X.mean((1, 2), keepdims=True)[:, :, 0]
 
+# TensorFlow has no QR decomposition in bfloat16, so Keras builds no orthogonal kernel in it.
+PLAIN = {"recurrent_initializer": "glorot_uniform"}
+
 
 def functional(dtype="float32"):
     keras.utils.set_random_seed(3)
     inputs = keras.Input((STEPS, FEATURES))
-    x = keras.layers.GRU(4, dtype=dtype)(inputs)
+    x = keras.layers.GRU(4, dtype=dtype, **PLAIN)(inputs)
     x = keras.layers.LayerNormalization(dtype=dtype)(x)
     x = keras.layers.Dropout(0.1, seed=1, dtype=dtype)(x)
     return keras.Model(inputs, keras.layers.Dense(1, dtype=dtype)(x))
@@ -25,8 +28,10 @@ def functional(dtype="float32"):
 
 def sequential(dtype="float32"):
     keras.utils.set_random_seed(3)
-    cells = [keras.layers.LSTMCell(4, dtype=dtype), keras.layers.SimpleRNNCell(4, dtype=dtype)]
-    stack = keras.layers.RNN(cells, return_sequences=True, dtype=dtype)
+    kinds = (keras.layers.LSTMCell, keras.layers.SimpleRNNCell)
+    cells = [kind(4, dtype=dtype, **PLAIN) for kind in kinds]
+    stacked = keras.layers.StackedRNNCells(cells, dtype=dtype)
+    stack = keras.layers.RNN(stacked, return_sequences=True, dtype=dtype)
     return keras.Sequential(
         [
             keras.layers.Bidirectional(stack, dtype=dtype),
@@ -55,6 +60,7 @@ def subclassed(dtype="float32"):
 
 
 MODELS = [functional, sequential, subclassed]
+LEFT_OUT = (keras.layers.InputLayer, keras.Sequential, type(functional()))
 
 
 def compiled(model, optimizer=None):
@@ -68,11 +74,13 @@ def train(model, steps=3):
 
 
 def dtypes(variables):
-    return [(v.path.split("/")[-1], str(v.dtype)) for v in variables]
+    return [str(v.dtype) for v in variables]
 
 
 def policies(model):
-    return [layer.dtype_policy.name for layer in model._flatten_layers()]
+    """Of layers; Keras saves none for models of layers and inputs, which compute nothing."""
+    layers = (x for x in model._flatten_layers() if not isinstance(x, LEFT_OUT))
+    return [layer.dtype_policy.name for layer in layers]
 
 
 @pytest.mark.parametrize("build", MODELS)
@@ -181,8 +189,8 @@ def test_export_after_conversion(tmp_path):
     rnnmem.convert(model, "float64")
     expected = model.predict(X, verbose=0)
     model.export(str(tmp_path), verbose=False)
-    served = tf.saved_model.load(str(tmp_path)).serve(tf.constant(X, tf.float64))
-    assert np.allclose(served, expected)
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert np.allclose(loaded.serve(tf.constant(X, tf.float64)), expected)
 
 
 def test_a_train_step_of_the_users_own_traces_anew():
