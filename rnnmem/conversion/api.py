@@ -173,9 +173,7 @@ class _Work:
         return set(excess)
 
 
-def _facts(
-    holder: VariableHolder | TensorHolder, reason: str | None, wanted: _Wanted
-) -> Tensor:
+def _facts(holder: VariableHolder | TensorHolder, reason: str | None, wanted: _Wanted) -> Tensor:
     before, device = holder.dtype.base_dtype, holder.device
     after, why = _new_dtype(before, reason, wanted)
     fixed = before in (tf.string, tf.resource, tf.variant)
@@ -209,9 +207,7 @@ def _places(tensors: list[Tensor]) -> tuple[list[str], dict[str, int]]:
     """Every device that is concerned, and the bytes of the tensors there."""
     occupied: dict[str, int] = {}
     for tensor in tensors:
-        occupied[tensor.device_before] = (
-            occupied.get(tensor.device_before, 0) + tensor.bytes_before
-        )
+        occupied[tensor.device_before] = occupied.get(tensor.device_before, 0) + tensor.bytes_before
         occupied.setdefault(tensor.device_after, 0)
     return list(occupied), occupied
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 import tensorflow as tf
 
 from rnnmem.conversion.floats import largest, numpy_dtype
 from rnnmem.conversion.plan import Tensor
 
-_CHUNK_ELEMENTS = 1 << 20
+NO_ROOM_OR_NO_KERNEL = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.UnimplementedError,
+    tf.errors.NotFoundError,
+)
+
+_CHUNK_ELEMENTS = 1 << 18
 
 
 def on_device(value: tf.Tensor, tensor: Tensor) -> tf.Tensor:
@@ -26,9 +34,15 @@ def to_host(value: tf.Tensor) -> np.ndarray:
 
 
 def from_host(values: np.ndarray, device: str) -> tf.Tensor:
-    """A copy on the device."""
+    """A copy on the device.
+
+    Raises:
+      tf.errors.ResourceExhaustedError: the device has no room for it.
+    """
     with tf.device(device):
-        return tf.convert_to_tensor(values)
+        # TensorFlow turns an array into a tensor without asking whether a CPU has room for it, and
+        # the process dies if it has not. An op that makes a tensor asks.
+        return _filled(values) if device.startswith("CPU:") else tf.convert_to_tensor(values)
 
 
 def on_host(values: np.ndarray, dtype: str, *, clip: bool) -> np.ndarray:
@@ -60,10 +74,27 @@ def _cast_chunk(values: np.ndarray, dtype: str) -> np.ndarray:
     """TensorFlow's kernels are many times faster than NumPy's, where there is room for them."""
     try:
         with tf.device("CPU:0"):
-            return np.asarray(tf.cast(tf.convert_to_tensor(values), dtype))
-    except (tf.errors.ResourceExhaustedError, tf.errors.UnimplementedError, tf.errors.NotFoundError):
+            return np.asarray(tf.cast(_filled(values), dtype))
+    except NO_ROOM_OR_NO_KERNEL:
         with np.errstate(all="ignore"):
             return values.astype(numpy_dtype(dtype))
+
+
+def _filled(values: np.ndarray) -> tf.Tensor:
+    """A fresh tensor on the CPU of the current scope, with these values."""
+    values = np.ascontiguousarray(values)
+    known = tf.as_dtype(values.dtype)
+    bytewise = known.name.startswith("float8")  # for which no such op exists
+    made = tf.raw_ops.Empty(shape=values.shape, dtype=tf.uint8 if bytewise else known)
+    view = np.asarray(made)
+    if not values.size:
+        pass
+    elif np.shares_memory(view, np.asarray(made)):
+        ctypes.memmove(view.ctypes.data, values.ctypes.data, values.nbytes)
+    else:
+        del made, view
+        return tf.convert_to_tensor(values)
+    return tf.bitcast(made, known) if bytewise else made
 
 
 def _cast(value: tf.Tensor, dtype: str, device: str) -> tf.Tensor:

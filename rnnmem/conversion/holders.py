@@ -6,6 +6,7 @@ the user knows stay the same.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,11 @@ class VariableHolder:
             return bool(tf.raw_ops.VarIsInitializedOp(resource=self.handle))
         except tf.errors.OpError:
             return False
+
+    def prepare(self, dtype: tf.DType) -> None:
+        """Makes what `release` needs now and once the dtype is another, while there is room."""
+        for kind in (self.dtype, dtype):
+            _blank(kind, self.variables[0].handle.device)
 
     def read(self) -> tf.Tensor:
         """The value; it shares the variable's buffer."""
@@ -123,6 +129,9 @@ class TensorHolder:
         """How many elements it has."""
         return self._tensor.shape.num_elements()
 
+    def prepare(self, unused_dtype: tf.DType) -> None:
+        """Needs nothing."""
+
     def read(self) -> tf.Tensor:
         """The tensor itself."""
         return self._tensor
@@ -151,7 +160,11 @@ class TensorHolder:
 
 
 def _empty(handle: tf.Tensor, dtype: tf.DType) -> None:
-    with tf.device(handle.device):
-        # Nothing that looks right by broadcasting.
-        blank = tf.cast(float("nan"), dtype) if dtype.is_floating else tf.zeros([0], dtype)
-        tf.raw_ops.AssignVariableOp(resource=handle, value=blank)
+    tf.raw_ops.AssignVariableOp(resource=handle, value=_blank(dtype, handle.device))
+
+
+@functools.cache
+def _blank(dtype: tf.DType, device: str) -> tf.Tensor:
+    """Nothing that looks right by broadcasting; made once, while there is room."""
+    with tf.device(device):
+        return tf.cast(float("nan"), dtype) if dtype.is_floating else tf.zeros([0], dtype)

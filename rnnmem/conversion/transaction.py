@@ -68,6 +68,8 @@ class Transaction:
         with _interrupts_deferred() as interrupted:
             try:
                 for step in self._plan.changing:
+                    self._holders[step.index].prepare(tf.as_dtype(step.tensor.dtype_after))
+                for step in self._plan.changing:
                     interrupted()
                     self._take(step)
                     self._report(step)
@@ -108,7 +110,7 @@ class Transaction:
                 holder.put(cast.on_device(holder.read(), step.tensor), step.tensor.device_after)
                 self._done.append(step)
                 return
-            except _NO_ROOM:
+            except cast.NO_ROOM_OR_NO_KERNEL:
                 gc.collect()  # the allocator's free chunks are not where they are needed
         with self._reserve.lent():
             self._take_through_host(step, holder)
@@ -119,9 +121,9 @@ class Transaction:
         staged = self._originals.get(step.index)
         if staged is None:
             staged = cast.to_host(holder.read())
-        fresh = cast.on_host(staged, tensor.dtype_after, clip=step.index in self._clipped)
         try:
             holder.release()
+            fresh = cast.on_host(staged, tensor.dtype_after, clip=step.index in self._clipped)
             _put(holder, fresh, tensor.device_after)
         except BaseException as error:
             try:
@@ -141,13 +143,10 @@ class Transaction:
         back = _reversed(tensor)
         try:
             holder.put_back(cast.on_device(holder.read(), back))
-        except _NO_ROOM:
+        except cast.NO_ROOM_OR_NO_KERNEL:
             staged = cast.on_host(cast.to_host(holder.read()), back.dtype_after, clip=False)
             holder.release()
             _put_back(holder, staged, tensor.device_before)
-
-
-_NO_ROOM = (tf.errors.ResourceExhaustedError, tf.errors.UnimplementedError, tf.errors.NotFoundError)
 
 
 def _reversed(tensor: Any) -> Any:

@@ -31,7 +31,9 @@ def test_a_dtype_is_read_as_people_give_it(given, name):
     assert parse_dtype(given) == name
 
 
-@pytest.mark.parametrize("given", ["float17", "int32", tf.int8, np.int64, "", 3, object(), "string"])
+@pytest.mark.parametrize(
+    "given", ["float17", "int32", tf.int8, np.int64, "", 3, object(), "string"]
+)
 def test_anything_else_is_refused_by_name(given):
     with pytest.raises(OptionError, match="dtype=.*float8_e4m3fn"):
         parse_dtype(given)
