@@ -3,9 +3,9 @@
     python -m benchmarks.convert --json=benchmarks/results/convert-cpu.json
 
 Memory: a float32 model becomes float16 under a limit of TensorFlow's CPU allocator, each way in a
-process of its own. Keras' way is to cast every weight, build the layers in the new dtype and assign.
-Speed: bytes of the old form by the seconds of a whole conversion, in turn with plain copies of the
-same variables (`DeepCopy`, TensorFlow's own) on an allocator without a limit; only the ratio counts.
+process of its own. Keras' way is to cast every weight, build the layers in the new dtype and
+assign. Speed: bytes of the old form by the seconds of a whole conversion, in turn with plain copies
+of the same variables (`DeepCopy`, TensorFlow's own) without a limit; only the ratio counts.
 """
 
 from __future__ import annotations

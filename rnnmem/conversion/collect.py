@@ -65,8 +65,8 @@ def collect(target: Any) -> Found:
     found = walk.found
     if not (found.holders or found.layers or found.deferred or _is_container(target)):
         raise OptionError(
-            f"target={type(target).__name__} holds nothing to convert: pass a Keras model, layer or "
-            "optimizer, a tf.Module, or a list of variables"
+            f"target={type(target).__name__} holds nothing to convert: pass a Keras model, layer "
+            "or optimizer, a tf.Module, or a list of variables"
         )
     for holder in found.holders:
         if isinstance(holder, VariableHolder) and not holder.is_initialized():
@@ -175,8 +175,8 @@ class _Walk:
     def _variable(self, variable: tf.Variable, name: str, reason: str | None) -> VariableHolder:
         if not private.is_resource_variable(variable) or private.is_graph_variable(variable):
             raise ConvertError(
-                f"variable {name!r} ({type(variable).__name__}) belongs to a graph of TensorFlow 1: "
-                "only variables made eagerly can be converted; nothing was changed"
+                f"variable {name!r} ({type(variable).__name__}) belongs to a graph of TensorFlow "
+                "1: only variables made eagerly can be converted; nothing was changed"
             )
         holder = self._by_handle.get(id(variable.handle))
         if holder is None:

@@ -379,7 +379,7 @@ def _with_subclasses(kind: type) -> list[type]:
 
 
 def captured_inputs(concrete: Any) -> list[Any]:
-    """What a ConcreteFunction captured; values that are asked for at each call are not asked for."""
+    """What a ConcreteFunction captured; values known only at each call are not asked for."""
     return list(getattr(concrete, "_captured_inputs", ()))
 
 

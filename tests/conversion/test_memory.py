@@ -149,8 +149,10 @@ asked = []
 real = tf.config.experimental.get_memory_info
 tf.config.experimental.get_memory_info = lambda d: asked.append(d) or real(d)
 rnnmem.convert(model, device="CPU:1")
-moved = {v.value.device.rsplit("device:")[-1] for v in [*model.variables, *model.optimizer.variables]}
-same = bool(np.array_equal(model.predict(x, verbose=0), before)) and model.layers[0].kernel is kernel
+every = [*model.variables, *model.optimizer.variables]
+moved = {v.value.device.rsplit("device:")[-1] for v in every}
+same = bool(np.array_equal(model.predict(x, verbose=0), before))
+same = same and model.layers[0].kernel is kernel
 model.fit(x, y, verbose=0)
 try:
     rnnmem.convert(model, "float16", "CPU:0", progress=lambda *_: 1 / 0)
