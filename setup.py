@@ -24,7 +24,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["rnnmem", "rnnmem.*", "models", "models.*"]),
     package_data={"rnnmem": ["py.typed"]},
-    install_requires=["absl-py", "numpy", "scipy", "tensorflow>=2.16"],
+    install_requires=["absl-py", "ml_dtypes", "numpy", "scipy", "tensorflow>=2.16"],
     extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "test": TEST},
     classifiers=[
         "Development Status :: 3 - Alpha",

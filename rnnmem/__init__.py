@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 from rnnmem.errors import (
     BudgetError,
     CheckError,
+    ConvertError,
     MeasureError,
     OptionError,
     PlanError,
+    RangeError,
     RnnmemError,
     RnnmemWarning,
+    StaleFunctionError,
     VerifyError,
 )
 from rnnmem.version import __version__
 
 if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
+    from rnnmem.conversion.api import convert
+    from rnnmem.conversion.plan import ConversionPlan
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
     from rnnmem.search import largest
@@ -35,6 +40,8 @@ __all__ = [
     "BudgetError",
     "CheckError",
     "Comparison",
+    "ConversionPlan",
+    "ConvertError",
     "MeasureError",
     "Measurement",
     "Net",
@@ -42,10 +49,13 @@ __all__ = [
     "OptionError",
     "Plan",
     "PlanError",
+    "RangeError",
     "RnnmemError",
     "RnnmemWarning",
+    "StaleFunctionError",
     "VerifyError",
     "__version__",
+    "convert",
     "enable_cpu_memory_stats",
     "largest",
     "measure",
@@ -55,10 +65,12 @@ __all__ = [
 
 _HOME = {
     "Comparison": "rnnmem.tf.measure",
+    "ConversionPlan": "rnnmem.conversion.plan",
     "Measurement": "rnnmem.tf.measure",
     "Net": "rnnmem.net.nouns",
     "Optimized": "rnnmem.api",
     "Plan": "rnnmem.plan",
+    "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "largest": "rnnmem.search",
     "measure": "rnnmem.tf.measure",

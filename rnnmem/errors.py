@@ -45,5 +45,23 @@ class VerifyError(RnnmemError):
     """The optimised function's results are not the original's."""
 
 
+class ConvertError(RnnmemError, RuntimeError):
+    """A conversion cannot be done as things stand; unless it says otherwise nothing was changed.
+
+    Attributes:
+      rescued: name of a tensor -> its values (NumPy), where no device has room for them any more.
+    """
+
+    rescued: dict = {}
+
+
+class RangeError(RnnmemError, ValueError, OverflowError):
+    """Values lie outside the new dtype's range; names the tensors. Nothing was changed."""
+
+
+class StaleFunctionError(RnnmemError, RuntimeError):
+    """A function was traced before a variable that it reads was converted; trace it again."""
+
+
 class RnnmemWarning(UserWarning):
     """Something was left as TensorFlow runs it; the message says what and why."""

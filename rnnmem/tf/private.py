@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.function.polymorphism import function_cache as _function_cache
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.client import device_lib as _device_lib
+from tensorflow.python.client import pywrap_tf_session as _pywrap_tf_session
+from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
@@ -17,6 +23,8 @@ from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.ops import gradients_util as _gradients_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+from tensorflow.python.saved_model import function_deserialization as _function_deserialization
+from tensorflow.python.saved_model import load as _saved_model_load
 
 
 def eager_context_is_initialized() -> bool:
@@ -252,3 +260,152 @@ def keras_step_cell(function: Any) -> Any:
 def _cell(function: Any, name: str) -> Any:
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return function.__closure__[names.index(name)] if name in names else None
+
+
+def memory_limits() -> dict[str, int]:
+    """Bytes that TensorFlow may use of each device but CPUs, e.g. {"GPU:0": 12 << 30}."""
+    context = _context.context()
+    context.ensure_initialized()
+    devices = _pywrap_tfe.TFE_ContextListDevices(context._handle)  # noqa: SLF001
+    limits = {}
+    for index in range(_pywrap_tf_session.TF_DeviceListCount(devices)):
+        name = _pywrap_tf_session.TF_DeviceListName(devices, index).rsplit("device:", 1)[-1]
+        # What TensorFlow states for a CPU is a placeholder.
+        if not name.startswith("CPU:"):
+            limits[name] = _pywrap_tf_session.TF_DeviceListMemoryBytes(devices, index)
+    return limits
+
+
+def is_resource_variable(value: Any) -> bool:
+    """Whether ``value`` is a variable behind one resource handle."""
+    return isinstance(value, _resource_variable_ops.BaseResourceVariable)
+
+
+def is_distributed(value: Any) -> bool:
+    """Whether ``value`` stands for several variables, one for each replica or shard."""
+    kinds = (tf.distribute.DistributedValues, _sharded_variable.ShardedVariableMixin)
+    return isinstance(value, kinds)
+
+
+def is_graph_variable(variable: Any) -> bool:
+    """Whether the variable lives in a graph of TensorFlow 1."""
+    return bool(getattr(variable, "_in_graph_mode", False))
+
+
+def new_handle(variable: Any, dtype: tf.DType, device: str) -> tf.Tensor:
+    """A handle of a fresh resource, which nothing was assigned to, for a variable that exists.
+
+    Args:
+      variable: its name, shape and marks are taken.
+      dtype: what the resource will hold.
+      device: where it will lie.
+    """
+    old = variable._handle  # noqa: SLF001
+    name = variable._handle_name.partition(":")[0]  # noqa: SLF001
+    with tf.device(device):
+        handle = _resource_variable_ops._variable_handle_from_shape_and_dtype(  # noqa: SLF001
+            variable.shape, dtype, None, name, False
+        )
+    # The parent, the name, the unique id: whatever TensorFlow or Keras wrote on the old one.
+    handle.__dict__.update(old.__dict__)
+    return handle
+
+
+def set_handle(variable: Any, handle: tf.Tensor, dtype: tf.DType) -> None:
+    """Puts another resource behind a variable; the Python object stays the same."""
+    variable._handle = handle  # noqa: SLF001
+    variable._dtype = dtype  # noqa: SLF001
+    if getattr(variable, "_cached_value", None) is not None:
+        with tf.device(variable._caching_device):  # noqa: SLF001
+            variable._cached_value = tf.raw_ops.ReadVariableOp(  # noqa: SLF001
+                resource=handle, dtype=dtype
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Readers:
+    """Traced functions that captured a tensor.
+
+    Attributes:
+      concretes: the ConcreteFunctions.
+      cached: where a ``tf.function`` keeps one of them: its cache, and the key there.
+      without_code: those that came from a SavedModel, so that nobody can trace them again.
+    """
+
+    concretes: list[Any]
+    cached: list[tuple[Any, Any]]
+    without_code: list[Any]
+
+
+def readers_of(handles: set[int]) -> Readers:
+    """Traced functions that captured any of these eager tensors.
+
+    Args:
+      handles: ids of eager tensors that are alive.
+    """
+    found = Readers([], [], [])
+    if not _context.context().list_function_names():
+        return found
+    restored = set()
+    for kind, thing in _functions():
+        if kind is _function_cache.FunctionCache:
+            for key, concrete in list(thing._primary.items()):  # noqa: SLF001
+                if _captures_any(concrete, handles):
+                    found.cached.append((thing, key))
+        elif kind is _concrete_function.ConcreteFunction:
+            if _captures_any(thing, handles):
+                found.concretes.append(thing)
+        else:
+            restored.update(id(concrete) for concrete in thing.concrete_functions)
+    wrapper = _saved_model_load._WrapperFunction  # noqa: SLF001
+    found.without_code.extend(
+        concrete
+        for concrete in found.concretes
+        if id(concrete) in restored or isinstance(concrete, wrapper)
+    )
+    return found
+
+
+def _functions() -> Iterator[tuple[type, Any]]:
+    """Every traced function, cache of traces and restored function that is alive.
+
+    TensorFlow keeps no way from a tensor to the functions over it.
+    """
+    kinds = (
+        _function_cache.FunctionCache,
+        _concrete_function.ConcreteFunction,
+        _function_deserialization.RestoredFunction,
+    )
+    known = {own: kind for kind in kinds for own in _with_subclasses(kind)}
+    # An object refers to its class, and to ask for that is faster than to look at every object.
+    for thing in gc.get_referrers(*known):
+        if type(thing) in known:
+            yield known[type(thing)], thing
+
+
+def _with_subclasses(kind: type) -> list[type]:
+    return [kind, *(own for below in kind.__subclasses__() for own in _with_subclasses(below))]
+
+
+def captured_inputs(concrete: Any) -> list[Any]:
+    """What a ConcreteFunction captured; values known only at each call are not asked for."""
+    return list(getattr(concrete, "_captured_inputs", ()))
+
+
+def _captures_any(concrete: Any, handles: set[int]) -> bool:
+    return any(id(tensor) in handles for tensor in captured_inputs(concrete))
+
+
+def forget_trace(cache: Any, key: Any) -> None:
+    """Makes a ``tf.function`` trace anew where it would have used this trace."""
+    context, function_type = key
+    cache.delete(function_type, context)
+
+
+def forbid_calls(concrete: Any, error: Exception) -> None:
+    """Makes every call of a ConcreteFunction raise."""
+
+    def refuse(*unused_args, **unused_kwargs):
+        raise error
+
+    concrete._call_flat = refuse  # noqa: SLF001
