@@ -253,7 +253,7 @@ class _Work:
             check(net, rewritten)
             return rewritten
 
-        self.plan, rewritten = decide(net, _machine(), self.options, apply)
+        self.plan, rewritten = decide(net, _machine(), self.options, apply, compiled=compiled)
         return rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
