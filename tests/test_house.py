@@ -13,7 +13,15 @@ import rnnmem
 ROOT = Path(__file__).resolve().parent.parent
 PRIVATE = "rnnmem/tf/private.py"
 # Planning never imports TensorFlow, so that it is tested in milliseconds on hand-made Nets.
-PLANNING = ("rnnmem/net", "rnnmem/sharing", "rnnmem/recompute", "rnnmem/rewrite", "rnnmem/check.py")
+PLANNING = (
+    "rnnmem/net",
+    "rnnmem/sharing",
+    "rnnmem/recompute",
+    "rnnmem/rewrite",
+    "rnnmem/check.py",
+    "rnnmem/conversion/floats.py",
+    "rnnmem/conversion/plan.py",
+)
 
 
 def sources(*places: str) -> list[Path]:

@@ -84,17 +84,15 @@ def _filled(values: np.ndarray) -> tf.Tensor:
     """A fresh tensor on the CPU of the current scope, with these values."""
     values = np.ascontiguousarray(values)
     known = tf.as_dtype(values.dtype)
-    bytewise = known.name.startswith("float8")  # for which no such op exists
+    # No op makes a float8 tensor of bytes; the room that one of bytes found is free again at once.
+    bytewise = known.name.startswith("float8")
     made = tf.raw_ops.Empty(shape=values.shape, dtype=tf.uint8 if bytewise else known)
     view = np.asarray(made)
-    if not values.size:
-        pass
-    elif np.shares_memory(view, np.asarray(made)):
+    if values.size and not bytewise and np.shares_memory(view, np.asarray(made)):
         ctypes.memmove(view.ctypes.data, values.ctypes.data, values.nbytes)
-    else:
-        del made, view
-        return tf.convert_to_tensor(values)
-    return tf.bitcast(made, known) if bytewise else made
+        return made
+    del made, view
+    return tf.convert_to_tensor(values)
 
 
 def _cast(value: tf.Tensor, dtype: str, device: str) -> tf.Tensor:
