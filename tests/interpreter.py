@@ -21,6 +21,8 @@ _PLAIN = {
     "Greater": lambda a, b: a > b,
     "Identity": lambda a: a,
     "EnsureShape": lambda a: a,
+    "OptionalFromValue": lambda a: a,
+    "OptionalGetValue": lambda a: a,
     "PlaceholderWithDefault": lambda a: a,
 }
 _MOST_TRIPS = 50
