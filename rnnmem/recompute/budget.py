@@ -21,6 +21,9 @@ from rnnmem.sizes import format_bytes
 HEADROOM = 0.1
 """Part of a predicted peak that a budget must leave free: chunks and the order of ops vary."""
 
+NEGLIGIBLE = 64 * 1024
+"""Bytes below which no peak is worth leaving a function as it was."""
+
 _SCANNED = 20000
 """Ops of a Net up to which the rungs of a ladder are simulated in turn; beyond it, bisected."""
 
@@ -83,7 +86,7 @@ class Decision:
         """The plan that keeps fewest bytes within a bound on time, and what applying it makes."""
         plan, rewritten = self.finished(self.trades.within(max_slowdown))
         peaks = plan.predicted_peak, plan.original_peak
-        if None not in peaks and peaks[0] > peaks[1]:
+        if None not in peaks and peaks[0] > max(peaks[1], NEGLIGIBLE):
             return self._as_it_was(_NO_GAIN), None
         return plan, rewritten
 

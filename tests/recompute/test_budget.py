@@ -122,6 +122,14 @@ def test_what_fits_already_is_left_as_it_is():
     assert plan.predicted_peak == plan.original_peak
 
 
+def test_no_plan_runs_whose_peak_is_predicted_to_be_higher(monkeypatch):
+    made = decision(chain())
+    monkeypatch.setattr(Decision, "original_peak", 100 * 1024)
+    plan, rewritten = decide(made, Options(max_slowdown=1.2))
+    assert rewritten is None
+    assert plan.notes == ("no plan in the time allowed has a smaller predicted peak",)
+
+
 def test_without_a_loop_the_budget_is_held_against_the_function_as_it_is():
     net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
     made = decision(net)
