@@ -29,6 +29,8 @@ from tests.random_step_nets import Built, Draw, Drawn, Recipe, Thrown, random_re
 SAVED_SETS = 3
 """Saved sets that are tried of one step net."""
 CASES = int(os.environ.get("RNNMEM_FUZZ_CASES") or 300)
+STEP_NETS = CASES * 10 // 22
+"""A step net makes 2.2 cases: some are left alone, and two saved sets may turn out the same."""
 FUSIONS = ("arithmetic_optimization", "constant_folding", "remapping")
 SLOWDOWNS = (1.02, 1.1, 1.3, 2.0, 1e9, 1e9)
 
@@ -148,7 +150,7 @@ def hold(trial: Trial) -> int:
 
 @pytest.mark.slow
 @pytest.mark.fuzz
-@settings(max_examples=-(-CASES // SAVED_SETS), suppress_health_check=list(HealthCheck))
+@settings(max_examples=STEP_NETS, suppress_health_check=list(HealthCheck))
 @given(st.composite(lambda draw: Trial.drawn(Drawn(draw)))())
 def test_any_step_net_keeps_its_bits(trial):
     hold(trial)
