@@ -67,6 +67,8 @@ class History:
     def in_place(self, index: int) -> frozenset[tuple[int, int]]:
         """The ``(input slot, output slot)`` pairs of an op that are one name."""
         op = self.ops[index]
+        if set(op.inputs).isdisjoint(op.outputs):
+            return frozenset()
         return frozenset(
             (i, j)
             for i, read in enumerate(op.inputs)
@@ -91,8 +93,11 @@ def history(net: Net) -> History:
       NetError: the Net has a cycle, reads a name before it is written, waits for a later op, or has
         an op that writes one name twice; the message names the op.
     """
-    ops = net.ops if overwrites(net) else topological(net.ops)
-    return _Reader(net, ops).result()
+    kept = vars(net)  # a Net is frozen, so what was found once holds; as cached_property does it
+    if "history" not in kept:
+        ops = net.ops if overwrites(net) else topological(net.ops)
+        kept["history"] = _Reader(net, ops).result()
+    return kept["history"]
 
 
 class _Reader:

@@ -59,15 +59,21 @@ def estimate(net: Net, sizes: Sizes = "shapes") -> Estimate:
         :func:`rnnmem.sharing.collect_sizes` gives them; what is not among them is as its shape
         says.
     """
-    tally = _Tally(sizes)
-    peak, peak_op = tally.net(net)
-    if tally.unknown:
+    found = statistics(net, sizes)
+    if found.unknown:
         warnings.warn(
-            f"{len(tally.unknown)} blobs have no known size and count 0, e.g. "
-            f"{next(iter(tally.unknown))!r}",
+            f"{len(found.unknown)} blobs have no known size and count 0, e.g. "
+            f"{found.unknown[0]!r}: give sizes=..., or collect them by running once",
             RnnmemWarning,
             stacklevel=2,
         )
+    return found
+
+
+def statistics(net: Net, sizes: Sizes = "shapes") -> Estimate:
+    """What :func:`estimate` gives, without a warning."""
+    tally = _Tally(sizes)
+    peak, peak_op = tally.net(net)
     by_type = sorted(tally.by_type.items(), key=lambda item: -item[1])
     return Estimate(
         blobs=len(tally.bytes),

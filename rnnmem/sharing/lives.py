@@ -21,14 +21,14 @@ ALREADY = frozenset({"Const", "ReadVariableOp", "VarHandleOp"})
 
 
 def views(past: History) -> dict[str, str]:
-    """View -> the name whose buffer it shows in the end; only where neither is written twice."""
+    """View -> the name whose buffer it shows in the end; only what is written once."""
     found: dict[str, str] = {}
     for op in past.ops:
         if op.type not in VIEWS:
             continue
         pairs = list(zip(op.inputs, op.outputs, strict=False))
         for shown, view in pairs if op.type == "IdentityN" else pairs[:1]:
-            if view != shown and len(past.versions[view]) == len(past.versions[shown]) == 1:
+            if view != shown and len(past.versions[view]) == 1:
                 found[view] = found.get(shown, shown)
     return found
 

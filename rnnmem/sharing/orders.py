@@ -12,6 +12,7 @@ several ways are tried and the best is taken:
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Callable, Iterable, Sequence
 
 from rnnmem.errors import OptionError
@@ -56,7 +57,8 @@ def order(net: Net, how: str = "peak", sizes: Sizes = "shapes") -> Net:
             for op in past.ops
         ]
         chosen = lowest_peak(past, estimate_sizes(past, sizes), extra)
-    return net.replace(ops=tuple(past.ops[index] for index in chosen))
+    ops = tuple(past.ops[index] for index in chosen)
+    return net if all(map(operator.is_, ops, net.ops)) else net.replace(ops=ops)
 
 
 def breadth_first(past: History) -> list[int]:

@@ -65,26 +65,26 @@ class Pool:
         self, unit: Unit, may: Callable[[Track], bool], near: tuple[int, ...] = ()
     ) -> Track | None:
         """Takes the storage that fits the unit best of those that it ``may`` have."""
-        best = None
-        for track in self._candidates(unit, near):
-            if track is not best and self._fits(track, unit) and may(track):
-                if best is None or self._rank(track, unit) < self._rank(best, unit):
-                    best = track
+        best = next(filter(may, self._candidates(unit, near)), None)
         if best is not None:
             del self.sorted[bisect.bisect_left(self.sorted, _key(best.key), key=_key)]
             best.free = False
         return best
 
     def _candidates(self, unit: Unit, near: tuple[int, ...]) -> Iterator[Track]:
-        for chain in near:
-            for track in self.near.get(chain, ()):
-                if track.free:
-                    yield track
+        """Least growth first, then least waste, then what was freed last."""
         wanted = 0 if self.by_use else bisect.bisect_left(self.sorted, unit.size, key=_size)
         for entry in self.sorted[wanted : wanted + LOOK_AT]:
-            yield entry[3]
+            if self.level and not self.by_use or self._fits(entry[3], unit):
+                yield entry[3]
+        if near and len(self.sorted) > wanted + LOOK_AT:
+            found = [one for chain in near for one in self.near.get(chain, ()) if one.free]
+            yield from sorted(
+                (one for one in found if self._fits(one, unit)),
+                key=lambda one: self._rank(one, unit),
+            )
         if not self.by_use and self.level == 2:
-            for entry in self.sorted[max(0, wanted - LOOK_AT) : wanted]:
+            for entry in reversed(self.sorted[max(0, wanted - LOOK_AT) : wanted]):
                 yield entry[3]
 
     def _fits(self, track: Track, unit: Unit) -> bool:
@@ -93,7 +93,6 @@ class Pool:
         return track.size == unit.size if self.level == 0 else track.size >= unit.size
 
     def _rank(self, track: Track, unit: Unit) -> tuple:
-        """Least growth first, then least waste, then what was freed last."""
         if self.by_use:
             return track.key[:2]
         return (max(0, unit.size - track.size), max(0, track.size - unit.size), track.key[1])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Mapping
 
 from rnnmem.errors import NetError, OptionError
 from rnnmem.net.history import history
 from rnnmem.net.nouns import Net
 from rnnmem.sharing.descent import all_plans, with_rename_maps
-from rnnmem.sharing.estimate import Estimate, estimate
+from rnnmem.sharing.estimate import Estimate, statistics
 from rnnmem.sharing.orders import order as ordered
 from rnnmem.sharing.parallel import assign_parallel
 from rnnmem.sharing.plan import Storage, StoragePlan, apply_storage_plan, is_shared
@@ -203,14 +204,15 @@ def _share(
     descend: bool,
 ) -> Shared:
     rules = Rules.of(net, keep, blobs, sizes, level, must_be_in_place)
-    before = estimate(net, sizes or "shapes")
+    before = statistics(net, sizes or "shapes")
     if is_shared(net):
         return Shared(net, net, StoragePlan("shared already"), before, before)
-    original = net.replace(ops=history(net).ops)
+    ops = history(net).ops
+    original = net if all(map(operator.is_, ops, net.ops)) else net.replace(ops=ops)
     found = all_plans(original, rules, plan, parallel) if descend else plan(original, rules)
     shared = with_rename_maps(apply_storage_plan(original, found), found)
     verify(original, shared, parallel=parallel)
-    return Shared(shared, original, found, before, estimate(shared, _after(sizes, found)))
+    return Shared(shared, original, found, before, statistics(shared, _after(sizes, found)))
 
 
 def _after(sizes: Sizes, plan: StoragePlan) -> Sizes:

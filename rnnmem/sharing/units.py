@@ -194,6 +194,9 @@ class _Finder:
         first = past.writer[past.versions[root][0]]
         if first == OUTSIDE:
             return None
+        writers = {past.writer[version] for version in past.versions[root]}
+        if len({past.ops[index].device for index in writers if index != OUTSIDE}) > 1:
+            return None
         last: set[int] = set()
         for name in names:
             version = past.last(name)

@@ -128,8 +128,7 @@ def _same_kinds(before: Net, after: Net) -> None:
 
 def _views_hold(old: History, new: History) -> None:
     """What a view shows is not overwritten while the view is read."""
-    shown = views(old)
-    for view, root in shown.items():
+    for view, root in _shown(old).items():
         used = max((old.writer[old.last(view)], *old.readers[old.last(view)]))
         if view in old.net.outputs:
             used = len(old.ops)
@@ -146,11 +145,15 @@ def _views_hold(old: History, new: History) -> None:
             )
 
 
+def _shown(old: History) -> dict[str, str]:
+    """View -> what it shows, where the Net itself does not overwrite that."""
+    return {view: root for view, root in views(old).items() if len(old.versions[root]) == 1}
+
+
 def _is_ordered(old: History, new: History) -> None:
     """Each overwriting comes after all users of what it overwrites, however the ops interleave."""
-    shown = views(old)
     shows: dict[str, list[str]] = {}
-    for view, root in shown.items():
+    for view, root in _shown(old).items():
         shows.setdefault(root, []).append(view)
     questions = []
     for versions in new.versions.values():
