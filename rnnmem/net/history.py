@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping
 
 from rnnmem.errors import NetError
@@ -98,6 +99,22 @@ def history(net: Net) -> History:
         ops = net.ops if overwrites(net) else topological(net.ops)
         kept["history"] = _Reader(net, ops).result()
     return kept["history"]
+
+
+def in_order(net: Net) -> Net:
+    """The Net with its ops, at every depth, in an order in which they may run.
+
+    Raises:
+      NetError: see :func:`history`.
+    """
+    ops = []
+    for op in history(net).ops:
+        nets = {key: in_order(inner) for key, inner in op.nets.items()}
+        same = all(nets[key] is inner for key, inner in op.nets.items())
+        ops.append(op if same else op.replace(nets=nets))
+    if all(map(operator.is_, ops, net.ops)):
+        return net
+    return net.replace(ops=tuple(ops))
 
 
 class _Reader:

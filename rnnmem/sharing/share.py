@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Iterable, Mapping
 
 from rnnmem.errors import NetError, OptionError
-from rnnmem.net.history import history
+from rnnmem.net.history import history, in_order
 from rnnmem.net.nouns import Net
 from rnnmem.sharing.descent import all_plans, with_rename_maps
 from rnnmem.sharing.estimate import Estimate, statistics
@@ -207,8 +206,7 @@ def _share(
     before = statistics(net, sizes or "shapes")
     if is_shared(net):
         return Shared(net, net, StoragePlan("shared already"), before, before)
-    ops = history(net).ops
-    original = net if all(map(operator.is_, ops, net.ops)) else net.replace(ops=ops)
+    original = in_order(net)
     found = all_plans(original, rules, plan, parallel) if descend else plan(original, rules)
     shared = with_rename_maps(apply_storage_plan(original, found), found)
     verify(original, shared, parallel=parallel)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
@@ -243,3 +244,10 @@ def keras_step_cell(function: Any) -> Any:
 def _cell(function: Any, name: str) -> Any:
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     return function.__closure__[names.index(name)] if name in names else None
+
+
+def execute(op_type: str, results: int, inputs: list, attributes: tuple) -> list:
+    """Runs one kernel eagerly; ``attributes`` are names and values in turn."""
+    context = _context.context()
+    context.ensure_initialized()
+    return _execute.quick_execute(op_type, results, inputs, attributes, context)

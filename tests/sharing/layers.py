@@ -37,7 +37,7 @@ class Layers:
         return self
 
     def gradients(self, *losses: str) -> Layers:
-        """Adds the reverse op of every op that leads to a loss; gradients of one blob are summed."""
+        """Adds the reverse ops of all that leads to a loss; gradients of one blob are summed."""
         given: dict[str, list[str]] = {}
         for loss in losses:
             self.line(f"Fill {loss} -> {loss}_grad", self.shapes[loss])

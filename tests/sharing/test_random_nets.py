@@ -10,7 +10,6 @@ from rnnmem.net.nouns import Blob, Net, Op
 from rnnmem.sharing import (
     ALGORITHMS,
     ORDERS,
-    order,
     share_gradients,
     share_parallel,
     share_sequential,
@@ -23,7 +22,7 @@ SHAPES = [(4, 8), (8, 8), (16, 8), (None, 8), (None, 4), (3,), ()]
 
 
 def random_net(seed: int) -> Net:
-    """Fan-out, in-place ops, several writers of a name, dead ends, views, control edges, devices."""
+    """Fan-out, in-place ops, several writers of a name, dead ends, views, control edges."""
     draw = random.Random(seed)
     names = ["x0", "x1"]
     blobs = {name: Blob(name, "float32", (8, 8)) for name in names}
