@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
+    from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
         Measurement,
@@ -44,6 +45,7 @@ __all__ = [
     "VerifyError",
     "__version__",
     "enable_cpu_memory_stats",
+    "load_net",
     "measure",
     "measure_pair",
     "optimize",
@@ -56,6 +58,7 @@ _HOME = {
     "Optimized": "rnnmem.api",
     "Plan": "rnnmem.plan",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
+    "load_net": "rnnmem.tf.load",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",

@@ -11,6 +11,8 @@ from rnnmem.sharing.units import Unit
 
 LOOK_AT = 64
 """So many free storages at most are looked at on either side of the wanted size."""
+WASTE, LARGE = 256, 2**16
+"""A large storage is not given to a blob that is so many times smaller: the next would be new."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -75,6 +77,8 @@ class Pool:
         """Least growth first, then least waste, then what was freed last."""
         wanted = 0 if self.by_use else bisect.bisect_left(self.sorted, unit.size, key=_size)
         for entry in self.sorted[wanted : wanted + LOOK_AT]:
+            if not self.by_use and entry[0] > max(LARGE, WASTE * unit.size):
+                break
             if self.level and not self.by_use or self._fits(entry[3], unit):
                 yield entry[3]
         if near and len(self.sorted) > wanted + LOOK_AT:

@@ -251,3 +251,8 @@ def execute(op_type: str, results: int, inputs: list, attributes: tuple) -> list
     context = _context.context()
     context.ensure_initialized()
     return _execute.quick_execute(op_type, results, inputs, attributes, context)
+
+
+def traces(function: Any) -> list:
+    """The ConcreteFunctions that a ``tf.function`` has been traced to."""
+    return function._list_all_concrete_functions()  # noqa: SLF001
