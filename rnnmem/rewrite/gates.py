@@ -1,0 +1,61 @@
+"""Applies turns: control edges, and gates on what an op reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.net.nouns import DType, Net, ShapeValue
+from rnnmem.rewrite.editor import NetEditor
+from rnnmem.sharing.turns import Turn
+
+GATE = "EnsureShape"
+"""The op that waits: it hands on what it reads, and no graph optimizer looks through it."""
+
+
+def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
+    """The Net with the control edges of a plan.
+
+    Raises:
+      NetError: an edge names an op or an input that the Net does not have.
+    """
+    editor = NetEditor(net)
+    gates: dict[tuple[str, int], str] = {}
+    for turn in turns:
+        _check(net, turn)
+        waiting = turn.op
+        if turn.slot is not None:
+            place = (turn.op, turn.slot)
+            if place not in gates:
+                gates[place] = _gate(editor, *place)
+            waiting = gates[place]
+        op = editor.ops[waiting]
+        if turn.after not in op.controls:
+            editor.ops[waiting] = op.replace(controls=(*op.controls, turn.after))
+    return editor.net()
+
+
+def _gate(editor: NetEditor, name: str, slot: int) -> str:
+    op = editor.ops[name]
+    blob = editor.blobs[op.inputs[slot]]
+    gate = editor.add(
+        GATE,
+        (blob.name,),
+        [(blob.dtype, blob.shape)],
+        {"T": DType(blob.dtype), "shape": ShapeValue(blob.shape)},
+        name=f"{name}/turn",
+        device=op.device,
+        source=op.source,
+    )
+    inputs = (*op.inputs[:slot], gate.outputs[0], *op.inputs[slot + 1 :])
+    editor.ops[name] = op.replace(inputs=inputs)
+    return gate.name
+
+
+def _check(net: Net, turn: Turn) -> None:
+    for name in (turn.op, turn.after):
+        if name not in net.op_by_name:
+            raise NetError(f"the plan is for another function: no op {name!r}")
+    inputs = net.op_by_name[turn.op].inputs
+    if turn.slot is not None and turn.slot >= len(inputs):
+        raise NetError(f"the plan is for another function: {turn.op!r} has {len(inputs)} inputs")
