@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
+    from rnnmem.saved_model import optimize_saved_model
     from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
@@ -49,6 +50,7 @@ __all__ = [
     "measure",
     "measure_pair",
     "optimize",
+    "optimize_saved_model",
 ]
 
 _HOME = {
@@ -62,6 +64,7 @@ _HOME = {
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",
+    "optimize_saved_model": "rnnmem.saved_model",
 }
 
 

@@ -26,7 +26,9 @@ from rnnmem.options import Options
 from rnnmem.plan import Plan
 from rnnmem.recompute.budget import decide
 from rnnmem.report.explain import Explanation, explain
+from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.net import apply_plan
+from rnnmem.sharing.decide import in_turns
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of
@@ -91,12 +93,15 @@ class _Trace:
       function: the function that runs instead; ``original`` itself where nothing was gained.
       plan: tells the decisions.
       gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
+      reordered_only: whether nothing but control edges was added; a gate in the way of a gradient
+        would change the order in which it is summed, so under a tape the original runs.
     """
 
     original: Any
     function: Any
     plan: Callable[[], Plan]
     gradient_only: bool = False
+    reordered_only: bool = False
 
 
 class Optimized:
@@ -132,7 +137,7 @@ class Optimized:
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
         if private.a_tape_is_active():
-            if self._may_be_differentiated_twice(trace, args, kwargs):
+            if trace.reordered_only or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
             if tf.executing_eagerly() and self._outer is not None:
                 return self._outer(*args, **kwargs)
@@ -199,7 +204,10 @@ class Optimized:
     @tf.autograph.experimental.do_not_convert
     def _run_traced(self, *args: Any, **kwargs: Any) -> Any:
         """What the outer tf.function traces: the optimised function, called."""
-        return private.call(self._base, self._trace_of(args, kwargs).function, args, kwargs)
+        trace = self._trace_of(args, kwargs)
+        reordered = trace.reordered_only and private.a_tape_is_active()
+        function = trace.original if reordered else trace.function
+        return private.call(self._base, function, args, kwargs)
 
     def _trace(self, concrete: Any) -> _Trace:
         with self._lock:
@@ -226,8 +234,10 @@ def _optimized(concrete: Any, options: Options) -> _Trace:
     try:
         net = without_dead_ops(inline(net_of(concrete)))
         rewritten = work.rewrite(net)
-        if rewritten is not None:
-            return _Trace(concrete, function_of(rewritten, concrete), lambda: work.plan)
+        ordered = work.order(net, rewritten)
+        if ordered is not None:
+            function = function_of(ordered, concrete)
+            return _Trace(concrete, function, lambda: work.plan, reordered_only=rewritten is None)
         if not work.plan.loops and loops_of(net):
             function = private.with_gradient(concrete, work.gradient)
             return _Trace(concrete, function, work.plan_all, gradient_only=True)
@@ -255,6 +265,23 @@ class _Work:
 
         self.plan, rewritten = decide(net, _machine(), self.options, apply)
         return rewritten
+
+    def order(self, net: Net, rewritten: Net | None) -> Net | None:
+        """What `rewrite` gave, with large buffers taking turns where that pays."""
+        # XLA sees no control edges; a function whose loops are differentiated later is left alone.
+        waits_for_gradient = not self.plan.loops and loops_of(net)
+        compiled = private.is_compiled(self.concrete)
+        if compiled or waits_for_gradient or "order" not in self.options.allow:
+            return rewritten
+        base = net if rewritten is None else rewritten
+
+        def apply(turns: tuple) -> Net:
+            ordered = with_turns(base, turns)
+            check(net, ordered)
+            return ordered
+
+        self.plan, ordered = in_turns(base, self.plan, _machine(), self.options, apply)
+        return rewritten if ordered is None else ordered
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rnnmem.errors import OptionError
 from rnnmem.sizes import parse_bytes
 
-EXACT_MEANS = ("recompute",)
+EXACT_MEANS = ("recompute", "order")
 """Means that change no bit; all are allowed unless the user names some."""
 
 

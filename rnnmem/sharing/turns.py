@@ -23,6 +23,7 @@ from rnnmem.net.history import History, history, overwrites
 from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES
 from rnnmem.net.program import in_place_inputs
+from rnnmem.plan import Turn
 from rnnmem.sharing.estimate import bytes_inside, estimate_sizes
 from rnnmem.sharing.lives import VIEWS
 from rnnmem.sharing.orders import lowest_peak
@@ -53,21 +54,6 @@ PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D",
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
-    """One control edge.
-
-    Attributes:
-      op: the op that waits.
-      slot: the input of it that passes a gate that waits instead; None where the op itself waits.
-      after: the op waited for.
-    """
-
-    op: str
-    slot: int | None
-    after: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Turns:
     """Control edges that bound the memory of a Net.
 
@@ -82,6 +68,28 @@ class Turns:
     bytes: int
     bytes_before: int
     slowdown: float
+
+
+def all_turns(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
+    """What :func:`turns_of` finds for a Net and for each step net in it, as one.
+
+    The bounds are those of the outer Net; a step net without edges of its own stays as it is.
+    """
+    found: dict[tuple[str, ...], Turns] = {}
+    for path, inner in net.walk():
+        turns = turns_of(inner, machine, max_slowdown)
+        if turns is not None:
+            found[path] = turns
+    if not found:
+        return None
+    outer = found.get((), Turns((), 0, 0, 1.0))
+    edges = tuple(
+        dataclasses.replace(edge, path=path)
+        for path, turns in found.items()
+        for edge in turns.edges
+    )
+    slowdown = max(turns.slowdown for turns in found.values())
+    return dataclasses.replace(outer, edges=edges, slowdown=slowdown)
 
 
 def turns_of(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
@@ -134,17 +142,17 @@ def _with_in_place(net: Net) -> Net:
 
 
 def _large_units(past: History) -> list[Unit]:
-    found = units_of(past, Rules())
+    sizes = {name: blob.bytes or 0 for name, blob in past.net.blobs.items()}
     return [
-        dataclasses.replace(unit, kind=("memory", unit.kind[1]), size=unit.bytes)
-        for unit in found
+        dataclasses.replace(unit, kind=("memory", unit.kind[1]))
+        for unit in units_of(past, Rules(sizes=sizes))
         if unit.bytes >= LARGE
     ]
 
 
 def _bound(past: History) -> int:
     """Bytes of large buffers that are alive at once at most, however the ops interleave."""
-    return sum(track.size for track in assign_parallel(past, _large_units(past), 2, False))
+    return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
 def _edges(net: Net, past: History) -> list[Turn]:

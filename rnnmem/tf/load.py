@@ -37,7 +37,7 @@ def load_net(source: Any, *, signature: str | None = None) -> Net:
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         if os.path.isdir(path):
-            return _net(saved_function(path, signature)[1])
+            return _net(_signature(path, signature))
         if not os.path.isfile(path):
             raise OptionError(f"source={path!r}: there is no such file or folder")
         return _net_of_file(path)
@@ -51,16 +51,19 @@ def load_net(source: Any, *, signature: str | None = None) -> Net:
     )
 
 
-def saved_function(path: str, signature: str | None) -> tuple[Any, Any]:
-    """A SavedModel, and one of its signatures as a ConcreteFunction.
+def saved_model(path: str) -> Any:
+    """A loaded SavedModel.
 
     Raises:
-      OptionError: it is no SavedModel, or has no such signature.
+      OptionError: there is none.
     """
     if not os.path.isfile(os.path.join(path, _SAVED_MODEL)):
         raise OptionError(f"source={path!r} is no SavedModel: it holds no {_SAVED_MODEL}")
-    model = tf.saved_model.load(path)
-    signatures = model.signatures
+    return tf.saved_model.load(path)
+
+
+def _signature(path: str, signature: str | None) -> Any:
+    signatures = saved_model(path).signatures
     name = signature
     if name is None:
         name = next(iter(signatures)) if len(signatures) == 1 else "serving_default"
@@ -68,7 +71,7 @@ def saved_function(path: str, signature: str | None) -> tuple[Any, Any]:
         raise OptionError(
             f"signature={signature!r}: {path!r} has {', '.join(sorted(signatures)) or 'none'}"
         )
-    return model, signatures[name]
+    return signatures[name]
 
 
 def _net(concrete: Any) -> Net:
