@@ -19,7 +19,7 @@ from rnnmem.check import check
 from rnnmem.errors import BudgetError, OptionError, RnnmemWarning
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
-from rnnmem.net.loops import loops_of
+from rnnmem.net.loops import loop_pairs, loops_of
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.options import Options
@@ -269,7 +269,7 @@ class _Work:
     def order(self, net: Net, rewritten: Net | None) -> Net | None:
         """What `rewrite` gave, with large buffers taking turns where that pays."""
         # XLA sees no control edges; a function whose loops are differentiated later is left alone.
-        waits_for_gradient = not self.plan.loops and loops_of(net)
+        waits_for_gradient = loops_of(net) and not loop_pairs(net, net, {})
         compiled = private.is_compiled(self.concrete)
         if compiled or waits_for_gradient or "order" not in self.options.allow:
             return rewritten

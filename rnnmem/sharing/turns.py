@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from rnnmem.net.cost import Machine
 from rnnmem.net.history import History, history, overwrites
-from rnnmem.net.nouns import Net
-from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES
+from rnnmem.net.nouns import Blob, Net, Op
+from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
 from rnnmem.net.program import in_place_inputs
 from rnnmem.plan import Turn
 from rnnmem.sharing.estimate import bytes_inside, estimate_sizes
@@ -48,6 +48,24 @@ APART = frozenset(
     }
 )
 """Op types that no graph optimizer fuses with what they read, or with what reads them."""
+
+CALM = frozenset(
+    {
+        *("AddN", "MatMul", "ReluGrad", "ResourceApplyAdam", "ResourceApplyGradientDescent"),
+        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "SigmoidGrad"),
+        *("TanhGrad", "TensorListPushBack"),
+    }
+)
+"""Op types that no matrix product is fused with; sums of equal shapes are others."""
+
+FILLERS = frozenset({"BroadcastTo", "Fill", "Tile", "ZerosLike"})
+"""Op types whose results are large, cheap, and made from next to nothing."""
+
+FROM_LISTS = frozenset({"OptionalGetValue", "TensorListGetItem", "TensorListPopBack"})
+"""Op types that hand out a buffer which a list has kept."""
+
+HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
+"""Op types that hide from a graph optimizer what stands before them."""
 
 PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
 """Op types that are worth a gate: large results from little."""
@@ -127,8 +145,12 @@ def turns_of(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
 def _with_in_place(net: Net) -> Net:
     """The Net as it uses buffers: what may write into the buffer of its input is a view of it."""
     outputs = set(net.outputs)
+    blobs = dict(net.blobs)
     ops = []
     for op in net.ops:
+        if op.type in FROM_LISTS:
+            for blob in op.outputs:
+                blobs[blob] = Blob(blob, blobs[blob].dtype, (0,))
         written = [net.blobs[blob] for blob in op.outputs]
         for position in in_place_inputs(op, written, net) if op.type not in VIEWS else ():
             blob = op.inputs[position]
@@ -138,7 +160,7 @@ def _with_in_place(net: Net) -> Net:
                 op = op.replace(type="Alias", inputs=(blob, *rest))
                 break
         ops.append(op)
-    return net.replace(ops=tuple(ops))
+    return net.replace(ops=tuple(ops), blobs=blobs)
 
 
 def _large_units(past: History) -> list[Unit]:
@@ -204,22 +226,54 @@ class _Sources:
         return None
 
     def _is_apart(self, index: int) -> bool:
-        op = self.net.op_by_name[self.past.ops[index].name]
-        return op.type in APART
+        return _is_apart(self.net, self.net.op_by_name[self.past.ops[index].name])
+
+
+def _is_apart(net: Net, op: Op) -> bool:
+    """Whether a control edge at the op takes it out of no fusion."""
+    if op.type in APART:
+        return True
+    if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
+        return False
+    sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
+    if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
+        return False
+    return all(
+        reader.type in CALM or _adds_alike(net, reader)
+        for reader in net.readers.get(op.outputs[0], ())
+    )
+
+
+_FOLDS = OpFacts(Work.MOVES, folds=False)
+
+
+def _adds_alike(net: Net, op: Op) -> bool:
+    """Whether the op adds matrices of one shape: no bias."""
+    shapes = {net.blobs[blob].shape for blob in op.inputs}
+    return op.type in ("Add", "AddV2") and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
 
 
 def _target(net: Net, name: str) -> int | None:
     """The input of an op where a gate may stand, -1 where the op itself may wait, or None."""
     op = net.op_by_name[name]
-    if op.type in APART:
+    if _is_apart(net, op) or op.type in FILLERS and not _is_constant(net, op):
         return -1
     if op.type not in PRODUCTS:
         return None
     for slot, blob in enumerate(op.inputs):
         source = net.producer.get(blob)
-        if (source is None or source.type in OPAQUE_SOURCES) and (net.blobs[blob].bytes or 0):
+        opaque = source is None or source.type in OPAQUE_SOURCES or source.type in HIDING
+        if opaque and net.blobs[blob].bytes:
             return slot
     return None
+
+
+def _is_constant(net: Net, op: Op) -> bool:
+    """Whether a graph optimizer computes the op before any run; what waits would undo that."""
+    if op.type == "Const":
+        return True
+    sources = [net.producer.get(blob) for blob in op.inputs]
+    return all(source is not None and _is_constant(net, source) for source in sources)
 
 
 def _controlled(net: Net, edges: Sequence[Turn]) -> Net:

@@ -144,6 +144,10 @@ class _Finder:
     def __init__(self, past: History, rules: Rules):
         self.past, self.rules, self.net = past, rules, past.net
         self.shows = views(past)
+        self.outside = {*self.net.outputs, *rules.keep}
+        self.shown_by: dict[str, list[str]] = {}
+        for view, root in self.shows.items():
+            self.shown_by.setdefault(root, []).append(view)
         self.unknown: list[str] = []
 
     def run(self) -> list[Unit]:
@@ -177,10 +181,35 @@ class _Finder:
         for op in self.net.ops:
             if op.type in ALREADY or op.type in HOST:
                 yield from op.outputs
-            if any(self._is_handle(blob) for blob in op.outputs):
-                yield from op.inputs  # a list keeps what is pushed
             if op.nets:
                 yield from op.outputs  # they may be an input's own buffer
+
+    def _held(self, version: int) -> set[int] | None:
+        """Ops until which lists keep a value, if any do; None where one leaves the Net."""
+        past, found = self.past, set()
+        pending = [
+            written
+            for index in past.readers[version]
+            for written in past.writes[index]
+            if self._is_handle(past.name[written])
+        ]
+        seen = set(pending)
+        for held in pending:
+            if past.name[held] in self.outside:
+                return None
+            found.update(past.readers[held] or (past.writer[held],))
+            for index in past.readers[held]:
+                # What comes out of a list may be the buffer that went in.
+                if past.ops[index].nets:
+                    return None
+                fresh = [one for one in past.writes[index] if one not in seen]
+                seen.update(fresh)
+                pending += fresh
+            for view in self.shown_by.get(past.name[held], ()):
+                if past.last(view) not in seen:
+                    seen.add(past.last(view))
+                    pending.append(past.last(view))
+        return found
 
     def _is_handle(self, blob: str) -> bool:
         known = self.net.blobs.get(blob)
@@ -201,6 +230,11 @@ class _Finder:
         for name in names:
             version = past.last(name)
             last.update(past.readers[version] or (past.writer[version],))
+            for one in past.versions[name]:
+                held = self._held(one)
+                if held is None:
+                    return None
+                last.update(held)
         group, size = self._class(blob)
         kind = (blob.dtype, past.ops[first].device, group)
         held = size if group in ((), ("known",)) else blob.bytes or 0
