@@ -22,6 +22,7 @@ from rnnmem.net.cost import Machine
 from rnnmem.net.history import History, history, overwrites
 from rnnmem.net.nouns import Blob, Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
+from rnnmem.net.order import topological
 from rnnmem.net.program import in_place_inputs
 from rnnmem.plan import Turn
 from rnnmem.sharing.estimate import bytes_inside, estimate_sizes
@@ -142,6 +143,26 @@ def turns_of(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
     return Turns(tuple(edges), bound, before, slowdown)
 
 
+def _twins(net: Net) -> frozenset[str]:
+    """Names of ops that a graph optimizer may merge with another that computes the same.
+
+    An edge at one of them would keep it apart, and its readers' other readers with it.
+    """
+    number: dict[str, object] = {blob: blob for blob in net.inputs}
+    first: dict[tuple, str] = {}
+    found: set[str] = set()
+    for op in topological(net.ops):
+        read = sorted(map(str, (number[blob] for blob in op.inputs)))
+        attributes = frozenset(item for item in op.attributes.items() if item[0] != "_class")
+        key = (op.type, op.device, tuple(read), attributes)
+        own = op.nets or (not op.inputs and op.type != "Const")
+        same = op.name if own else first.setdefault(key, op.name)
+        if same != op.name:
+            found.update((op.name, same))
+        number.update({blob: f"{same}:{place}" for place, blob in enumerate(op.outputs)})
+    return frozenset(found)
+
+
 def _with_in_place(net: Net) -> Net:
     """The Net as it uses buffers: what may write into the buffer of its input is a view of it."""
     outputs = set(net.outputs)
@@ -187,7 +208,8 @@ def _edges(net: Net, past: History) -> list[Turn]:
             takes.setdefault(units[other.name].defined, []).append(units[one.name])
     ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
     edges: list[Turn] = []
-    sources = _Sources(net, past)
+    twins = _twins(net)
+    sources = _Sources(net, past, twins)
     for index, others in enumerate(past.before):
         known = 0
         for other in others:
@@ -197,7 +219,8 @@ def _edges(net: Net, past: History) -> list[Turn]:
                 if known >> user & 1:
                     continue
                 source = sources.from_(user, index)
-                slot = None if source is None else _target(net, past.ops[index].name)
+                waiting = past.ops[index].name
+                slot = None if source is None or waiting in twins else _target(net, waiting)
                 if source is None or slot is None:
                     continue
                 waited = past.ops[source].name
@@ -210,8 +233,8 @@ def _edges(net: Net, past: History) -> list[Turn]:
 class _Sources:
     """Finds ops to wait for: an op that is never fused, or the nearest such op behind it."""
 
-    def __init__(self, net: Net, past: History):
-        self.net, self.past = net, past
+    def __init__(self, net: Net, past: History, twins: frozenset[str]):
+        self.net, self.past, self.twins = net, past, twins
 
     def from_(self, user: int, waiting: int) -> int | None:
         """An op that runs after ``user`` in any case, before ``waiting`` in the order."""
@@ -226,7 +249,8 @@ class _Sources:
         return None
 
     def _is_apart(self, index: int) -> bool:
-        return _is_apart(self.net, self.net.op_by_name[self.past.ops[index].name])
+        op = self.net.op_by_name[self.past.ops[index].name]
+        return op.name not in self.twins and _is_apart(self.net, op)
 
 
 def _is_apart(net: Net, op: Op) -> bool:

@@ -34,7 +34,7 @@ def branches(count: int = BRANCHES, rows: int = 512, width: int = 2048):
             total += tf.reduce_sum(tf.tanh(tf.nn.relu(x @ weight)), axis=1)
         return total
 
-    run.weights = weights
+    run.weights = weights  # a function does not keep its variables alive
     return run
 
 
@@ -209,3 +209,15 @@ def test_optimize_saved_model_bad_input(saved, tmp_path):
     with pytest.raises(OptionError, match="max_slowdown"):
         rnnmem.optimize_saved_model(path, tmp_path / "target", max_slowdown=0.5)
     assert not (tmp_path / "target").exists()
+
+
+def test_no_edge_at_ops_that_are_merged_with_their_twins():
+    weight = tf.Variable(numbers(256, 2048))
+
+    @tf.function(input_signature=[tf.TensorSpec([512, 256])])
+    def run(x):
+        kinds = (tf.tanh, tf.sin, tf.cos, tf.sigmoid)
+        return tf.add_n([tf.reduce_sum(kind(x @ weight), axis=1) for kind in kinds])
+
+    # Grappler makes one product of the four; a gate before one would make them two.
+    assert turns_of(net_of(run), CPU, 1.1) is None
