@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from rnnmem.conversion.plan import ConversionPlan
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
+    from rnnmem.saved_model import optimize_saved_model
     from rnnmem.search import largest
+    from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
         Measurement,
@@ -58,9 +60,11 @@ __all__ = [
     "convert",
     "enable_cpu_memory_stats",
     "largest",
+    "load_net",
     "measure",
     "measure_pair",
     "optimize",
+    "optimize_saved_model",
 ]
 
 _HOME = {
@@ -73,9 +77,11 @@ _HOME = {
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "largest": "rnnmem.search",
+    "load_net": "rnnmem.tf.load",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",
+    "optimize_saved_model": "rnnmem.saved_model",
 }
 
 

@@ -29,7 +29,9 @@ from rnnmem.recompute.budget import Decision, decide
 from rnnmem.recompute.saved_plan import apply_saved
 from rnnmem.report.explain import Explanation, explain
 from rnnmem.rewrite.dead import without_dead_variables
+from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.net import apply_plan
+from rnnmem.sharing.decide import in_turns
 from rnnmem.sizes import format_bytes
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
@@ -114,6 +116,8 @@ class _Trace:
       plan: tells the decisions.
       frontier: tells the alternatives to them.
       gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
+      reordered_only: whether nothing but control edges was added; a gate in the way of a gradient
+        would change the order in which it is summed, so under a tape the original runs.
     """
 
     original: Any
@@ -121,6 +125,7 @@ class _Trace:
     plan: Callable[[], Plan]
     frontier: Callable[[], tuple[Plan, ...]] = tuple
     gradient_only: bool = False
+    reordered_only: bool = False
 
 
 class Optimized:
@@ -156,7 +161,7 @@ class Optimized:
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
         if private.a_tape_is_active():
-            if self._may_be_differentiated_twice(trace, args, kwargs):
+            if trace.reordered_only or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
             if tf.executing_eagerly() and self._outer is not None:
                 return self._outer(*args, **kwargs)
@@ -254,7 +259,10 @@ class Optimized:
     @tf.autograph.experimental.do_not_convert
     def _run_traced(self, *args: Any, **kwargs: Any) -> Any:
         """What the outer tf.function traces: the optimised function, called."""
-        return private.call(self._base, self._trace_of(args, kwargs).function, args, kwargs)
+        trace = self._trace_of(args, kwargs)
+        reordered = trace.reordered_only and private.a_tape_is_active()
+        function = trace.original if reordered else trace.function
+        return private.call(self._base, function, args, kwargs)
 
     def _trace(self, concrete: Any) -> _Trace:
         with self._lock:
@@ -288,9 +296,16 @@ def _planned(concrete: Any, options: Options) -> _Trace:
     try:
         net = without_dead_variables(without_dead_ops(inline(net_of(concrete))))
         rewritten = work.rewrite(net)
-        if rewritten is not None:
-            function = function_of(rewritten, concrete)
-            return _Trace(concrete, function, lambda: work.plan, work.frontier)
+        ordered = work.order(net, rewritten)
+        if ordered is not None:
+            function = function_of(ordered, concrete)
+            return _Trace(
+                concrete,
+                function,
+                lambda: work.plan,
+                work.frontier,
+                reordered_only=rewritten is None,
+            )
         if not work.plan.loops and loops_of(net):
             function = private.with_gradient(concrete, work.gradient)
             return _Trace(concrete, function, work.plan_all, work.frontier, gradient_only=True)
@@ -334,6 +349,24 @@ class _Work:
         if self.decision is None or not self.plan.loops:
             return ()
         return self.decision.frontier(self.plan)
+
+    def order(self, net: Net, rewritten: Net | None) -> Net | None:
+        """What `rewrite` gave, with large buffers taking turns where that pays."""
+        # XLA sees no control edges; a function whose loops are differentiated later is left alone.
+        waits_for_gradient = loops_of(net) and not loop_pairs(net, net, {})
+        compiled = private.is_compiled(self.concrete)
+        allowed = self.options.allows_order(bool(loops_of(net)))
+        if compiled or waits_for_gradient or not allowed:
+            return rewritten
+        base = net if rewritten is None else rewritten
+
+        def apply(turns: tuple) -> Net:
+            ordered = with_turns(base, turns)
+            check(net, ordered)
+            return ordered
+
+        self.plan, ordered = in_turns(base, self.plan, _machine(), self.options, apply)
+        return rewritten if ordered is None else ordered
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""

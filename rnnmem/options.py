@@ -11,8 +11,10 @@ from rnnmem.errors import OptionError, PlanError
 from rnnmem.plan import Plan
 from rnnmem.sizes import parse_bytes
 
-EXACT_MEANS = ("recompute", "segments")
-"""Means that change no bit; all are allowed unless the user names some."""
+EXACT_MEANS = ("recompute", "segments", "order")
+"""Means that change no bit."""
+DEFAULT_MEANS = ("recompute", "segments")
+"""Means that may be used unless the user names some; ``order`` too in a function without loops."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Options:
 
     budget: int | None = None
     max_slowdown: float = 1.1
-    allow: tuple[str, ...] = EXACT_MEANS
+    allow: tuple[str, ...] = DEFAULT_MEANS
     verify: bool = False
     plan: Plan | None = None
     profile: bool = False
@@ -52,6 +54,10 @@ class Options:
             profile=_flag(profile, "profile"),
         )
 
+    def allows_order(self, has_loops: bool) -> bool:
+        """Whether large buffers may be made to take turns."""
+        return "order" in self.allow or (self.allow == DEFAULT_MEANS and not has_loops)
+
 
 def _slowdown(value) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -65,7 +71,7 @@ def _slowdown(value) -> float:
 
 def _means(value: Iterable[str] | None) -> tuple[str, ...]:
     if value is None:
-        return EXACT_MEANS
+        return DEFAULT_MEANS
     try:
         names = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:

@@ -137,12 +137,30 @@ class LoopPlan:
 
 
 @dataclasses.dataclass(frozen=True)
+class Turn:
+    """One control edge that lets large buffers take turns.
+
+    Attributes:
+      op: the op that waits.
+      slot: the input of it that passes a gate that waits instead; None where the op itself waits.
+      after: the op waited for.
+      path: of the step net in which both stand, names of ops and attributes in turn.
+    """
+
+    op: str
+    slot: int | None
+    after: str
+    path: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """All decisions for one Net.
 
     Attributes:
       loops: one entry per loop pair.
       waits: control edges of the outer Net: (waiting op, op waited for).
+      turns: control edges by which large buffers take turns, at any depth.
       notes: what was found and left alone, in words.
       slowdown: estimated factor of step time.
       original_peak: estimated peak of the original above the resident state, in bytes, or None.
@@ -151,6 +169,7 @@ class Plan:
 
     loops: tuple[LoopPlan, ...] = ()
     waits: tuple[tuple[str, str], ...] = ()
+    turns: tuple[Turn, ...] = ()
     notes: tuple[str, ...] = ()
     slowdown: float = 1.0
     original_peak: int | None = None
@@ -159,7 +178,7 @@ class Plan:
     @property
     def changes_nothing(self) -> bool:
         """Whether applying the plan would leave the Net as it is."""
-        return all(loop.closed for loop in self.loops)
+        return not self.turns and all(loop.closed for loop in self.loops)
 
     def to_json(self) -> str:
         """The plan as JSON text."""
@@ -179,6 +198,9 @@ class Plan:
                     **data,
                     "loops": tuple(_loop_plan(loop) for loop in data["loops"]),
                     "waits": tuple((op, other) for op, other in data["waits"]),
+                    "turns": tuple(
+                        Turn(**{**turn, "path": tuple(turn["path"])}) for turn in data["turns"]
+                    ),
                     "notes": tuple(data["notes"]),
                 }
             )

@@ -408,7 +408,7 @@ class _Compiler:
         if kind in (Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS, Kind.EMPTY):
             self._list(op, step)
         if kind is Kind.ALLOCATE:
-            step.in_place = _in_place(op, blobs, self.net)
+            step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
         if kind in (Kind.ALLOCATE, Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS):
             step.seconds = CPU.seconds(op, self.net)
@@ -562,7 +562,7 @@ def _changing(net: Net) -> frozenset[str]:
     )
 
 
-def _in_place(op: Op, written: list[Blob], net) -> tuple[int, ...]:
+def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
     """Inputs whose buffer the op may take, those of the same size as what it writes."""
     if op.type in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
         return (0,)

@@ -15,6 +15,7 @@ from tensorflow.python.client import device_lib as _device_lib
 from tensorflow.python.client import pywrap_tf_session as _pywrap_tf_session
 from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.eager import context as _context
+from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
@@ -409,3 +410,15 @@ def forbid_calls(concrete: Any, error: Exception) -> None:
         raise error
 
     concrete._call_flat = refuse  # noqa: SLF001
+
+
+def execute(op_type: str, results: int, inputs: list, attributes: tuple) -> list:
+    """Runs one kernel eagerly; ``attributes`` are names and values in turn."""
+    context = _context.context()
+    context.ensure_initialized()
+    return _execute.quick_execute(op_type, results, inputs, attributes, context)
+
+
+def traces(function: Any) -> list:
+    """The ConcreteFunctions that a ``tf.function`` has been traced to."""
+    return function._list_all_concrete_functions()  # noqa: SLF001

@@ -1,0 +1,85 @@
+"""Applies turns: control edges, and gates on what an op reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.net.nouns import DType, Net, Op, ShapeValue
+from rnnmem.plan import Turn
+from rnnmem.rewrite.editor import NetEditor
+
+GATE = "EnsureShape"
+"""The op that waits: it hands on what it reads, and no graph optimizer looks through it."""
+
+
+def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
+    """The Net with the control edges of a plan, in its step nets too.
+
+    Raises:
+      NetError: an edge names an op or an input that the Net does not have.
+    """
+    inside: dict[str, list[Turn]] = {}
+    here = []
+    for turn in turns:
+        if turn.path:
+            inside.setdefault(turn.path[0], []).append(turn)
+        else:
+            here.append(turn)
+    editor = NetEditor(net)
+    for name, some in inside.items():
+        if name not in editor.ops:
+            raise NetError(f"the plan is for another function: no op {name!r}")
+        editor.ops[name] = _inside(editor.ops[name], some)
+    gates: dict[tuple[str, int], str] = {}
+    for turn in here:
+        _check(net, turn)
+        waiting = turn.op
+        if turn.slot is not None:
+            place = (turn.op, turn.slot)
+            if place not in gates:
+                gates[place] = _gate(editor, *place)
+            waiting = gates[place]
+        op = editor.ops[waiting]
+        if turn.after not in op.controls:
+            editor.ops[waiting] = op.replace(controls=(*op.controls, turn.after))
+    return editor.net()
+
+
+def _inside(op: Op, turns: list[Turn]) -> Op:
+    nets = dict(op.nets)
+    for key in dict.fromkeys(turn.path[1] for turn in turns):
+        if key not in nets:
+            raise NetError(f"the plan is for another function: {op.name!r} has no {key!r}")
+        deeper = [
+            dataclasses.replace(turn, path=turn.path[2:]) for turn in turns if turn.path[1] == key
+        ]
+        nets[key] = with_turns(nets[key], deeper)
+    return op.replace(nets=nets)
+
+
+def _gate(editor: NetEditor, name: str, slot: int) -> str:
+    op = editor.ops[name]
+    blob = editor.blobs[op.inputs[slot]]
+    gate = editor.add(
+        GATE,
+        (blob.name,),
+        [(blob.dtype, blob.shape)],
+        {"T": DType(blob.dtype), "shape": ShapeValue(blob.shape)},
+        name=f"{name}/turn",
+        device=op.device,
+        source=op.source,
+    )
+    inputs = (*op.inputs[:slot], gate.outputs[0], *op.inputs[slot + 1 :])
+    editor.ops[name] = op.replace(inputs=inputs)
+    return gate.name
+
+
+def _check(net: Net, turn: Turn) -> None:
+    for name in (turn.op, turn.after):
+        if name not in net.op_by_name:
+            raise NetError(f"the plan is for another function: no op {name!r}")
+    inputs = net.op_by_name[turn.op].inputs
+    if turn.slot is not None and turn.slot >= len(inputs):
+        raise NetError(f"the plan is for another function: {turn.op!r} has {len(inputs)} inputs")
