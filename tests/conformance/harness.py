@@ -19,12 +19,12 @@ from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import simulate
+from rnnmem.rewrite.dead import without_dead_variables
 from rnnmem.tf.functions import net_of
 from tests.allocations import asked_for
+from tests.conformance.expectations import WHOLE_TABLE
 from tests.conformance.programs import PROGRAMS, Case, Program, train_step
 
-WHOLE_TABLE = "RNNMEM_CONFORMANCE"
-"""Set to 1 in the environment, every property is asked of every program (`make conformance`)."""
 KIB = 1024
 STEPS = 3
 MEASURED = 2
@@ -84,6 +84,13 @@ class Subject:
             with tempfile.TemporaryDirectory() as folder:
                 asked.append(asked_for(function, self.case.inputs, folder))
         return Run(results, effects, tuple(peaks), tuple(asked))
+
+    def prediction(self, function: Callable[..., Any]) -> int | None:
+        """What a run is predicted to ask for; the chunks that plans count are chance."""
+        concrete = function.get_concrete_function(*self.case.inputs)
+        return simulate(
+            without_dead_variables(without_dead_ops(inline(net_of(concrete))))
+        ).peak_bytes
 
     @functools.cached_property
     def lowest_prediction(self) -> int | None:
