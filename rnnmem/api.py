@@ -263,7 +263,7 @@ class _Work:
             check(net, rewritten)
             return rewritten
 
-        self.plan, rewritten = decide(net, _machine(), self.options, apply)
+        self.plan, rewritten = decide(net, _machine(), self.options, apply, compiled=compiled)
         return rewritten
 
     def order(self, net: Net, rewritten: Net | None) -> Net | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rnnmem.errors import OptionError
 from rnnmem.sizes import parse_bytes
 
-EXACT_MEANS = ("recompute", "order")
+EXACT_MEANS = ("recompute", "segments", "order")
 """Means that change no bit; all are allowed unless the user names some."""
 
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from rnnmem.net.nouns import Shape
+from rnnmem.net.segments import longest_segment, segment_count
 
 SAVED, RECOMPUTED, INVARIANT, INNER = "saved", "recomputed", "invariant", "inner"
 HOISTED = "hoisted"
@@ -41,6 +42,43 @@ class BlobFate:
 
 
 @dataclasses.dataclass(frozen=True)
+class Segments:
+    """A loop's iterations in runs: only the state at the start of each is kept.
+
+    The gradient runs a segment again before it goes through it, and only then saves what it reads.
+    Segment k has ``length + k * growth`` iterations: equal ones where the trip count is known,
+    growing ones where only the run can tell, so that memory grows with its root either way.
+
+    Attributes:
+      length: iterations of the first segment.
+      growth: how many more the next one has.
+      wanted: saved blobs that are saved for one segment at a time.
+      states: arguments of the forward step net that are kept at the start of a segment.
+      invariants: arguments of it that are the same in every iteration.
+      reads: its blobs that one read of a variable beside the loop stands for.
+      bytes: of the states of one segment.
+      saved_bytes: that the wanted blobs take per iteration.
+      seconds: estimated time to run an iteration again.
+    """
+
+    length: int
+    growth: int = 0
+    wanted: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    bytes: int = 0
+    saved_bytes: int = 0
+    seconds: float = 0.0
+
+    def peak_bytes(self, trips: int) -> int:
+        """Bytes kept when the gradient loop has run the longest segment again."""
+        count = segment_count(trips, self.length, self.growth)
+        longest = longest_segment(trips, self.length, self.growth)
+        return count * self.bytes + longest * self.saved_bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class LoopPlan:
     """The decisions for one loop pair.
 
@@ -60,6 +98,7 @@ class LoopPlan:
       fates: what becomes of each blob, for people.
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.
+      segments: which iterations keep their state; None: each keeps what it saves.
     """
 
     path: tuple[str, ...]
@@ -76,6 +115,7 @@ class LoopPlan:
     fates: tuple[BlobFate, ...] = ()
     inner: tuple[LoopPlan, ...] = ()
     source: str = ""
+    segments: Segments | None = None
 
     def total(self, unknown_trips: int = 64) -> tuple[int, float]:
         """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
@@ -84,7 +124,10 @@ class LoopPlan:
         for inner in self.inner:
             inner_kept, inner_again = inner.total(unknown_trips)
             kept, again = kept + inner_kept, again + inner_again
-        return trips * kept, trips * again
+        if self.segments is None:
+            return trips * kept, trips * again
+        whole = trips * (kept - self.segments.saved_bytes)
+        return whole + self.segments.peak_bytes(trips), trips * (again + self.segments.seconds)
 
     def flat(self):
         """Yields this plan and every inner one, outermost first."""
@@ -173,8 +216,16 @@ def _loop_plan(data: dict[str, Any]) -> LoopPlan:
             **{name: tuple(data[name]) for name in lists},
             "fates": tuple(_fate(fate) for fate in data["fates"]),
             "inner": tuple(_loop_plan(inner) for inner in data["inner"]),
+            "segments": _segments(data["segments"]),
         }
     )
+
+
+def _segments(data: dict[str, Any] | None) -> Segments | None:
+    if data is None:
+        return None
+    lists = ("wanted", "states", "invariants", "reads")
+    return Segments(**{**data, **{name: tuple(data[name]) for name in lists}})
 
 
 def _fate(data: dict[str, Any]) -> BlobFate:

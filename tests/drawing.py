@@ -39,7 +39,7 @@ class Drawing:
         return outputs[0] if isinstance(gives, str) else outputs
 
     def const(self, value: float, dtype: str = "int32", name: str = "") -> str:
-        held = Constant(dtype, (), repr(value).encode())
+        held = Constant(dtype, (), repr(value).encode(), value)
         return self.op("Const", gives=dtype, name=name, value=held, dtype=DType(dtype))
 
     def empty_list(self, name: str = "", element: str = "float32") -> str:

@@ -17,9 +17,11 @@ _PLAIN = {
     "Cos": np.cos,
     "TanhGrad": lambda y, dy: dy * (1 - y * y),
     "Less": lambda a, b: a < b,
+    "Equal": lambda a, b: a == b,
     "Greater": lambda a, b: a > b,
     "Identity": lambda a: a,
     "EnsureShape": lambda a: a,
+    "PlaceholderWithDefault": lambda a: a,
 }
 _MOST_TRIPS = 50
 
@@ -64,9 +66,9 @@ class Interpreter:
             case "PrintV2":
                 self.log.append((path[-1], *(float(value) for value in inputs)))
                 return []
-            case "While":
+            case "While" | "StatelessWhile":
                 return self._loop(op, inputs, path)
-            case "If":
+            case "If" | "StatelessIf":
                 branch = "then_branch" if inputs[0] else "else_branch"
                 return self.run(op.nets[branch], inputs[1:], (*path, branch))
         with np.errstate(all="ignore"):

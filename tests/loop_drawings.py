@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rnnmem.net.nouns import DType, Net, ShapeValue
+import dataclasses
+
+from rnnmem.net.nouns import Constant, DType, Net, ShapeValue
+from rnnmem.plan import LoopPlan, Plan, Segments
+from rnnmem.rewrite.net import apply_plan
 from tests.drawing import Drawing, LoopDrawing
 
 FORWARD, GRADIENT = ("forward", "body"), ("gradient", "body")
@@ -168,3 +172,65 @@ def _nested_gradient(top: Drawing, done, saved, recompute: bool) -> str:
     )
     loop.next["d"] = inner.close(counted("k", "three"))["d"]
     return loop.close(counted("j", "n"))["d"]
+
+
+def recurrent() -> Net:
+    """A loop without dropout and its gradient loop, so that iterations can be run again.
+
+    forward     h ──Mul w──► m ──Tanh──► a ──Add c──► h'    c ──Sin──► c'      saved: h, a
+    gradient    d = TanhGrad(a, dh)    dw' = dw + d·h    dh' = dh + d·w
+    """
+    top = Drawing("top", x="float32", w="float32", n="int32")
+    loop = LoopDrawing(top, "forward")
+    i, n, h, c, w = (
+        loop.carry(*pair)
+        for pair in (
+            ("i", top.const(0, name="zero")),
+            ("n", "n"),
+            ("h", "x"),
+            ("c", "x"),
+            ("w", "w"),
+        )
+    )
+    lists = {label: loop.carry(f"acc_{label}", top.empty_list(f"empty_{label}")) for label in "ha"}
+    count(loop, i)
+    body = loop.body
+    a = body.op("Tanh", body.op("Mul", h, w, name="m"), name="a")
+    loop.next[h] = body.op("AddV2", a, c, name="next_h")
+    loop.next[c] = body.op("Sin", c, name="next_c")
+    for (label, held), blob in zip(lists.items(), (h, a), strict=True):
+        loop.next[held] = body.push(held, blob, name=f"push_{label}")
+    done = loop.close(counted(i, n), parallel_iterations=10)
+    gradient = LoopDrawing(top, "gradient")
+    j = gradient.carry("j", top.const(0, name="gradient_zero"))
+    limit = gradient.carry("limit", done["i"])
+    dh = gradient.carry("dh", top.const(1.0, "float32", name="gradient_start"))
+    dw = gradient.carry("dw", top.const(0.0, "float32", name="gradient_none"))
+    w = gradient.carry("w", "w")
+    count(gradient, j)
+    body, popped = gradient.body, {}
+    for label in lists:
+        held = gradient.carry(f"acc_{label}", done[f"acc_{label}"])
+        gradient.next[held], popped[label] = body.pop(held, name=f"pop_{label}")
+    d = body.op("TanhGrad", popped["a"], dh, name="d")
+    gradient.next[dw] = body.op("AddV2", dw, body.op("Mul", d, popped["h"], name="step"))
+    gradient.next[dh] = body.op("AddV2", dh, body.op("Mul", d, w, name="back"))
+    back = gradient.close(counted(j, limit), parallel_iterations=1)
+    return top.net(done["h"], back["dh"], back["dw"])
+
+
+def in_segments(net: Net, saved: tuple[str, ...], length: int, growth: int = 0) -> Net:
+    """The drawing of `recurrent` with its loops cut into segments, by the rewrite itself."""
+    segments = Segments(
+        length=length, growth=growth, wanted=saved, states=("h", "c"), invariants=("w",)
+    )
+    recomputed = () if "a:0" in saved else ("m", "a")
+    plan = LoopPlan(("forward",), ("gradient",), saved=saved, recomputed=recomputed)
+    loops = (dataclasses.replace(plan, segments=segments),)
+    return apply_plan(net, Plan(loops=loops), encoded, anchored=True)
+
+
+def encoded(value, dtype: str) -> Constant:
+    """A number for a drawing; of a shape only that it is one."""
+    number = value if isinstance(value, int) else -1
+    return Constant(dtype, (), repr(number).encode(), number)

@@ -14,15 +14,17 @@ from rnnmem.errors import CheckError
 from rnnmem.net.nouns import Net
 from tests.drawing import edited, with_input, with_op
 from tests.interpreter import Failed, Interpreter
-from tests.loop_drawings import nested, training
+from tests.loop_drawings import in_segments, nested, recurrent, training
 
 PAIRS = {
     "dropout": (training(), training(recompute=True)),
     "anchored": (training(), training(recompute=True, anchored=True)),
     "two gradients": (training(gradients=2), training(recompute=True, gradients=2)),
     "nested": (nested(), nested(recompute=True)),
+    "segments": (recurrent(), in_segments(recurrent(), ("h", "a:0"), length=2)),
+    "growing segments": (recurrent(), in_segments(recurrent(), ("h",), length=1, growth=1)),
 }
-GIVEN = [{"x": 0.7, "w": -0.9, "n": 4}, {"x": -1.3, "w": 0.4, "n": 1}, {"x": 0.2, "w": 2.0, "n": 0}]
+GIVEN = [{"x": 0.7, "w": -0.9, "n": 5}, {"x": -1.3, "w": 0.4, "n": 1}, {"x": 0.2, "w": 2.0, "n": 0}]
 POINTWISE = ("Tanh", "Sin", "Cos", "Identity")
 BINARY = ("AddV2", "Mul", "Sub", "TanhGrad")
 

@@ -16,7 +16,7 @@ from tests.read_drawings import READ, assign, constant, nested_reading, reading
 R = "forward/rnnmem/read"
 ORIGINAL = reading()
 # Only the read is judged here; edges that name ops of one Net would not fit its variations.
-PLAN = dataclasses.replace(plan_net(ORIGINAL, CPU, 100.0), waits=())
+PLAN = dataclasses.replace(plan_net(ORIGINAL, CPU, 100.0, segments=False), waits=())
 
 
 def rewritten(net: Net = ORIGINAL) -> Net:
@@ -49,21 +49,21 @@ def test_one_read_in_its_turn():
 def test_what_the_data_implies_needs_no_edge():
     # R ──► gradient ──► after
     original = reading(updated=True)
-    net = apply_plan(original, plan_net(original, CPU, 100.0), constant)
+    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), constant)
     assert net.op_by_name["after"].controls == ("forward",)
     check(original, net)
 
 
 def test_two_gradient_loops_share_one_read():
     original = reading(gradients=2)
-    net = apply_plan(original, plan_net(original, CPU, 100.0), constant)
+    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), constant)
     assert sum(op.type == "ReadVariableOp" for op in net.ops) == 1
     check(original, net)
 
 
 def test_a_read_of_a_loop_in_a_loop_stands_outside_both():
     original = nested_reading()
-    net = apply_plan(original, plan_net(original, CPU, 100.0), constant)
+    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), constant)
     assert [op.name for op in net.ops if op.type == "ReadVariableOp"] == [R]
     check(original, net)
 

@@ -8,6 +8,7 @@ cannot prove:
     effects    each stateful op runs once, in its place and in its turn
     reads      a new read of a variable stands for one in a loop that sees the same state
     lists      each pop gives back one push of one iteration
+    segments   iterations run again are those that ran
     values     outputs, what effects read, how often loops run, which branch is taken
 """
 
@@ -21,9 +22,10 @@ from rnnmem.check.lists import judge_lists
 from rnnmem.check.numbering import Numbering
 from rnnmem.check.order import RunningOrder
 from rnnmem.check.reads import State
+from rnnmem.check.segments import without_segments
 from rnnmem.check.signs import Signs
 from rnnmem.check.table import Head, Table
-from rnnmem.check.values import judge_guards, judge_trips, judge_values
+from rnnmem.check.values import judge_guards, judge_trips, judge_twins, judge_values
 from rnnmem.net.nouns import Net
 
 __all__ = ["check"]
@@ -45,15 +47,16 @@ def check(original: Net, rewritten: Net) -> None:
     judge_form(rewritten, order, signs, signatures)
     judge_signature(original, rewritten)
     judge_devices(original, rewritten)
-    table = Table()
+    table, flat = Table(), without_segments(rewritten)
     heads: dict[int, tuple[Head, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)
     before = Numbering(table, order, signs, effects_before, heads, states).run(original)
     effects_after = Effects(order, signs, effects_before)
-    after = Numbering(table, order, signs, effects_after, heads, states).run(rewritten)
+    after = Numbering(table, order, signs, effects_after, heads, states).run(flat)
     judge_effects(effects_before, effects_after)
     judge_trips(table, before.notes, after.notes)
     judge_lists(table, before.notes, after.notes)
     judge_values(table, before.notes, after.notes)
+    judge_twins(table, after.notes)
     judge_guards(before.notes, after.notes)

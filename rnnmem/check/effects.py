@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from rnnmem.check.order import RunningOrder
+from rnnmem.check.segments import SAME
 from rnnmem.check.signs import Signs
 from rnnmem.check.text import refused
 from rnnmem.net.nouns import Net, Op
@@ -51,7 +52,7 @@ class Effects:
         """Whether the op, or one that it runs, may not be run twice or left out."""
         if op.nets:
             return any(self.has_effects(net) for net in op.nets.values())
-        return op.type not in GUARDS and not is_pure(op)
+        return op.type not in GUARDS and op.type != SAME and not is_pure(op)
 
     def identify(self, net: Net, place: Place) -> Mapping[str, int]:
         """Op name -> number of the effect, for every effect that stands directly in ``net``."""

@@ -10,6 +10,7 @@ from rnnmem.check.effects import GUARDS, TOP, Effects, Place
 from rnnmem.check.order import RunningOrder
 from rnnmem.check.reads import READ, Reads, State
 from rnnmem.check.recurrence import Solution
+from rnnmem.check.segments import SAME
 from rnnmem.check.signs import Signs, attributes_of, exact
 from rnnmem.check.table import (
     EFFECT,
@@ -66,6 +67,15 @@ class Pop:
 
 
 @dataclasses.dataclass(slots=True)
+class Twins:
+    """Two values of one Net that must agree."""
+
+    numbers: tuple[int, int]
+    net: Net
+    op: str
+
+
+@dataclasses.dataclass(slots=True)
 class Notes:
     """What was noted in a Net and below; ``pops_here`` are those of the innermost loop."""
 
@@ -73,6 +83,7 @@ class Notes:
     guards: list[Claim] = dataclasses.field(default_factory=list)
     pops: list[Pop] = dataclasses.field(default_factory=list)
     pops_here: list[Pop] = dataclasses.field(default_factory=list)
+    twins: list[Twins] = dataclasses.field(default_factory=list)
 
 
 class Numbering:
@@ -133,6 +144,9 @@ class Numbering:
                 if op.type in GUARDS:
                     key = ("guard", place, attributes_of(op))
                     self.notes.guards.append(Claim(key, inputs[0], net, op.name))
+            elif op.type == SAME:
+                self.notes.twins.append(Twins(inputs, net, op.name))
+                results = ()
             elif op.type in LOOPS:
                 results = self._loop(net, op, inputs, level, effect, path)
             elif op.type in BRANCHES:
@@ -241,6 +255,9 @@ class Numbering:
         for pop in (*inside.pops, *inside.pops_here):
             pop.popped = solution.of(pop.popped)
             pop.trips = trips if pop.trips is None else solution.of(pop.trips)
+        for twins in inside.twins:
+            twins.numbers = solution.of(twins.numbers[0]), solution.of(twins.numbers[1])
+        self.notes.twins += inside.twins
         self.notes.claims += inside.claims
         self.notes.guards += inside.guards
         self.notes.pops += (*inside.pops, *inside.pops_here)

@@ -43,6 +43,18 @@ def judge_guards(before: Notes, after: Notes) -> None:
             raise refused("stateful-op-lost", sentence, claim.net, (claim.op,))
 
 
+def judge_twins(table: Table, after: Notes) -> None:
+    """Refuses an iteration run again that does not go on as the forward loop did."""
+    for twins in after.twins:
+        if twins.numbers[0] != twins.numbers[1]:
+            was, now = first_difference(table, *reversed(twins.numbers))
+            sentence = (
+                f"a segment run again goes on with {value_text(table, now)}, the loop went on with "
+                f"{value_text(table, was)}"
+            )
+            raise refused("value-changed", sentence, twins.net, (twins.op,))
+
+
 def _differ(table: Table, old: Claim, new: Claim | None):
     what = {
         "trips": f"how often {old.op!r} runs",

@@ -21,6 +21,7 @@ import heapq
 from rnnmem.net.actions import ACTIONS
 from rnnmem.net.buffers import Account, Buffer, ListValue, Series, series_like
 from rnnmem.net.program import Kind, Program, Step
+from rnnmem.net.segments import KEEPS
 
 THREADS = 2
 PAUSE = 3e-3
@@ -308,13 +309,15 @@ class Run:
 
     def _call(self, frame: Frame, step: Step) -> list[Value]:
         """Runs the Net with the highest peak of those that may be run."""
-        body = max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
+        body = _chosen(step, frame.number)
         first = len(step.inputs) - len(body.inputs)
         inner = Run(body, self.account, self.events)
         for position in range(len(body.inputs)):
             inner.give(position, _held(self.value(step, frame, first + position)))
         results = inner.finish()
         step.seconds = inner.now
+        if step.segments:
+            _know_segments(step, frame.number, _lists(results))
         return results
 
     def _begin(self, frame: Frame, index: int) -> _Begun:
@@ -388,6 +391,27 @@ def _held(value: Value) -> Value:
     if value is not None:
         value.refs += 1
     return value
+
+
+def _chosen(step: Step, iteration: int) -> Program:
+    """The Net that a call or branch runs: of those that it may, the one with the highest peak.
+
+    A segment begins in the first iteration that is looked at, and in no other.
+    """
+    if step.segments:
+        taken = "else_branch" if iteration else "then_branch"
+        return step.inner[list(step.op.nets).index(taken)]
+    return max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
+
+
+def _know_segments(step: Step, iteration: int, lists: list[ListValue]) -> None:
+    """States of all later segments join those of the first; no list grows in other iterations."""
+    for held in lists:
+        if step.segments == KEEPS and not iteration and held.new:
+            element = held.new[-1]
+            if element is not None:
+                held.extend(series_like(element), step.checkpoints - 1)
+        held.forget()
 
 
 def _peak_alone(program: Program) -> int:

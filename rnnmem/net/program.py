@@ -17,6 +17,14 @@ from rnnmem.net.liveness import needed
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Op
 from rnnmem.net.optypes import LOOPS, TABLE, Work
+from rnnmem.net.segments import (
+    AGAIN,
+    GROWTH,
+    LENGTH,
+    MARK,
+    longest_segment,
+    segment_count,
+)
 from rnnmem.net.shapes import KnownNet
 
 SMALL_CONSTANT = 100 * 1024
@@ -109,6 +117,8 @@ class Step:
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
       eager: a loop whose ops start as soon as what they read is there.
       inner: programs of its step nets.
+      segments: what a branch that segments added does (`rnnmem.net.segments`).
+      checkpoints: how many segments there are, where it keeps their states.
     """
 
     op: Op
@@ -130,6 +140,8 @@ class Step:
     sums: bool = False
     eager: bool = False
     inner: tuple[Program, ...] = ()
+    segments: bytes = b""
+    checkpoints: int = 0
 
 
 @dataclasses.dataclass
@@ -168,6 +180,7 @@ def compile_net(
     loops: tuple[str, ...],
     unknown: dict[str, None],
     variables: frozenset[int] | None = None,
+    around: int | None = None,
 ) -> Program:
     """Prepares a Net.
 
@@ -176,13 +189,15 @@ def compile_net(
       loops: names of the loops around it.
       unknown: takes the names of blobs whose size stays unknown.
       variables: for a loop's body, positions of the variables that are needed.
+      around: iterations of the loop around it, or of the segment that it runs again.
     """
-    return _Compiler(known, loops, unknown, variables).run()
+    return _Compiler(known, loops, unknown, variables, around).run()
 
 
 class _Compiler:
-    def __init__(self, known, loops, unknown, variables):
+    def __init__(self, known, loops, unknown, variables, around):
         self.variables = variables
+        self.around = around
         self.known = known
         self.net = known.net
         self.loops = loops
@@ -431,6 +446,8 @@ class _Compiler:
     def _descend(self, op: Op, step: Step) -> None:
         if step.kind is Kind.LOOP:
             step.trips = self.known.trips[op.name]
+            if op.attributes.get(MARK) == AGAIN:
+                step.trips = self.around
             if step.trips is None:
                 self.unknown[f"trip count of {op.name}"] = None
             step.window = max(1, int(op.attributes.get("parallel_iterations", 10)))
@@ -440,13 +457,24 @@ class _Compiler:
                 slot if position in live else -1 for position, slot in enumerate(step.inputs)
             )
             known = self.known.inner[op.name, "body"]
-            step.inner = (compile_net(known, (*self.loops, op.name), self.unknown, live),)
+            path = (*self.loops, op.name)
+            step.inner = (compile_net(known, path, self.unknown, live, step.trips),)
             self._name_accumulators(op, step.inner[0])
         else:
+            around = self._segments(op, step) if MARK in op.attributes else None
             step.inner = tuple(
-                compile_net(self.known.inner[op.name, key], self.loops, self.unknown)
+                compile_net(self.known.inner[op.name, key], self.loops, self.unknown, around=around)
                 for key in op.nets
             )
+
+    def _segments(self, op: Op, step: Step) -> int | None:
+        """Notes what the branch does; returns iterations of the longest segment."""
+        step.segments = op.attributes[MARK]
+        if self.around is None:
+            return None
+        shape = self.around, op.attributes[LENGTH], op.attributes[GROWTH]
+        step.checkpoints = segment_count(*shape)
+        return longest_segment(*shape)
 
     def _name_accumulators(self, op: Op, body: Program) -> None:
         """Marks what the loop pushes, so that a report can name it by loop and blob."""

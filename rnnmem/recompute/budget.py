@@ -21,7 +21,12 @@ _SLOWDOWNS = (1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, math.inf)
 
 
 def decide(
-    net: Net, machine: Machine, options: Options, apply: Callable[[Plan], Net]
+    net: Net,
+    machine: Machine,
+    options: Options,
+    apply: Callable[[Plan], Net],
+    *,
+    compiled: bool = False,
 ) -> tuple[Plan, Net | None]:
     """The plan for a Net, with its predicted peaks, and what applying it makes.
 
@@ -30,6 +35,7 @@ def decide(
       machine: what estimates of time assume.
       options: what the user asks for.
       apply: applies a plan to the Net.
+      compiled: whether XLA compiles the function: a list in a branch would be copied whole there.
 
     Returns:
       The plan, and the rewritten Net; None where the plan changes nothing.
@@ -40,11 +46,16 @@ def decide(
     known = with_known_shapes(net)
     if "recompute" not in options.allow:
         return Plan(notes=("recomputation is not among the means allowed",)), None
+
+    def plan_within(bound: float) -> tuple[Plan, Net | None]:
+        segments = "segments" in options.allow and not compiled
+        return _finished(plan_net(known, machine, bound, segments=segments), net, apply)
+
     if options.budget is None:
-        return _finished(plan_net(known, machine, options.max_slowdown), net, apply)
+        return plan_within(options.max_slowdown)
     smallest: int | None = None
     for bound in _SLOWDOWNS:
-        plan, rewritten = _finished(plan_net(known, machine, bound), net, apply)
+        plan, rewritten = plan_within(bound)
         peak = plan.predicted_peak
         if peak is None:
             note = "the budget was not held against a prediction: a size is known only at run time"

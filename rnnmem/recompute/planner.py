@@ -21,32 +21,26 @@ from rnnmem.recompute.cut import (
     stored_bytes,
 )
 from rnnmem.recompute.frontier import choose_within, frontier
+from rnnmem.recompute.segments import with_segments
 from rnnmem.recompute.waits import waits_of
 
+NOT_FOR_LESS = "nothing that is saved could be had for less"
+"""Why a pair is closed whose saved blobs are all worth saving."""
 
-def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
+
+def plan_net(net: Net, machine: Machine, max_slowdown: float, *, segments: bool = True) -> Plan:
     """The plan that frees most memory at no more than the given factor of step time.
 
     Args:
       net: the whole step, inlined.
       machine: what estimates of time assume.
       max_slowdown: the bound on the estimated factor of step time, at least 1.
+      segments: whether loops may be cut into segments.
     """
     base = step_seconds(net, machine)
     pairs = loop_pairs(net, net, {})
     writers = Writers(net)
-    choices = [
-        frontier(
-            lambda price, pair=pair: _Planner(machine, price).pair(
-                pair,
-                _Outside(
-                    obtainable=lambda blob: True,
-                    unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
-                ),
-            )
-        )
-        for pair in pairs
-    ]
+    choices = [_choices(pair, machine, writers, segments) for pair in pairs]
     loops = choose_within(choices, (max_slowdown - 1.0) * base)
     again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
     open_pairs = [pair for pair, loop in zip(pairs, loops, strict=True) if not loop.closed]
@@ -55,6 +49,37 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float) -> Plan:
         waits=waits_of(net, open_pairs),
         slowdown=1.0 + again / base if base else 1.0,
     )
+
+
+def _choices(
+    pair: LoopPair, machine: Machine, writers: Writers, segments: bool
+) -> tuple[LoopPlan, ...]:
+    """Every trade between bytes and time of one pair of the outermost Net."""
+    outside = _Outside(
+        obtainable=lambda blob: True,
+        unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
+    )
+    plans = frontier(lambda price: _Planner(machine, price).pair(pair, outside))
+    if pair.closed or not segments:
+        return plans
+    step = _Planner(machine, 0.0).step(pair, (), outside)
+    opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
+    more = with_segments(
+        pair,
+        opened,
+        step.free,
+        step.hoisted,
+        step.bytes_kept,
+        lambda op, net: op_seconds(op, net, machine),
+    )
+    return (*plans, *(plan for plan in more if plan.segments is not None))
+
+
+def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
+    """The plan, opened: what the original saves is saved."""
+    if not plan.closed:
+        return plan
+    return dataclasses.replace(plan, closed="", saved=tuple(sorted(step.pushed)))
 
 
 def step_seconds(net: Net, machine: Machine) -> float:
@@ -128,15 +153,14 @@ class _Planner:
         self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
-        step = self._step(pair, inner, outside)
+        step = self.step(pair, inner, outside)
         chosen = choose_saved_set(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
         fates = _fates(pair, step, chosen, inner)
         if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
-            reason = "nothing that is saved could be had for less"
             return dataclasses.replace(
-                named, closed=reason, fates=fates, bytes=_bytes_as_it_was(step)
+                named, closed=NOT_FOR_LESS, fates=fates, bytes=_bytes_as_it_was(step)
             )
         return dataclasses.replace(
             named,
@@ -163,7 +187,8 @@ class _Planner:
         )
         return tuple(one for one in found if not one.plan.closed)
 
-    def _step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
+    def step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
+        """What the choice of the pair's saved set depends on."""
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
         demanded = set(pushed)
         for one in inner:

@@ -59,9 +59,20 @@ def _summary(plan: Plan, name: str) -> list[str]:
     lines += [f"note: {note}" for note in plan.notes]
     for top in plan.loops:
         for loop in top.flat():
+            if loop.segments is not None:
+                lines.append(f"in segments: {_label(loop)}: {_segments(loop)}")
             if loop.closed:
                 lines.append(f"left as it was: {_label(loop)}: {loop.closed}")
     return lines
+
+
+def _segments(loop: LoopPlan) -> str:
+    cut = loop.segments
+    longer = f", each {cut.growth} longer than the one before" if cut.growth else ""
+    return (
+        f"{cut.length} iterations{longer}; {format_bytes(cut.bytes)} of state kept for each, its "
+        "iterations run again in the gradient"
+    )
 
 
 def _verdict(plan: Plan) -> str:

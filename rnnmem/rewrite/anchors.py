@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rnnmem.net.loops import POP, PUSH
-from rnnmem.net.nouns import DType
 from rnnmem.rewrite.editor import LoopEditor
+from rnnmem.rewrite.lists import Encode, empty_list, number, pop, push
 
 
 class Anchors:
     """The anchored blobs of one step net; one carried list for each dtype."""
 
-    def __init__(self, loop: LoopEditor, constant):
+    def __init__(self, loop: LoopEditor, constant: Encode):
         self.loop = loop
         self.constant = constant
         self.blobs: dict[str, None] = {}
+        self.dtypes: list[str] = []  # of the lists that were written
 
     def add(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader."""
@@ -23,10 +23,10 @@ class Anchors:
 
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
-        body = self.loop.body
         by_dtype: dict[str, list[str]] = {}
         for blob in self._in_order():
-            by_dtype.setdefault(body.blobs[blob].dtype, []).append(blob)
+            by_dtype.setdefault(self.loop.body.blobs[blob].dtype, []).append(blob)
+        self.dtypes = list(by_dtype)
         return [self._chain(dtype, blobs) for dtype, blobs in by_dtype.items()]
 
     def _in_order(self) -> list[str]:
@@ -43,42 +43,12 @@ class Anchors:
 
     def _chain(self, dtype: str, blobs: list[str]) -> str:
         outer, body = self.loop.outer, self.loop.body
-        unknown = self._number(outer, -1)
-        start = outer.add(
-            "EmptyTensorList",
-            (unknown, unknown),
-            (("variant", ()),),
-            {"element_dtype": DType(dtype), "shape_type": DType("int32")},
-            name="rnnmem/anchor",
-        )
-        argument, held = self.loop.add_variable(start.outputs[0], "anchor")
-        shape = self._number(body, -1)
+        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/anchor")
+        argument, held = self.loop.add_variable(start, "anchor")
+        unknown = number(body, -1, self.constant)
         current = argument
         for blob in blobs:
-            push = body.add(
-                PUSH,
-                (current, blob),
-                (("variant", ()),),
-                {"element_dtype": DType(dtype)},
-                name="rnnmem/anchor_push",
-            )
-            pop = body.add(
-                POP,
-                (push.outputs[0], shape),
-                (("variant", ()), (dtype, None)),
-                {"element_dtype": DType(dtype)},
-                name="rnnmem/anchor_pop",
-            )
-            current = pop.outputs[0]
+            current = push(body, current, blob, name="rnnmem/anchor_push")
+            current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/anchor_pop")
         self.loop.set_next(argument, current)
         return held
-
-    def _number(self, net, value: int) -> str:
-        encoded = self.constant(value, "int32")
-        return net.add(
-            "Const",
-            (),
-            (("int32", ()),),
-            {"dtype": DType("int32"), "value": encoded},
-            name="rnnmem/number",
-        ).outputs[0]

@@ -137,6 +137,14 @@ class LoopEditor:
         self.positions.append(None)
         return argument, result
 
+    def invariant(self, start: str) -> str:
+        """The argument of the variable that stays the outer blob ``start``; added if missing."""
+        for position, held in enumerate(self.inputs):
+            argument = self.body.inputs[position]
+            if held == start and self.body.outputs[position] == argument:
+                return argument
+        return self.add_variable(start, "invariant")[0]
+
     def set_next(self, argument: str, blob: str) -> None:
         """The body's variable ``argument`` is ``blob`` in the next iteration."""
         self.body.outputs[self.body.inputs.index(argument)] = blob

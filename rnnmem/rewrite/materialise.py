@@ -86,21 +86,15 @@ class Materialiser:
 
     def _invariant(self, blob: str) -> str:
         """The gradient loop's own variable for an invariant; added where it has none."""
-        return self.carried(self.bring(self.forward.op.inputs[self.forward.invariants[blob]]))
+        return self.gradient.invariant(
+            self.bring(self.forward.op.inputs[self.forward.invariants[blob]])
+        )
 
     def _hoisted(self, blob: str) -> str:
         """The gradient loop's own variable for what one read beside the loops gave."""
-        return self.carried(self.read(InnerRead(self.body.producer[blob], self.body.blobs[blob])))
-
-    def carried(self, outer: str) -> str:
-        """The gradient loop's variable that stays what it is outside; added where it has none."""
-        editor = self.gradient
-        for index, start in enumerate(editor.inputs):
-            argument = editor.body.inputs[index]
-            if start == outer and editor.body.outputs[index] == argument:
-                return argument
-        argument, _ = editor.add_variable(outer, "invariant")
-        return argument
+        return self.gradient.invariant(
+            self.read(InnerRead(self.body.producer[blob], self.body.blobs[blob]))
+        )
 
     def _clone(self, op: Op) -> Op:
         if op.name not in self.clones:

@@ -12,6 +12,7 @@ from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.hoisted import HoistedReads
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
+from rnnmem.rewrite.segments import rewrite_segments
 
 
 def apply_plan(
@@ -55,6 +56,7 @@ def apply_plan(
             ),
         )
         held += [*left.forward, *(blob for lists in left.gradients for blob in lists)]
+    held += _cut_into_segments(editor, plan, reads, constant, anchored)
     for waiting, waited_for in plan.waits:
         if not {waiting, waited_for} <= set(editor.ops):
             raise NetError(f"the plan is for another function: no op {waiting!r} or {waited_for!r}")
@@ -64,6 +66,29 @@ def apply_plan(
         _hold(editor, blob)
     reads.put_in_turn()
     return without_dead_ops(editor.net())
+
+
+def _cut_into_segments(
+    editor: NetEditor, plan: Plan, reads: HoistedReads, constant, anchored: bool
+) -> list[str]:
+    """Rewrites the pairs that have segments, as they stand now; what must not be pruned."""
+    chosen = [loop for loop in plan.loops if loop.segments is not None and not loop.closed]
+    if not chosen:
+        return []
+    now = editor.net()
+    pairs = {pair.path: pair for pair in loop_pairs(now, now, {})}
+    held = []
+    for loop in chosen:
+        pair = pairs[loop.path]
+        held += rewrite_segments(
+            editor,
+            pair,
+            loop.segments,
+            lambda one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
+            constant,
+            anchored,
+        )
+    return held
 
 
 def _check_names(pair: LoopPair, plan: LoopPlan) -> None:

@@ -22,13 +22,14 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from rnnmem.net.loops import POP, PUSH, Link, LoopPair, inner_pairs, through_identities
-from rnnmem.net.nouns import Constant, DType, Net
+from rnnmem.net.loops import POP, Link, LoopPair, inner_pairs, through_identities
+from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import BRANCHES, LOOPS
 from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
+from rnnmem.rewrite.lists import Encode, element_shape, empty_list, pop, push
 from rnnmem.rewrite.materialise import Materialiser
 
 RENAME_MAP = "_rnnmem_rename_map"
@@ -55,7 +56,7 @@ class Surroundings:
     bring: Callable[[int, str], str]
     carry: Callable[[int, str], str]
     read: Callable[[int, InnerRead, str], str]
-    constant: Callable[[object, str], Constant]
+    constant: Encode
     anchored: bool
 
 
@@ -138,7 +139,9 @@ class _PairRewrite:
                     gradients=(self.gradients[0].body,),
                     bring=lambda _, blob: self.clones[0].value(blob),
                     carry=lambda _, blob: self._pop(0, blob),
-                    read=lambda _, one, handle: self.clones[0].carried(self._read(0, one, handle)),
+                    read=lambda _, one, handle: self.gradients[0].invariant(
+                        self._read(0, one, handle)
+                    ),
                     constant=self.around.constant,
                     anchored=self.around.anchored,
                 ),
@@ -163,9 +166,9 @@ class _PairRewrite:
         else:
             editor.body.rename(link.popped, self.clones[number].guarded(link.pushed))
             self.renamed[link.pushed] = HOISTED if link.pushed in self.plan.hoisted else RECOMPUTED
-        pop = self.pair.gradients[number].loop.pops[link.popped_by]
-        editor.body.remove(pop.name)
-        editor.remove_variable(pop.inputs[0])
+        popping = self.pair.gradients[number].loop.pops[link.popped_by]
+        editor.body.remove(popping.name)
+        editor.remove_variable(popping.inputs[0])
 
     def _vanished(self, blob: str) -> bool:
         """Whether a nested loop no longer writes the blob."""
@@ -182,9 +185,9 @@ class _PairRewrite:
             if link.pushed not in self.plan.saved
         }
         for accumulator, blob in sorted(dropped.items()):
-            push = self.pair.forward.pushes[accumulator]
-            self.forward.body.remove(push.name)
-            self.forward.remove_variable(push.inputs[0])
+            pushing = self.pair.forward.pushes[accumulator]
+            self.forward.body.remove(pushing.name)
+            self.forward.remove_variable(pushing.inputs[0])
             if not self._vanished(blob):
                 self.forward_anchors.add([blob])
 
@@ -198,23 +201,17 @@ class _PairRewrite:
         held = self.around.carry(number, self._accumulator(blob))
         argument, _ = editor.add_variable(held, "accumulator")
         kind = self.forward.body.blobs[blob]
-        shape = _shape_constant(editor.body, kind.shape, self.around.constant)
-        pop = editor.body.add(
-            POP,
-            (argument, shape),
-            (("variant", ()), (kind.dtype, kind.shape)),
-            {"element_dtype": DType(kind.dtype)},
-            name="rnnmem/pop",
-        )
-        editor.set_next(argument, pop.outputs[0])
-        return pop.outputs[1]
+        shape = element_shape(editor.body, kind.shape, self.around.constant)
+        rest, popped = pop(editor.body, argument, kind.dtype, kind.shape, shape, name="rnnmem/pop")
+        editor.set_next(argument, rest)
+        return popped
 
     def _pop_freely(self, number: int, link: Link) -> None:
         """Takes control edges off a pop: it may wait for what will be computed from it now."""
         body = self.gradients[number].body
-        pop = self.pair.gradients[number].loop.pops[link.popped_by]
-        shape = self.pair.gradients[number].loop.body.producer.get(pop.inputs[1])
-        for op in (pop, shape):
+        popping = self.pair.gradients[number].loop.pops[link.popped_by]
+        shape = self.pair.gradients[number].loop.body.producer.get(popping.inputs[1])
+        for op in (popping, shape):
             if op is not None and op.type in (POP, "Const"):
                 body.ops[op.name] = op.replace(controls=())
 
@@ -223,15 +220,8 @@ class _PairRewrite:
         if blob not in self.accumulators:
             start = _empty_list(self.forward, self.pair, blob, self.around.constant)
             argument, held = self.forward.add_variable(start, "accumulator")
-            kind = self.forward.body.blobs[blob]
-            push = self.forward.body.add(
-                PUSH,
-                (argument, blob),
-                (("variant", ()),),
-                {"element_dtype": DType(kind.dtype)},
-                name="rnnmem/push",
-            )
-            self.forward.set_next(argument, push.outputs[0])
+            longer = push(self.forward.body, argument, blob, name="rnnmem/push")
+            self.forward.set_next(argument, longer)
             self.accumulators[blob] = held
         return self.accumulators[blob]
 
@@ -249,34 +239,19 @@ def _order_shows(body: Net) -> bool:
     )
 
 
-def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant) -> str:
+def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -> str:
     """An empty list in the outer Net, as long as the loop's other accumulators may get."""
     kind = loop.body.blobs[blob]
     known = pair.gradients[0].links[0].accumulator
     template = pair.forward.net.producer[pair.forward.op.inputs[known]]
     while template.type == "Identity":
         template = pair.forward.net.producer[template.inputs[0]]
-    shape = _shape_constant(loop.outer, kind.shape, constant)
-    empty = loop.outer.add(
-        "EmptyTensorList",
-        (shape, template.inputs[1]),
-        (("variant", ()),),
-        {"element_dtype": DType(kind.dtype), "shape_type": DType("int32")},
+    return empty_list(
+        loop.outer,
+        kind.dtype,
+        kind.shape,
+        constant,
         name="rnnmem/accumulator",
+        most=template.inputs[1],
         device=template.device,
     )
-    return empty.outputs[0]
-
-
-def _shape_constant(net: NetEditor, shape, constant) -> str:
-    """A Const that holds an element shape, -1 where it is unknown."""
-    value = -1 if shape is None else [-1 if size is None else size for size in shape]
-    encoded = constant(value, "int32")
-    op = net.add(
-        "Const",
-        (),
-        (("int32", encoded.shape),),
-        {"dtype": DType("int32"), "value": encoded},
-        name="rnnmem/element_shape",
-    )
-    return op.outputs[0]

@@ -1,0 +1,94 @@
+"""Numbers and lists that a rewrite adds to a Net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rnnmem.net.loops import EMPTY, POP, PUSH
+from rnnmem.net.nouns import Constant, DType, Shape
+from rnnmem.rewrite.editor import NetEditor
+
+Encode = Callable[[object, str], Constant]
+"""Encodes a number as the exporter wants it: (value, dtype) -> Constant."""
+
+
+def number(net: NetEditor, value: int | list[int], constant: Encode, name="rnnmem/number") -> str:
+    """A constant int32, or a short vector of them."""
+    encoded = constant(value, "int32")
+    op = net.add(
+        "Const",
+        (),
+        (("int32", encoded.shape),),
+        {"dtype": DType("int32"), "value": encoded},
+        name=name,
+    )
+    return op.outputs[0]
+
+
+def element_shape(net: NetEditor, shape: Shape, constant: Encode) -> str:
+    """A constant that holds an element shape, -1 where it is unknown."""
+    value = -1 if shape is None else [-1 if size is None else size for size in shape]
+    return number(net, value, constant, "rnnmem/element_shape")
+
+
+def empty_list(
+    net: NetEditor,
+    dtype: str,
+    shape: Shape,
+    constant: Encode,
+    *,
+    name: str,
+    most: str | None = None,
+    device: str = "",
+) -> str:
+    """An empty list for elements of a dtype and shape.
+
+    Args:
+      net: where it is made.
+      dtype: of the elements.
+      shape: of the elements.
+      constant: encodes numbers.
+      name: of the op.
+      most: the blob that says how many elements there may be; any number where there is none.
+      device: where the op runs.
+    """
+    size = most or number(net, -1, constant)
+    op = net.add(
+        EMPTY,
+        (element_shape(net, shape, constant), size),
+        (("variant", ()),),
+        {"element_dtype": DType(dtype), "shape_type": DType("int32")},
+        name=name,
+        device=device,
+    )
+    return op.outputs[0]
+
+
+def push(net: NetEditor, held: str, blob: str, *, name: str) -> str:
+    """The list with one more element."""
+    dtype = DType(net.blobs[blob].dtype)
+    results = (("variant", ()),)
+    return net.add(PUSH, (held, blob), results, {"element_dtype": dtype}, name=name).outputs[0]
+
+
+def pop(
+    net: NetEditor, held: str, dtype: str, shape: Shape, wanted_shape: str, *, name: str
+) -> tuple[str, str]:
+    """The list without its last element, and the element.
+
+    Args:
+      net: where it is popped.
+      held: the list.
+      dtype: of the element.
+      shape: of the element.
+      wanted_shape: the blob that holds the same shape, or -1.
+      name: of the op.
+    """
+    op = net.add(
+        POP,
+        (held, wanted_shape),
+        (("variant", ()), (dtype, shape)),
+        {"element_dtype": DType(dtype)},
+        name=name,
+    )
+    return op.outputs[0], op.outputs[1]

@@ -1,0 +1,224 @@
+"""Rewrites one loop pair into segments: the forward loop keeps states, the gradient runs again.
+
+Both loops stay flat, so nothing around them changes and weight gradients are summed in their order:
+
+    forward step net:   if i == next:   push i and the states; next = i + length
+    gradient step net:  if j == start:  pop start and the states; run j - start iterations again,
+                                        which push what the gradient reads
+                        pop it as before;  j = j - 1
+
+``i`` counts up from 0; ``j`` starts as the last ``i``, whatever the trip count turned out to be, so
+loops whose length only a run can tell need nothing else (Chen et al. 2016, "Training deep nets with
+sublinear memory cost", here per loop; growing segments keep the same bound without a trip count).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rnnmem.errors import NetError
+from rnnmem.net.loops import Link, LoopPair, through_identities
+from rnnmem.net.nouns import Blob, DType, FunctionRef, ShapeValue
+from rnnmem.net.segments import GROWTH, KEEPS, LENGTH, MARK, REFILLS
+from rnnmem.plan import Segments
+from rnnmem.rewrite.anchors import Anchors
+from rnnmem.rewrite.editor import LoopEditor, NetEditor
+from rnnmem.rewrite.hoisted import InnerRead
+from rnnmem.rewrite.lists import Encode, empty_list, number, push
+from rnnmem.rewrite.rerun import RerunWriter, add_input, branch_like
+
+
+def rewrite_segments(
+    editor: NetEditor,
+    pair: LoopPair,
+    segments: Segments,
+    read: Callable[[InnerRead, str], str],
+    constant: Encode,
+    anchored: bool,
+) -> list[str]:
+    """Cuts the loops of a pair into segments; edits the Net in place.
+
+    Args:
+      editor: the Net that holds the pair, with each loop's own rewrite done.
+      pair: the pair as it stands in that Net now.
+      segments: the decisions.
+      read: (read op, blob of the Net that holds the handle) -> what one read beside the loop gives.
+      constant: encodes a number: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+
+    Returns:
+      Blobs of the Net that must not be pruned.
+    """
+    return _SegmentRewrite(editor, pair, segments, read, constant, anchored).run()
+
+
+class _SegmentRewrite:
+    def __init__(self, editor, pair, segments, read, constant, anchored):
+        (gradient,) = pair.gradients
+        self.editor = editor
+        self.pair = pair
+        self.segments = segments
+        self.read = read
+        self.constant = constant
+        self.anchored = anchored
+        self.links = [link for link in gradient.links if link.pushed in segments.wanted]
+        if not self.links:
+            raise NetError(f"loop pair {'/'.join(pair.path)!r} saves nothing for its segments")
+        self.pops = [gradient.loop.pops[link.popped_by] for link in self.links]
+        self.forward = LoopEditor(editor, editor.ops[pair.forward.op.name])
+        self.gradient = LoopEditor(editor, editor.ops[gradient.loop.op.name])
+        body = pair.forward.body
+        self.held: list[str] = []
+        self.kept = [Blob("", "int32", ()), *(body.blobs[name] for name in segments.states)]
+
+    def run(self) -> list[str]:
+        self._drop_pushes()
+        count, checkpoints = self._keep_states()
+        self._run_again(count, checkpoints)
+        self.forward.finish()
+        self.gradient.finish()
+        return self.held
+
+    def _drop_pushes(self) -> None:
+        """Takes the accumulators out of the forward loop."""
+        anchors = Anchors(self.forward, self.constant)
+        for accumulator in sorted({link.accumulator for link in self.links}):
+            pushing = self.pair.forward.pushes[accumulator]
+            self.forward.body.remove(pushing.name)
+            self.forward.remove_variable(pushing.inputs[0])
+            anchors.add([pushing.inputs[1]])
+        if self.anchored:
+            self.held += anchors.write()
+
+    def _keep_states(self) -> tuple[str, list[str]]:
+        """The forward loop's side; returns its trip count and the lists of starts and states."""
+        loop, body = self.forward, self.forward.body
+        zero = number(self.editor, 0, self.constant)
+        length = number(self.editor, self.segments.length, self.constant)
+        index, count = loop.add_variable(zero, "iteration")
+        loop.set_next(index, _integer(body, "AddV2", index, number(body, 1, self.constant)))
+        following, _ = loop.add_variable(zero, "next_segment")
+        span, _ = loop.add_variable(length, "segment_length")
+        lists, checkpoints = [], []
+        for kind in self.kept:
+            start = empty_list(
+                self.editor, kind.dtype, kind.shape, self.constant, name="rnnmem/checkpoints"
+            )
+            argument, outer = loop.add_variable(start, "checkpoints")
+            lists.append(argument)
+            checkpoints.append(outer)
+        changing = [following, span, *lists]
+        given = [*changing, index, *self.segments.states]
+        keep = branch_like(body, "rnnmem_keep", given)
+        then, span_then, *rest = keep.inputs
+        now, *values = rest[len(lists) :]
+        growth = number(keep, self.segments.growth, self.constant)
+        pairs = zip(rest[: len(lists)], (now, *values), strict=True)
+        keep.outputs = [
+            _integer(keep, "AddV2", now, span_then),
+            _integer(keep, "AddV2", span_then, growth),
+            *(push(keep, held, value, name="rnnmem/push") for held, value in pairs),
+        ]
+        results = self._branch(body, (index, following), given, keep, changing, KEEPS)
+        for argument, result in zip(changing, results, strict=True):
+            loop.set_next(argument, result)
+        return count, checkpoints
+
+    def _run_again(self, count: str, checkpoints: Sequence[str]) -> None:
+        """The gradient loop's side: segments are run again where their iterations begin."""
+        loop, body = self.gradient, self.gradient.body
+        left, _ = loop.add_variable(count, "iterations_left")
+        loop.set_next(left, _integer(body, "Sub", left, number(body, 1, self.constant)))
+        start, _ = loop.add_variable(count, "segment_start")
+        kept = [loop.add_variable(outer, "checkpoints")[0] for outer in checkpoints]
+        saved = [self._empty_at_first(link) for link in self.links]
+        reads = [self._carried_read(blob) for blob in self.segments.reads]
+        invariants = [self._carried(blob) for blob in self.segments.invariants]
+        changing, given = [start, *kept, *saved], [left, *reads, *invariants]
+        again = branch_like(body, "rnnmem_again", [*changing, *given])
+        writer = RerunWriter(again, self.pair.forward, self.segments, self.constant)
+        anchors = writer.write(self.kept, [link.pushed for link in self.links], self.anchored)
+        for dtype in anchors:
+            outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/anchor")
+            argument, held = loop.add_variable(outer, "anchor")
+            self.held.append(held)
+            changing.append(argument)
+            given.append(argument)
+            add_input(again, body.blobs[argument])
+        given = [*changing[: 1 + len(kept) + len(saved)], *given]
+        results = self._branch(body, (left, start), given, again, changing, REFILLS)
+        popped = dict(zip(saved, self.pops, strict=True))
+        for argument, result in zip(changing, results, strict=True):
+            if argument in popped:
+                pop = body.ops[popped[argument].name]
+                body.ops[pop.name] = pop.replace(inputs=(result, *pop.inputs[1:]))
+            else:
+                loop.set_next(argument, result)
+
+    def _branch(
+        self,
+        body: NetEditor,
+        same: tuple[str, str],
+        given: Sequence[str],
+        then: NetEditor,
+        changing: Sequence[str],
+        mark: bytes,
+    ) -> tuple[str, ...]:
+        """Runs ``then`` in the iterations where two numbers are the same; what changes there."""
+        equal = body.add(
+            "Equal",
+            same,
+            (("bool", ()),),
+            {"T": DType("int32"), "incompatible_shape_error": True},
+            name="rnnmem/at_segment",
+        )
+        otherwise = branch_like(body, f"{then.original.name}_not", given)
+        otherwise.outputs = [otherwise.inputs[given.index(blob)] for blob in changing]
+        kinds = [body.blobs[blob] for blob in changing]
+        return body.add(
+            "StatelessIf",
+            (equal.outputs[0], *given),
+            tuple((kind.dtype, kind.shape) for kind in kinds),
+            {
+                "Tcond": DType("bool"),
+                "Tin": tuple(DType(body.blobs[blob].dtype) for blob in given),
+                "Tout": tuple(DType(kind.dtype) for kind in kinds),
+                "output_shapes": tuple(ShapeValue(kind.shape) for kind in kinds),
+                "_name_of/then_branch": FunctionRef(then.original.name, b""),
+                "_name_of/else_branch": FunctionRef(otherwise.original.name, b""),
+                "_lower_using_switch_merge": True,
+                MARK: mark,
+                LENGTH: self.segments.length,
+                GROWTH: self.segments.growth,
+            },
+            name="rnnmem/segment",
+            nets={"then_branch": then.net(), "else_branch": otherwise.net()},
+        ).outputs
+
+    def _empty_at_first(self, link: Link) -> str:
+        """The gradient loop's list of a link: it starts empty, a segment fills it."""
+        argument = self.pair.gradients[0].loop.body.inputs[link.popped_by]
+        position = self.gradient.body.inputs.index(argument)
+        self.gradient.inputs[position] = self.pair.forward.op.inputs[link.accumulator]
+        return argument
+
+    def _carried(self, blob: str) -> str:
+        """The gradient loop's variable for an invariant of the forward loop."""
+        forward = self.pair.forward
+        return self.gradient.invariant(forward.op.inputs[forward.invariants[blob]])
+
+    def _carried_read(self, blob: str) -> str:
+        """The gradient loop's variable for what one read beside the loops gives."""
+        forward = self.pair.forward
+        op = forward.body.producer[blob]
+        handle = through_identities(forward.body, op.inputs[0])
+        outer = forward.op.inputs[forward.invariants[handle]]
+        return self.gradient.invariant(self.read(InnerRead(op, forward.body.blobs[blob]), outer))
+
+
+def _integer(net: NetEditor, type: str, first: str, second: str) -> str:
+    """The sum or difference of two whole numbers."""
+    attributes = {"T": DType("int32")}
+    return net.add(
+        type, (first, second), (("int32", ()),), attributes, name="rnnmem/count"
+    ).outputs[0]
