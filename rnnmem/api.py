@@ -70,7 +70,8 @@ def optimize(
       budget: bytes as an int or ``"512MiB"``: the peak above the resident state to stay under, at
         the least time. Where no plan can, the first call raises ``BudgetError``.
       max_slowdown: without a budget, spend at most this factor of step time for the least memory.
-      allow: which means may be used; all exact ones by default.
+      allow: which means may be used, of "recompute", "segments" and "order"; None: the first two,
+        and the third in a function without loops.
       verify: on the first call of each signature also run the original and raise if any bit of an
         output or a variable differs. An error in planning is raised then, not warned of. With a
         budget the peak is measured too, where TensorFlow counts memory, and a smaller plan is taken
