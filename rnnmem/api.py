@@ -26,7 +26,6 @@ from rnnmem.options import Options
 from rnnmem.plan import Plan
 from rnnmem.recompute.budget import decide
 from rnnmem.report.explain import Explanation, explain
-from rnnmem.rewrite.dead import without_dead_variables
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
@@ -225,7 +224,7 @@ def _optimized(concrete: Any, options: Options) -> _Trace:
         return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
     work = _Work(concrete, options)
     try:
-        net = without_dead_variables(without_dead_ops(inline(net_of(concrete))))
+        net = without_dead_ops(inline(net_of(concrete)))
         rewritten = work.rewrite(net)
         if rewritten is not None:
             return _Trace(concrete, function_of(rewritten, concrete), lambda: work.plan)
@@ -261,13 +260,12 @@ class _Work:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
         try:
             count = private.result_count(self.concrete)
-            return rewrite_gradient(forward, backward, count, self._rewrite_joint)
+            return rewrite_gradient(
+                forward, backward, count, lambda net: self.rewrite(without_dead_ops(net))
+            )
         except Exception as error:
             self.give_up(error)
             return None
-
-    def _rewrite_joint(self, net: Net) -> Net | None:
-        return self.rewrite(without_dead_variables(without_dead_ops(net)))
 
     def plan_all(self) -> Plan:
         """The plan, for which the gradient is built if nobody did yet."""
