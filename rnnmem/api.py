@@ -28,7 +28,6 @@ from rnnmem.plan import Plan
 from rnnmem.recompute.budget import Decision, decide
 from rnnmem.recompute.saved_plan import apply_saved
 from rnnmem.report.explain import Explanation, explain
-from rnnmem.rewrite.dead import without_dead_variables
 from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.sharing.decide import in_turns
@@ -295,7 +294,7 @@ def _planned(concrete: Any, options: Options) -> _Trace:
     """What becomes of a function; whatever fails, the original runs."""
     work = _Work(concrete, options)
     try:
-        net = without_dead_variables(without_dead_ops(inline(net_of(concrete))))
+        net = without_dead_ops(inline(net_of(concrete)))
         rewritten = work.rewrite(net)
         ordered = work.order(net, rewritten)
         if ordered is not None:
@@ -374,13 +373,12 @@ class _Work:
         try:
             count = private.result_count(self.concrete)
             with paused():
-                return rewrite_gradient(forward, backward, count, self._rewrite_joint)
+                return rewrite_gradient(
+                    forward, backward, count, lambda net: self.rewrite(without_dead_ops(net))
+                )
         except Exception as error:
             self.give_up(error)
             return None
-
-    def _rewrite_joint(self, net: Net) -> Net | None:
-        return self.rewrite(without_dead_variables(without_dead_ops(net)))
 
     def plan_all(self) -> Plan:
         """The plan, for which the gradient is built if nobody did yet."""

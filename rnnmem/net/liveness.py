@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS, is_pure
 from rnnmem.net.order import topological
@@ -33,15 +32,12 @@ class Needed:
     variables: Mapping[str, frozenset[int]]
 
 
-def needed(
-    net: Net, outputs: Iterable[int] | None = None, *, with_invariants: bool = False
-) -> Needed:
+def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
     """Finds what a run needs.
 
     Args:
       net: the Net.
       outputs: positions of its outputs that are needed; None: all.
-      with_invariants: whether loop variables that stay what they are count as needed anyway.
     """
     wanted = range(len(net.outputs)) if outputs is None else outputs
     blobs = {net.outputs[position] for position in wanted}
@@ -56,8 +52,7 @@ def needed(
         awaited.update(op.controls)
         if op.type in LOOPS:
             # Who waits for a loop waits for all of its variables' last values.
-            results = set(op.outputs) if op.name in awaited else read
-            variables[op.name] = _variables(net, op, results, with_invariants)
+            variables[op.name] = _variables(op, set(op.outputs) if op.name in awaited else read)
             blobs.update(op.inputs[position] for position in variables[op.name])
         else:
             blobs.update(op.inputs)
@@ -65,14 +60,12 @@ def needed(
     return Needed(tuple(reversed(ops)), inputs, variables)
 
 
-def _variables(net: Net, op: Op, read: set[str], with_invariants: bool) -> frozenset[int]:
+def _variables(op: Op, read: set[str]) -> frozenset[int]:
     cond, body = op.nets["cond"], op.nets["body"]
     live = {position for position, blob in enumerate(op.outputs) if blob in read}
     live |= {position for position, blob in enumerate(cond.inputs) if cond.fan_out(blob)}
-    if with_invariants:
-        live |= set(Loop(net, op).invariants.values())
     while True:
-        more = needed(body, sorted(live), with_invariants=with_invariants).inputs - live
+        more = needed(body, sorted(live)).inputs - live
         if not more:
             return frozenset(live)
         live |= more

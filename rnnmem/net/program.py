@@ -83,6 +83,11 @@ _IN_PLACE: Mapping[str, tuple[int, ...]] = {
 }
 """Inputs whose buffer an op may take for its first output; pointwise ops may take any of theirs."""
 
+_HANDS_ON = frozenset(
+    {"EnsureShape", "OptionalGetValue", "PlaceholderWithDefault", "PreventGradient"}
+)
+"""Types whose output is their input's buffer, whatever the table says of them."""
+
 _SAME_SHAPE_IS_VIEW = frozenset(
     {
         *("Slice", "StridedSlice", "Tile", "Sum", "Mean", "Max", "Min", "Prod", "Pad", "PadV2"),
@@ -436,7 +441,7 @@ class _Compiler:
 
     def _is_view(self, op: Op) -> bool:
         known = TABLE.get(op.type)
-        if op.type in ("EnsureShape", "PlaceholderWithDefault", "PreventGradient"):
+        if op.type in _HANDS_ON:
             return True
         # What is asked of a handle (the length of a list) is no view of it.
         return (

@@ -509,6 +509,14 @@ def _ensure(op: Op, ins: list[Fact]) -> list[Fact]:
     return [merged(known, ins[0])]
 
 
+def _wrap(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact((), None, ins[0] if len(ins) == 1 else None)]
+
+
+def _unwrap(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [ins[0].element or Fact()] if len(op.outputs) == 1 else []
+
+
 _BY_HAND: dict[str, Rule] = {
     "AddN": lambda op, ins: (
         [max(ins, key=lambda one: (one.length or 0, one.shape is not None))]
@@ -544,6 +552,8 @@ _BY_HAND: dict[str, Rule] = {
     "OneHot": _one_hot,
     "OnesLike": _like_first,
     "Pack": _pack,
+    "OptionalFromValue": _wrap,
+    "OptionalGetValue": _unwrap,
     "PlaceholderWithDefault": _first,
     "PreventGradient": _first,
     "Prod": _reduce,

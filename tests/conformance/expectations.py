@@ -22,6 +22,7 @@ LEFT_ALONE: dict[str, str] = {
     "branch.loop_in_cond_in_body": _BRANCH,
     "branch.switch_case": _BRANCH,
     "gradients.of_gradients": _SECOND,
+    "gradients.two_losses": _BRANCH,
 }
 """Program -> why no loop of it is rewritten, whatever time may be spent."""
 

@@ -19,7 +19,6 @@ from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import simulate
-from rnnmem.rewrite.dead import without_dead_variables
 from rnnmem.tf.functions import net_of
 from tests.allocations import asked_for
 from tests.conformance.expectations import WHOLE_TABLE

@@ -68,7 +68,7 @@ def lstm_that_returns_sequences(steps=7, batch=3, units=5):
     return Case(step, thrice(numbers(steps, batch, units)), values(*made))
 
 
-@case(saves=True)
+@case
 def sums_of_what_was_pushed(steps=6, batch=3, units=5):
     """An accumulator keeps an addend's buffer, so that the sum does not begin with it."""
     weight, mix = made = weights((units, units), (units, units))
