@@ -87,9 +87,7 @@ class Subject:
     def prediction(self, function: Callable[..., Any]) -> int | None:
         """What a run is predicted to ask for; the chunks that plans count are chance."""
         concrete = function.get_concrete_function(*self.case.inputs)
-        return simulate(
-            without_dead_variables(without_dead_ops(inline(net_of(concrete))))
-        ).peak_bytes
+        return simulate(without_dead_ops(inline(net_of(concrete)))).peak_bytes
 
     @functools.cached_property
     def lowest_prediction(self) -> int | None:
