@@ -11,10 +11,8 @@ import os
 _BRANCH = "nothing that is saved could be had for less"
 _SECOND = "its gradient is differentiated again"
 
-_NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
 
 LEFT_ALONE: dict[str, str] = {
-    "while.one_trip": _NO_GAIN,
     "while.zero_trips_known": "it runs no iteration",
     "autograph.break_continue": _BRANCH,
     "branch.cond": _BRANCH,

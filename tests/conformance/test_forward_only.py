@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import rnnmem
 from tests.conformance.expectations import hold
-from tests.conformance.harness import EVERYTHING, chosen, first_gap, higher
+from tests.conformance.harness import EVERYTHING, KIB, chosen, first_gap
 from tests.conformance.programs import build, floats
 
 SOME = (
@@ -53,5 +53,6 @@ def test_outer_tape(name):
     hold(name, "outer tape, eager", first_gap(*eager))
     steps = [tf.function(differentiated(one)) for one in (forward, optimised)]
     hold(name, "outer tape, graph", first_gap(*(outcome(one) for one in steps)))
-    peaks = [rnnmem.measure(one, *case.inputs, repeats=3).peak_bytes for one in steps]
-    hold(name, "outer tape, peak", higher(*peaks))
+    before, after = (rnnmem.measure(one, *case.inputs, repeats=3).peak_bytes for one in steps)
+    rose = after > 1.1 * before + 64 * KIB  # chunks, which are chance
+    hold(name, "outer tape, peak", f"{after} bytes, not {before}" if rose else "")

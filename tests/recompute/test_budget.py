@@ -1,6 +1,7 @@
 """Budgets: the fastest plan that fits, and errors that name what could be had."""
 
 import dataclasses
+import itertools
 import re
 
 import pytest
@@ -109,7 +110,9 @@ def test_a_chain_offers_many_trades():
     plans = [made.simulated(plan) for plan in made.ladder]
     assert len(plans) >= 5
     peaks = [plan.predicted_peak for plan in plans]
-    assert peaks == sorted(peaks, reverse=True)
+    # A rung keeps fewer bytes than the one above; whole chunks may hide a little of that.
+    assert all(after <= 1.01 * before for before, after in itertools.pairwise(peaks))
+    assert peaks[-1] < 0.5 * peaks[0]
     assert [plan.slowdown for plan in plans] == sorted(plan.slowdown for plan in plans)
 
 
