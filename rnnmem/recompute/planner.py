@@ -165,8 +165,8 @@ class _Planner:
         named = _named(pair)
         if pair.closed:
             return dataclasses.replace(named, closed=pair.closed)
-        if named.trips == 0:
-            return dataclasses.replace(named, closed="it runs no iteration")
+        if named.trips is not None and named.trips <= 1:
+            return dataclasses.replace(named, closed="it runs at most one iteration")
         whole = self._with_inner(named, pair, (), outside)
         inner = self._inner(pair, outside)
         if not inner:

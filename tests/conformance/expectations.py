@@ -13,7 +13,8 @@ _SECOND = "its gradient is differentiated again"
 
 
 LEFT_ALONE: dict[str, str] = {
-    "while.zero_trips_known": "it runs no iteration",
+    "while.one_trip": "it runs at most one iteration",
+    "while.zero_trips_known": "it runs at most one iteration",
     "autograph.break_continue": _BRANCH,
     "branch.cond": _BRANCH,
     "branch.loop_in_cond": "no loop pair was found",
@@ -58,7 +59,11 @@ GAPS: dict[tuple[str, str], str] = {
 _BRANCHES = "which branch runs is known only at run time: the larger one is counted"
 _PARTIALS = "how many partial gradients are under way at once is a race"
 
+_PYTHON = "Python frees what it was given when it comes to it"
+
 RACES: dict[tuple[str, str], str] = {
+    ("effects.numpy_function", "peak"): _PYTHON,
+    ("effects.py_function", "peak"): _PYTHON,
     ("branch.cond", "prediction"): _BRANCHES,
     ("branch.cond", "prediction as it was"): _BRANCHES,
     ("branch.switch_case", "prediction"): _BRANCHES,
