@@ -54,5 +54,5 @@ def test_outer_tape(name):
     steps = [tf.function(differentiated(one)) for one in (forward, optimised)]
     hold(name, "outer tape, graph", first_gap(*(outcome(one) for one in steps)))
     before, after = (rnnmem.measure(one, *case.inputs, repeats=3).peak_bytes for one in steps)
-    rose = after > 1.1 * before + 64 * KIB  # chunks, which are chance
+    rose = after > 1.1 * before + 256 * KIB  # chunks, which are chance
     hold(name, "outer tape, peak", f"{after} bytes, not {before}" if rose else "")
