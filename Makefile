@@ -11,9 +11,14 @@ RNNMEM_FUZZ_CASES ?= 2000
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
 
-# The fast tests run first, then those marked slow (tests/conftest.py).
+# The fast tests run first, then those marked slow (tests/conftest.py). The table of recurrent
+# programs runs beside them, and tells what it found at the end; 5: no test was chosen there.
 test: lint
-	$(PY) -m pytest $(TEST_FLAGS)
+	@$(PY) -m pytest tests/conformance $(TEST_FLAGS) > .conformance.log 2>&1 & table=$$!; \
+	$(PY) -m pytest --ignore tests/conformance $(TEST_FLAGS); rest=$$?; \
+	wait $$table; found=$$?; cat .conformance.log; rm -f .conformance.log; \
+	[ $$found -eq 0 ] || [ $$found -eq 5 ] || exit $$found; \
+	[ $$rest -eq 0 ] || exit $$rest
 
 lint: .venv/ready-test
 	$(PY) -m ruff format --check .
