@@ -65,3 +65,11 @@ class StaleFunctionError(RnnmemError, RuntimeError):
 
 class RnnmemWarning(UserWarning):
     """Something was left as TensorFlow runs it; the message says what and why."""
+
+
+class ScheduleError(RnnmemError, ValueError):
+    """A pipeline schedule that does not keep its bounds; the message names the action."""
+
+
+class PipelineError(RnnmemError, RuntimeError):
+    """A stage failed while the pipeline ran; the message names the stage and its device."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rnnmem.net.buffers import Buffer, ListValue, Member, Series
+from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series
 from rnnmem.net.program import Kind, Step
 
 if TYPE_CHECKING:
@@ -12,27 +12,31 @@ if TYPE_CHECKING:
 
 
 def _allocate(run: Run, step: Step, frame: Frame) -> list[Value]:
-    results: list[Value] = []
-    taken = None
-    for number, (size, origin) in enumerate(zip(step.sizes, step.origins, strict=True)):
-        if size and taken is None and number == (len(step.sizes) - 1 if step.in_place else 0):
-            for position in step.in_place:
-                slot = step.inputs[position]
-                held = frame.values[slot] if slot >= 0 else None
-                if (
-                    isinstance(held, Buffer)
-                    and held.refs == 1
-                    and frame.uses[slot] == 1
-                    and held.bytes == size
-                ):
-                    taken = held
-                    break
-            if taken is not None:
-                taken.refs += 1
-                results.append(taken)
-                continue
-        results.append(Buffer(run.account, size, origin) if size else None)
+    account, sizes = run.account, step.sizes
+    if len(sizes) == 1:  # nearly always
+        return [_last(account, step, frame)]
+    results: list[Value] = [
+        Buffer(account, size, origin) if size else None
+        for size, origin in zip(sizes[:-1], step.origins, strict=False)
+    ]
+    if sizes:
+        results.append(_last(account, step, frame))
     return results
+
+
+def _last(account: Account, step: Step, frame: Frame) -> Value:
+    """The op's last output: a buffer of an input that dies with it, or a new one."""
+    size = step.sizes[-1]
+    if not size:
+        return None
+    for position in step.in_place:
+        slot = step.inputs[position]
+        if slot >= 0 and frame.uses[slot] == 1:
+            held = frame.values[slot]
+            if isinstance(held, Buffer) and held.refs == 1 and held.bytes == size:
+                held.refs = 2
+                return held
+    return Buffer(account, size, step.origins[-1])
 
 
 def _view(run: Run, step: Step, frame: Frame) -> list[Value]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+from rnnmem.net.nouns import Shape
+
 CHUNK = 256
 
 
@@ -31,6 +33,9 @@ class Origin:
       source: the user's line.
       loops: names of the loops around it.
       saved_in: name of the accumulator that its buffers were pushed to; empty: none.
+      is_result: whether the function hands its buffers out.
+      dtype: of the blob.
+      shape: of the blob.
     """
 
     op: str = ""
@@ -39,9 +44,34 @@ class Origin:
     loops: tuple[str, ...] = ()
     saved_in: str = ""
     is_result: bool = False
+    dtype: str = ""
+    shape: Shape = None
 
 
 _NOWHERE = Origin()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """The entries of an account's log that one run of a loop wrote.
+
+    Attributes:
+      loops: names of the loops around it, and its own last.
+      start: length of the log before it.
+      end: length of the log behind it.
+      trips: how many iterations it has.
+      leap: length of the log before and behind the iterations that were not simulated one by one.
+      skipped: how many those are.
+      probe: iterations simulated in front of them.
+    """
+
+    loops: tuple[str, ...]
+    start: int
+    end: int
+    trips: int
+    leap: tuple[int, int] = (0, 0)
+    skipped: int = 0
+    probe: int = 0
 
 
 class Account:
@@ -52,13 +82,14 @@ class Account:
         self.peak = 0
         self.peak_entries = 0  # length of the log at the peak
         self.log: list[tuple[Buffer | Series, int, int]] = []  # who, change, alive then
+        self.spans: list[Span] = []
 
     def book(self, holder: Buffer | Series, change: int) -> None:
         """Changes the bytes alive by what a holder got or gave back."""
-        self.live += change
-        self.log.append((holder, change, self.live))
-        if self.live > self.peak:
-            self.peak = self.live
+        self.live = live = self.live + change
+        self.log.append((holder, change, live))
+        if live > self.peak:
+            self.peak = live
             self.peak_entries = len(self.log)
 
 

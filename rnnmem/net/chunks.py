@@ -49,7 +49,6 @@ class Allocator:
 
     def __init__(self):
         self.in_use = 0
-        self.peak = 0
         self._free: list[tuple[int, int]] = []  # (size, address), smallest first
         self._at: dict[int, _Chunk] = {}
         self._region = FIRST_REGION
@@ -68,7 +67,6 @@ class Allocator:
             self._split(chunk, size)
         chunk.asked = size
         self.in_use += chunk.size
-        self.peak = max(self.peak, self.in_use)
         return chunk
 
     def give(self, chunk: _Chunk) -> None:
@@ -134,13 +132,26 @@ def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     """
     if len(log) > LONGEST_LOG:
         return peak
-    return max((_laid_out(log, seed) for seed in range(ARENAS)), default=peak)
+    return max((max(_laid_out(log, seed), default=0) for seed in range(ARENAS)), default=peak)
 
 
-def _laid_out(log: Sequence[tuple[Holder, int, int]], seed: int) -> int:
-    """The most bytes in use above what was in use before."""
+def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
+    """Bytes in use after each entry of a log, in the arena where the most are.
+
+    The most of them is `counted_peak`; a run too long to be laid out has what is alive.
+    """
+    if len(log) > LONGEST_LOG:
+        return [live for _, _, live in log]
+    return max(
+        (_laid_out(log, seed) for seed in range(ARENAS)), key=lambda use: max(use, default=0)
+    )
+
+
+def _laid_out(log: Sequence[tuple[Holder, int, int]], seed: int) -> list[int]:
+    """Bytes in use above what was in use before, after each entry."""
+    used = []
     allocator = _broken_up(random.Random(seed))
-    before = allocator.peak = allocator.in_use
+    before = allocator.in_use
     held: dict[int, list[_Chunk]] = {}
     for holder, change, _ in log:
         mine = held.setdefault(id(holder), [])
@@ -151,7 +162,8 @@ def _laid_out(log: Sequence[tuple[Holder, int, int]], seed: int) -> int:
             chunk = mine.pop()
             left -= chunk.asked
             allocator.give(chunk)
-    return allocator.peak - before
+        used.append(allocator.in_use - before)
+    return used
 
 
 def _broken_up(random: random.Random) -> Allocator:

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from rnnmem.net.devices import ACCELERATOR, HOST
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.op_signature import op_signature
-from rnnmem.net.optypes import arithmetic
+from rnnmem.net.optypes import READ, arithmetic
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -24,6 +25,8 @@ class Machine:
       kept_bytes_per_second: of a value that is written now and read much later, out of every cache.
       launch_seconds: what any op costs before it does anything.
       measured: op signature -> seconds of its kernel, where a profile was taken.
+      host_bytes_per_second: of copies between the device and the host.
+      device: where ops run that name no device.
     """
 
     operations_per_second: float
@@ -32,11 +35,14 @@ class Machine:
     kept_bytes_per_second: float
     launch_seconds: float
     measured: Mapping[str, float] = dataclasses.field(default_factory=lambda: _NOTHING, hash=False)
+    host_bytes_per_second: float = 2e10
+    device: str = HOST
 
     def seconds(self, op: Op, net: Net) -> float:
         """Estimated time of one run of the op (of one iteration, for a loop op)."""
         if op.type == "TensorListPushBack":
-            return self.launch_seconds + self.seconds_to_keep(net.blobs[op.inputs[1]].bytes or 0)
+            kept = 0 if _lives_anyway(net, op.inputs[1]) else net.blobs[op.inputs[1]].bytes or 0
+            return self.launch_seconds + self.seconds_to_keep(kept)
         if self.measured and not op.nets:
             found = self.measured.get(op_signature(op, net) or "")
             if found is not None:
@@ -48,6 +54,15 @@ class Machine:
     def seconds_to_keep(self, size: int) -> float:
         """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
         return 2.0 * size / self.kept_bytes_per_second
+
+
+def _lives_anyway(net: Net, blob: str) -> bool:
+    """Whether the blob is a variable's buffer or a loop invariant: keeping it moves nothing."""
+    while (producer := net.producer.get(blob)) is not None and producer.type == "Identity":
+        blob = producer.inputs[0]
+    if producer is not None:
+        return producer.type == READ
+    return any(pair == (blob, blob) for pair in zip(net.inputs, net.outputs, strict=False))
 
 
 def _multiplies(op: Op) -> bool:
@@ -67,4 +82,5 @@ GPU = Machine(
     bytes_per_second=1e12,
     kept_bytes_per_second=1e12,
     launch_seconds=5e-6,
+    device=ACCELERATOR,
 )

@@ -1,9 +1,10 @@
 """An order in which TensorFlow's executor may run ops, and the memory they hold in that order.
 
-The model: two threads. An op that is ready and cheap runs at once in the thread that made it ready;
-of the others the thread keeps one and leaves the rest to whoever is idle, who takes the oldest. A
-loop starts when nothing else can run, for it takes longest. Iterations of a loop overlap as far as
-their data allows, up to ``parallel_iterations``; so gradients of weights may queue up:
+The model: two threads, and either order of ops that become ready together. An op that is ready and
+cheap runs at once in the thread that made it ready; of the others the thread keeps one and leaves
+the rest to whoever is idle, who takes the oldest. A loop starts when nothing else can run, for it
+takes longest. Iterations of a loop overlap as far as their data allows, up to
+``parallel_iterations``; so gradients of weights may queue up:
 
     chain     h149 ─► h148 ─► h147 ─► ...          each iteration makes one partial, [D, 4H]
     partials  p149    p148    p147                 alive until the sum gets to it
@@ -19,7 +20,7 @@ import dataclasses
 import heapq
 
 from rnnmem.net.actions import ACTIONS
-from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series, series_like
+from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series, Span, series_like
 from rnnmem.net.program import Kind, Program, Step
 from rnnmem.net.segments import KEEPS
 
@@ -54,8 +55,22 @@ class Run:
         events: list[tuple[str, int]],
         iterations: int = 1,
         window: int = 1,
+        *,
         eager: bool = False,
+        newest_first: bool = False,
     ):
+        """Nothing has run yet.
+
+        Args:
+          program: what runs.
+          account: where its buffers are booked.
+          events: takes (op, bytes alive) of every op.
+          iterations: how often it runs.
+          window: iterations in flight.
+          eager: whether loops start on what they have got, before all of their inputs are there.
+          newest_first: which of several ops that become ready together is dealt out first: the last
+            one, not the first. TensorFlow's executor does either, as threads happen to wake.
+        """
         self.program = program
         self.account = account
         self.events = events
@@ -77,6 +92,7 @@ class Run:
         self.now = 0.0
         self.paused_until = 0.0
         self.eager = eager
+        self.newest_first = newest_first
         self.fed: list[tuple[Frame, int, int]] = []  # loops that have got another input
         self.begun: dict[tuple[int, int], _Begun] = {}
         self.constant: dict[int, Value] = {}
@@ -148,15 +164,15 @@ class Run:
     def _put(self, frame: Frame, slot: int, value: Value) -> None:
         """Writes a slot: hands it on where it is an output, and wakes who waits for it."""
         frame.values[slot] = value
-        for position in self.program.handed.get(slot, ()):
-            if position not in self.program.invariants:
-                self._hand(frame.number + 1, position, value)
+        program = self.program
+        for position in program.handed[slot]:
+            self._hand(frame.number + 1, position, value)
         waits = frame.waits
-        for index in self.program.readers[slot]:
+        for index in program.readers[slot]:
             waits[index] -= 1
             if not waits[index]:
                 self.ready.append((frame, index))
-            elif self.eager and self.program.steps[index].eager:
+            elif self.eager and program.steps[index].eager:
                 self.fed.append((frame, index, slot))
 
     def _hand(self, number: int, position: int, value: Value) -> None:
@@ -186,9 +202,10 @@ class Run:
     # --- threads
 
     def _loop(self) -> None:
+        busy = self.busy
         while True:
-            if self.busy:
-                self.now, _, thread, frame, index, scratch = heapq.heappop(self.busy)
+            if busy:
+                self.now, _, thread, frame, index, scratch = heapq.heappop(busy)
                 if thread < 0:
                     self.own[0].append((frame, index))
                     self._spread(0)
@@ -207,31 +224,36 @@ class Run:
 
     def _spread(self, thread: int) -> None:
         """Deals out what has become ready, as the executor does."""
-        steps = self.program.steps
-        kept = None
-        while self.ready:
-            task = self.ready.popleft()
-            step = steps[task[1]]
-            if step.kind is Kind.LOOP:
-                self.late.append(task)
-            elif step.sums and self._pauses(task[0]):
-                self.held.append(task)
-                self._pause()
-            elif step.cheap:
-                self.inline[thread].append(task)
-            else:
-                if kept is not None:
-                    self.own[thread].append(kept)
-                kept = task
-        if kept is not None:
-            (self.own if self.inline[thread] else self.inline)[thread].append(kept)
-        if thread in self.idle:
-            self.idle.remove(thread)
-            self._next(thread)
-        for other in list(self.idle):
-            if any(self.own):
-                self.idle.remove(other)
-                self._next(other)
+        ready = self.ready
+        if ready:
+            steps = self.program.steps
+            inline = self.inline[thread]
+            kept = None
+            deal = ready.pop if self.newest_first else ready.popleft
+            while ready:
+                task = deal()
+                step = steps[task[1]]
+                if step.kind is Kind.LOOP:
+                    self.late.append(task)
+                elif step.sums and self._pauses(task[0]):
+                    self.held.append(task)
+                    self._pause()
+                elif step.cheap:
+                    inline.append(task)
+                else:
+                    if kept is not None:
+                        self.own[thread].append(kept)
+                    kept = task
+            if kept is not None:
+                (self.own[thread] if inline else inline).append(kept)
+        if self.idle:
+            if thread in self.idle:
+                self.idle.remove(thread)
+                self._next(thread)
+            for other in list(self.idle):
+                if any(self.own):
+                    self.idle.remove(other)
+                    self._next(other)
 
     def _pauses(self, frame: Frame) -> bool:
         """Whether the sums of the first iteration are held up, so that others run ahead of them."""
@@ -252,14 +274,14 @@ class Run:
 
     def _next(self, thread: int) -> None:
         """The thread's next op: its own cheap ones, its own newest, then the oldest of another."""
-        if self.inline[thread]:
-            self._start(thread, *self.inline[thread].popleft())
-        elif self.own[thread]:
-            self._start(thread, *self.own[thread].pop())
+        if inline := self.inline[thread]:
+            self._start(thread, *inline.popleft())
+        elif own := self.own[thread]:
+            self._start(thread, *own.pop())
         else:
-            for other in range(THREADS):
-                if self.own[other]:
-                    self._start(thread, *self.own[other].popleft())
+            for queue in self.own:
+                if queue:
+                    self._start(thread, *queue.popleft())
                     return
             self.idle.append(thread)
 
@@ -268,45 +290,49 @@ class Run:
     def _start(self, thread: int, frame: Frame, index: int) -> None:
         step = self.program.steps[index]
         scratch = Buffer(self.account, step.scratch, step.origins[0]) if step.scratch else None
-        step_outputs = self._outputs(frame, index, step)
-        for slot, value in zip(step.outputs, step_outputs, strict=True):
-            frame.values[slot] = value
+        if step.inner:
+            made = (
+                self._all_iterations(frame, index)
+                if step.kind is Kind.LOOP
+                else self._call(frame, step)
+            )
+        else:
+            made = ACTIONS[step.kind](self, step, frame)
+        values, outputs = frame.values, step.outputs
+        if len(outputs) == 1:  # nearly always
+            (values[outputs[0]],) = made
+        else:
+            for slot, value in zip(outputs, made, strict=True):
+                values[slot] = value
         self.events.append((step.op.name, self.account.live))
         self.order += 1
         entry = (self.now + step.seconds, self.order, thread, frame, index, scratch)
         heapq.heappush(self.busy, entry)
 
-    def _outputs(self, frame: Frame, index: int, step: Step) -> list[Value]:
-        if step.kind is Kind.LOOP:
-            return self._all_iterations(frame, index)
-        if step.kind is Kind.CALL:
-            return self._call(frame, step)
-        return ACTIONS[step.kind](self, step, frame)
-
     def _finish(self, frame: Frame, index: int, scratch: Buffer | None) -> None:
         step = self.program.steps[index]
         if scratch is not None:
             scratch.drop()
-        uses, values = frame.uses, frame.values
-        for slot in step.inputs:
-            if slot >= 0:
-                uses[slot] -= 1
-                if not uses[slot]:
-                    value = values[slot]
-                    if value is not None:
-                        value.drop()
-                        values[slot] = None
+        uses, values, waits = frame.uses, frame.values, frame.waits
+        for slot in step.read:
+            uses[slot] = left = uses[slot] - 1
+            if not left:
+                value = values[slot]
+                if value is not None:
+                    value.drop()
+                    values[slot] = None
         for slot in step.outputs:
             value = values[slot]
             self._put(frame, slot, value)
             if not uses[slot] and value is not None:
                 value.drop()
         for follower in self.program.followers[index]:
-            frame.waits[follower] -= 1
-            if not frame.waits[follower]:
+            waits[follower] -= 1
+            if not waits[follower]:
                 self.ready.append((frame, follower))
         frame.left -= 1
-        self._close_if_done(frame)
+        if not frame.left:
+            self._close_if_done(frame)
 
     def value(self, step: Step, frame: Frame, position: int) -> Value:
         """What an input holds."""
@@ -329,7 +355,7 @@ class Run:
         """Runs the Net with the highest peak of those that may be run."""
         body = _chosen(step, frame.number)
         first = len(step.inputs) - len(body.inputs)
-        inner = Run(body, self.account, self.events)
+        inner = Run(body, self.account, self.events, newest_first=self.newest_first)
         for position in range(len(body.inputs)):
             inner.give(position, _held(self.value(step, frame, first + position)))
         results = inner.finish()
@@ -346,12 +372,18 @@ class Run:
             trips = 1 if step.trips is None else step.trips
             probe = step.probe or step.window + SETTLING
             iterations = trips if trips <= 2 * probe + 1 else probe
-            run = Run(step.inner[0], self.account, self.events, iterations, step.window)
-            self.begun[key] = _Begun(run, trips)
+            run = self._inner(step, iterations)
+            self.begun[key] = _Begun(run, trips, len(self.account.log))
             for position, slot in enumerate(step.inputs):
                 if slot < 0:
                     run.give(position, None)
         return self.begun[key]
+
+    def _inner(self, step: Step, iterations: int) -> Run:
+        """A run of some iterations of a loop."""
+        body, window = step.inner[0], step.window
+        first = self.newest_first
+        return Run(body, self.account, self.events, iterations, window, newest_first=first)
 
     def _feed(self) -> None:
         """Lets loops that wait for inputs do with the others what they can."""
@@ -387,11 +419,19 @@ class Run:
             if slot >= 0:
                 self._give(frame, index, slot, begun)
         state = begun.run.finish()
+        loops = (*step.origins[0].loops, step.op.name) if step.origins else (step.op.name,)
+        log = self.account.log
         if begun.run.iterations < begun.trips:
             probe = begun.run.iterations
-            _leap(state, probe, begun.trips - 2 * probe)
-            last = Run(step.inner[0], self.account, self.events, probe, step.window)
+            skipped, before = begun.trips - 2 * probe, len(log)
+            _leap(state, probe, skipped)
+            leap = before, len(log)
+            last = self._inner(step, probe)
             state = last.execute(state)
+            span = Span(loops, begun.entries, len(log), begun.trips, leap, skipped, probe)
+        else:
+            span = Span(loops, begun.entries, len(log), begun.trips)
+        self.account.spans.append(span)
         return state
 
 
@@ -401,6 +441,7 @@ class _Begun:
 
     run: Run
     trips: int
+    entries: int  # length of the log when it began
     given: set[int] = dataclasses.field(default_factory=set)
 
 

@@ -6,6 +6,7 @@ everything that is decided on a Net can be tested on a Net made by hand.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
@@ -170,7 +171,12 @@ class Net:
 
     def fan_out(self, blob: str) -> int:
         """How many slots read the blob: op inputs, and outputs of this Net."""
-        return len(self.readers.get(blob, ())) + self.outputs.count(blob)
+        return len(self.readers.get(blob, ())) + self._handed.get(blob, 0)
+
+    @functools.cached_property
+    def _handed(self) -> Mapping[str, int]:
+        """Blob -> how often it stands among the outputs; absent where it does not."""
+        return collections.Counter(self.outputs)
 
     def walk(self):
         """Yields ``(path, net)`` for this Net and each below it; a path is a tuple of names."""

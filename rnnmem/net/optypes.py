@@ -311,6 +311,9 @@ OPAQUE_SOURCES = frozenset(
 )
 """Types that no graph optimizer fuses into a reader: one more reader of theirs changes nothing."""
 
+_HAND_ON = frozenset({READ, "TensorListPopBack", "TensorListSetItem"})
+"""Types of unknown work that hand on a buffer, whatever its size."""
+
 
 def facts(op: Op) -> OpFacts | None:
     """What is known of the op, or None where it must never run twice."""
@@ -349,9 +352,16 @@ _PURE_INSIDE = frozenset(
     {
         *("EmptyTensorList", "TensorListPopBack", "TensorListPushBack", "TensorListReserve"),
         *("TensorListSetItem", "TensorListStack", "TensorListFromTensor", "NoOp"),
+        *("BiasAddGrad", "DynamicStitch", "InvertPermutation", "TensorListConcatV2"),
+        *("AvgPoolGrad", "AvgPool3DGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"),
+        *("Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropFilter"),
+        *("DepthwiseConv2dNativeBackpropInput", "FusedBatchNormGradV3", "LRNGrad", "MaxPoolGrad"),
+        *("MaxPool3DGrad", "MirrorPadGrad", "RaggedTensorToVariantGradient", "ResizeBilinearGrad"),
+        *("ResizeNearestNeighborGrad", "StridedSliceGrad", "TensorListConcatLists"),
+        *("TensorListGather", "TensorListScatterV2", "TensorListSplit", "UnsortedSegmentSum"),
     }
 )
-"""List ops are pure; outside a step net that runs as a whole they are not worth running twice."""
+"""Pure too, but not worth running twice outside a step net that runs as a whole."""
 
 
 def is_pure(op: Op) -> bool:
@@ -379,12 +389,15 @@ def arithmetic(op: Op, net: Net) -> tuple[float, float]:
     if op.nets:
         inner = [_total(step_net) for step_net in op.nets.values()]
         return max(work for work, _ in inner), max(moved for _, moved in inner)
+    if op.type in _HAND_ON:
+        return 0.0, 0.0
     known = facts(op)
-    written = sum(_size(net, blob) for blob in op.outputs)
-    read = sum(_size(net, blob) for blob in op.inputs)
-    match known.work if known else Work.READS:
-        case Work.NONE:
-            return 0.0, 0.0
+    work = known.work if known else Work.READS
+    if work is Work.NONE:
+        return 0.0, 0.0
+    written = sum([_size(net, blob) for blob in op.outputs])
+    read = sum([_size(net, blob) for blob in op.inputs])
+    match work:
         case Work.MOVES:
             return 0.0, 2.0 * written
         case Work.POINTWISE:

@@ -16,6 +16,8 @@ def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
       NetError: the ops form a cycle; the message names one op on it.
     """
     ops = tuple(ops)
+    if _listed_as_they_run(ops):
+        return ops
     producer = {blob: op for op in ops for blob in op.outputs}
     by_name = {op.name: op for op in ops}
     done: set[str] = set()
@@ -43,6 +45,21 @@ def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
     return tuple(ordered)
 
 
+def _listed_as_they_run(ops: tuple[Op, ...]) -> bool:
+    """Whether each op comes after all that it reads and waits for, and no blob is made twice."""
+    to_come = {blob for op in ops for blob in op.outputs}
+    if len(to_come) != sum([len(op.outputs) for op in ops]):
+        return False
+    waits = any([op.controls for op in ops])
+    not_run = {op.name for op in ops} if waits else set()
+    for op in ops:
+        if not (to_come.isdisjoint(op.inputs) and not_run.isdisjoint(op.controls)):
+            return False
+        to_come.difference_update(op.outputs)
+        not_run.discard(op.name)
+    return True
+
+
 def _needs(op: Op, producer, by_name):
     """An iterator over the ops that must run before ``op``."""
     for blob in op.inputs:
@@ -53,21 +70,30 @@ def _needs(op: Op, producer, by_name):
             yield by_name[name]
 
 
+def needed_by(net: Net, op: Op) -> list[str]:
+    """Names of the ops that ``op`` reads from or waits for."""
+    return [*(net.producer[blob].name for blob in op.inputs if blob in net.producer), *op.controls]
+
+
+def all_needed_by(net: Net, names: Iterable[str]) -> set[str]:
+    """Names of the ops and of all that must have run before them."""
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += needed_by(net, net.op_by_name[name])
+    return found
+
+
 def without_dead_ops(net: Net) -> Net:
     """The Net, and every step net in it, without pure ops whose results nobody needs."""
     producer = net.producer
     wanted = [op.name for op in net.ops if not is_pure(op)]
     wanted += net.control_outputs
     wanted += [producer[blob].name for blob in net.outputs if blob in producer]
-    alive: set[str] = set()
-    while wanted:
-        name = wanted.pop()
-        if name in alive:
-            continue
-        alive.add(name)
-        op = net.op_by_name[name]
-        wanted += [producer[blob].name for blob in op.inputs if blob in producer]
-        wanted += op.controls
+    alive = all_needed_by(net, wanted)
     kept = []
     for op in net.ops:
         if op.name in alive:

@@ -14,13 +14,16 @@ from collections.abc import Iterator, Mapping
 
 from rnnmem.net.buffers import Origin, rounded
 from rnnmem.net.cost import CPU
+from rnnmem.net.encodings import COPIES, ENCODES, SAVES
 from rnnmem.net.liveness import needed
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
 from rnnmem.net.optypes import LOOPS, READ, TABLE, Work
 from rnnmem.net.segments import (
+    ADVANCES,
     AGAIN,
     GROWTH,
+    KEPT,
     LENGTH,
     MARK,
     longest_segment,
@@ -31,6 +34,8 @@ from rnnmem.net.variables import handle_of, written_by
 
 SMALL_CONSTANT = 100 * 1024
 """Bytes up to which TensorFlow's graph optimizer computes an op of constants once and for all."""
+COMPUTED = 10 * 2**20
+"""Bytes up to which it writes equal numbers out."""
 ONE_NUMBER = 64
 """Bytes up to which an encoded constant holds one number, repeated."""
 CHEAP_SECONDS = 3e-6
@@ -39,6 +44,8 @@ CHEAP_SECONDS = 3e-6
 
 class Kind(enum.Enum):
     """What a simulated op does to memory."""
+
+    __hash__ = object.__hash__  # each is itself only; Enum's own hash is slow
 
     ALLOCATE = "allocates its outputs, or takes an input's buffer"
     VIEW = "hands on its first input"
@@ -117,7 +124,7 @@ class Step:
       scratch: bytes it needs while it runs.
       seconds: estimated time.
       cheap: it runs at once, in the thread that made it ready.
-      waits: how many inputs and control edges must be there first.
+      read: slots of the inputs that are not resident; known once the program is connected.
       element: bytes of an element of the list it makes.
       length: how many elements that list gets, None where it is unknown.
       trips: iterations of a loop.
@@ -141,7 +148,7 @@ class Step:
     scratch: int = 0
     seconds: float = 0.0
     cheap: bool = True
-    waits: int = 0
+    read: tuple[int, ...] = ()
     element: int = 0
     length: int | None = None
     trips: int | None = None
@@ -175,7 +182,7 @@ class Program:
       uses: slot -> how many inputs read it.
       readers: slot -> steps that wait for it.
       followers: step -> steps that wait for it by a control edge.
-      handed: slot -> positions among the Net's outputs.
+      handed: slot -> positions among the Net's outputs, without those of invariants.
       invariants: positions of inputs that are handed on as they are.
       absent: positions of a body's inputs that no iteration hands on: dead, or resident.
       waits: step -> how many slots and steps it waits for.
@@ -189,7 +196,7 @@ class Program:
     uses: list[int]
     readers: list[list[int]]
     followers: list[list[int]]
-    handed: dict[int, list[int]]
+    handed: list[list[int]]
     invariants: frozenset[int]
     absent: tuple[int, ...]
     waits: list[int]
@@ -258,13 +265,12 @@ class _Compiler:
         ops = []
         for blob in net.inputs:
             self.slot.setdefault(blob, len(self.slot))
-        first: dict[tuple, Op] = {}
+        alike: dict[tuple, list[Op]] = {}
         for op in self.needed.ops:
             if self._folds(op):
                 self.constant.update(op.outputs)
                 continue
-            key = self._equality(op)
-            same = first.setdefault(key, op) if key else op
+            same = self._first_like(op, alike)
             if same is not op:
                 self.twin[op.name] = same.name
                 for blob, other in zip(op.outputs, same.outputs, strict=True):
@@ -285,7 +291,7 @@ class _Compiler:
             uses=[0] * slots,
             readers=[[] for _ in range(slots)],
             followers=[[] for _ in steps],
-            handed={},
+            handed=[[] for _ in range(slots)],
             invariants=self._invariants(),
             absent=(),
             waits=[0] * len(steps),
@@ -326,35 +332,49 @@ class _Compiler:
         number = {op.name: index for index, op in enumerate(ops)}
         for index, step in enumerate(program.steps):
             waited: set[int] = set()
-            for slot in step.inputs:
-                if slot >= 0:
-                    program.uses[slot] += 1
-                    waited.add(slot)
+            step.read = tuple([slot for slot in step.inputs if slot >= 0])
+            for slot in step.read:
+                program.uses[slot] += 1
+                waited.add(slot)
             for slot in waited:
                 program.readers[slot].append(index)
-            names = {self.twin.get(name, name) for name in step.op.controls}
-            before = {number[name] for name in names if name in number}
+            before: set[int] = set()
+            if step.op.controls:
+                names = {self.twin.get(name, name) for name in step.op.controls}
+                before = {number[name] for name in names if name in number}
             for other in before:
                 program.followers[other].append(index)
             program.waits[index] = len(waited) + len(before)
             if not program.waits[index]:
                 program.roots.append(index)
         for position, slot in enumerate(program.outputs):
-            if slot >= 0:
-                program.handed.setdefault(slot, []).append(position)
+            if slot >= 0 and position not in program.invariants:
+                program.handed[slot].append(position)
         program.absent = tuple(
             position
             for position, slot in enumerate(program.outputs)
             if slot < 0 and position not in program.invariants
         )
 
-    def _equality(self, op: Op) -> tuple | None:
-        """What an op has in common with those that TensorFlow computes once with it."""
+    def _first_like(self, op: Op, alike: dict[tuple, list[Op]]) -> Op:
+        """The first of the ops that TensorFlow computes once with this one, perhaps itself.
+
+        Args:
+          op: the op.
+          alike: ops so far by type and what they read, one of each kind; takes this one.
+        """
         if op.nets or op.stateful or op.type not in TABLE or op.type in _EMPTY_LISTS:
-            return None
-        inputs = tuple(self.slot.get(blob, blob) for blob in op.inputs)
-        attributes = tuple(sorted((k, v) for k, v in op.attributes.items() if k[0] != "_"))
-        return op.type, inputs, attributes, frozenset(op.controls), op.device
+            return op
+        slot = self.slot
+        key = (op.type, *[slot.get(blob, blob) for blob in op.inputs])
+        known = alike.setdefault(key, [])
+        if known:
+            wanted = _but_for_inputs(op)
+            for other in known:
+                if _but_for_inputs(other) == wanted:
+                    return other
+        known.append(op)
+        return op
 
     def _folds(self, op: Op) -> bool:
         """Whether TensorFlow computes the op once, when it optimizes the graph."""
@@ -365,13 +385,12 @@ class _Compiler:
             return True
         if op.nets or op.type not in TABLE or not op.outputs:
             return False
-        declared = [self.known.declared[blob] for blob in op.outputs]
         if op.type in _SHAPES_ONLY or op.type == "ZerosLike":
             read = [self.known.declared[blob].bytes for blob in op.inputs]
             return None not in read or self.constant.issuperset(op.inputs)
         if not op.inputs or not self.constant.issuperset(op.inputs):
             return False
-        sizes = [blob.bytes for blob in declared]
+        sizes = [self.known.declared[blob].bytes for blob in op.outputs]
         if None in sizes:
             return False
         if self._is_uniform(op):
@@ -385,6 +404,8 @@ class _Compiler:
             return True
         if TABLE[op.type].work is Work.POINTWISE:
             return self.uniform.issuperset(op.inputs)
+        if op.controls or (self.known.declared[op.outputs[0]].bytes or 0) > COMPUTED:
+            return False
         return op.type in ("BroadcastTo", "Reshape", "Tile") and op.inputs[0] in self.uniform
 
     def _size(self, blob: Blob) -> int:
@@ -398,14 +419,16 @@ class _Compiler:
     def _step(self, op: Op) -> Step:
         blobs = [self.net.blobs[blob] for blob in op.outputs]
         kind = self._kind(op)
-        allocates = kind in (Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ)
+        # What goes to the host takes nothing of the device.
+        stays = ENCODES not in op.attributes or op.type != "Identity"
+        allocates = stays and kind in (Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ)
         step = Step(
             op=op,
             kind=kind,
-            inputs=tuple(self.slot.get(blob, -1) for blob in op.inputs),
-            outputs=tuple(self.slot[blob] for blob in op.outputs),
-            origins=tuple(Origin(op.name, blob, op.source, self.loops) for blob in op.outputs),
-            sizes=tuple(self._size(blob) if allocates else 0 for blob in blobs),
+            inputs=tuple([self.slot.get(blob, -1) for blob in op.inputs]),
+            outputs=tuple([self.slot[blob] for blob in op.outputs]),
+            origins=tuple([self._origin(op, blob) for blob in blobs]),
+            sizes=tuple([self._size(blob) if allocates else 0 for blob in blobs]),
         )
         if kind in (Kind.LOOP, Kind.CALL):
             self._descend(op, step)
@@ -413,7 +436,8 @@ class _Compiler:
         if kind in (Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS, Kind.EMPTY):
             self._list(op, step)
         if kind is Kind.ALLOCATE:
-            step.in_place = in_place_inputs(op, blobs, self.net)
+            if op.type != "Identity":
+                step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
         if kind in (Kind.ALLOCATE, Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS):
             step.seconds = CPU.seconds(op, self.net)
@@ -421,6 +445,9 @@ class _Compiler:
         else:
             step.seconds = CPU.launch_seconds
         return step
+
+    def _origin(self, op: Op, blob: Blob) -> Origin:
+        return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)
 
     def _kind(self, op: Op) -> Kind:
         if op.type in LOOPS:
@@ -431,6 +458,8 @@ class _Compiler:
             return Kind.READ
         if op.type in _KINDS:
             return _KINDS[op.type]
+        if op.type == "Identity" and not COPIES.isdisjoint(op.attributes):
+            return Kind.ALLOCATE
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
         if of_lists:
             lists = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
@@ -521,6 +550,10 @@ class _Compiler:
             step.trips = self.known.trips[op.name]
             if op.attributes.get(MARK) == AGAIN:
                 step.trips = self.around
+            elif op.attributes.get(MARK) == ADVANCES:
+                step.trips = (
+                    0  # the first segment to run again is the last one, whose state is kept
+                )
             if step.trips is None:
                 self.unknown[f"trip count of {op.name}"] = None
             step.window = max(1, int(op.attributes.get("parallel_iterations", 10)))
@@ -546,15 +579,24 @@ class _Compiler:
         if self.around is None:
             return None
         shape = self.around, op.attributes[LENGTH], op.attributes[GROWTH]
-        step.checkpoints = segment_count(*shape)
+        step.checkpoints = op.attributes.get(KEPT) or segment_count(*shape)
         return longest_segment(*shape)
 
     def _name_accumulators(self, op: Op, body: Program) -> None:
         """Marks what the loop pushes, so that a report can name it by loop and blob."""
-        pushes = {push.name: push.inputs[1] for push in Loop(self.net, op).pushes.values()}
+        pushes = {
+            push.name: push.attributes.get(SAVES, push.inputs[1].encode()).decode()
+            for push in Loop(self.net, op).pushes.values()
+        }
         for step in body.steps:
             if step.op.name in pushes:
                 step.saved = pushes[step.op.name]
+
+
+def _but_for_inputs(op: Op) -> tuple:
+    """What ops of one type and the same inputs must share to be computed once."""
+    attributes = {name: value for name, value in op.attributes.items() if name[0] != "_"}
+    return attributes, frozenset(op.controls), op.device
 
 
 def _changing(net: Net) -> frozenset[str]:
@@ -579,12 +621,16 @@ def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
         positions = tuple(range(len(op.inputs)))
     if not written or written[0].bytes is None:
         return ()
+    dtype, size = written[0].dtype, written[0].bytes
+    read = [net.blobs[blob] for blob in op.inputs]
     return tuple(
-        position
-        for position in positions
-        if position < len(op.inputs)
-        and net.blobs[op.inputs[position]].dtype == written[0].dtype
-        and net.blobs[op.inputs[position]].bytes == written[0].bytes
+        [
+            position
+            for position in positions
+            if position < len(read)
+            and read[position].dtype == dtype
+            and read[position].bytes == size
+        ]
     )
 
 

@@ -12,7 +12,8 @@ meanwhile) cannot be had again, nor what depends on it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Op
@@ -28,7 +29,8 @@ class Rerun:
       ops: names of the ops of the step net that run again.
       states: body arguments whose value at the start of a segment must be kept.
       invariants: body arguments that are the same in every iteration.
-      reads: blobs among ``ops``' inputs that one read beside the loop stands for.
+      reads: blobs among ``ops``' inputs that one read beside the loop stands for; where a branch
+        reads the variable, its handle.
     """
 
     wanted: tuple[str, ...]
@@ -43,6 +45,7 @@ def rerun_of(
     asked: Iterable[str],
     steady: frozenset[str],
     never: frozenset[str] = frozenset(),
+    reading: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> Rerun:
     """What running again takes for those of the asked blobs that can be had so.
 
@@ -51,8 +54,9 @@ def rerun_of(
       asked: blobs of its step net.
       steady: blobs of the step net that read a variable which does not change meanwhile.
       never: names of ops that may not run again, whatever their type.
+      reading: branch ops that read variables which do not change meanwhile -> their handles.
     """
-    lost = _lost(loop, steady, never)
+    lost = _lost(loop, steady, never, frozenset(reading))
     wanted = tuple(dict.fromkeys(blob for blob in asked if blob not in lost))
     body = loop.body
     ops: dict[str, Op] = {}
@@ -67,7 +71,9 @@ def rerun_of(
         elif op is not None:
             if op.name not in ops:
                 ops[op.name] = op
-                pending += op.inputs
+                handles = reading.get(op.name, frozenset())
+                reads.update(dict.fromkeys(one for one in op.inputs if one in handles))
+                pending += (one for one in op.inputs if one not in handles)
         elif blob not in arguments:
             arguments[blob] = None
             if blob not in loop.invariants:
@@ -82,7 +88,9 @@ def rerun_of(
     )
 
 
-def _lost(loop: Loop, steady: frozenset[str], never: frozenset[str]) -> set[str]:
+def _lost(
+    loop: Loop, steady: frozenset[str], never: frozenset[str], reading: frozenset[str]
+) -> set[str]:
     """Blobs that running again cannot give: a fixed point over the iterations."""
     body = loop.body
     lost = {
@@ -93,7 +101,8 @@ def _lost(loop: Loop, steady: frozenset[str], never: frozenset[str]) -> set[str]
     while True:
         for op in body.ops:
             reads_steady = op.type == READ and op.outputs[0] in steady
-            again = reads_steady or (is_pure(op) and op.name not in never)
+            may_run = is_pure(op) or op.name in reading
+            again = reads_steady or (may_run and op.name not in never)
             if not again or not lost.isdisjoint(op.inputs):
                 lost.update(op.outputs)
         carried = {

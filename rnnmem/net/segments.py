@@ -12,8 +12,11 @@ import math
 MARK = "_rnnmem_segments"
 """The attribute of the ops that segments add; its value says what the op does."""
 KEEPS, REFILLS, AGAIN = b"keeps states", b"runs a segment again", b"its loop"
+ADVANCES = b"goes on to the segment"
 LENGTH, GROWTH = "_rnnmem_segment_length", "_rnnmem_segment_growth"
-"""Attributes of the branches that keep states or run a segment again."""
+KEPT = "_rnnmem_segments_kept"
+"""Attributes of the branches that keep states or run a segment again; the last: how many states are
+kept at once at most, where a schedule over the segments says so (0: one of each segment)."""
 
 
 def segment_count(trips: int, length: int, growth: int) -> int:

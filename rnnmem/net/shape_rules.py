@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from rnnmem.net.nouns import Blob, Constant, Op, Shape, ShapeValue
 from rnnmem.net.optypes import TABLE, Work
+from rnnmem.net.row_chunks import PART
 from rnnmem.net.trips import ARITHMETIC
 
 Value = int | tuple[int | None, ...] | None
@@ -38,19 +39,20 @@ class Fact:
 Rule = Callable[[Op, list[Fact]], list[Fact]]
 
 
-def from_declared(blob: Blob) -> Fact:
-    """What the trace says of a blob."""
-    return Fact(blob.shape)
+UNKNOWN = Fact()
+"""What is known of a blob of which nothing is."""
 
 
-def merged(declared: Fact, found: Fact) -> Fact:
-    """Both together; where they disagree the declared size stands."""
+def merged(declared: Blob | Fact, found: Fact) -> Fact:
+    """What the trace says and what was found; where they disagree the declared size stands."""
     shape = declared.shape
     if shape is None:
         shape = found.shape
     elif None in shape and found.shape is not None and len(found.shape) == len(shape):
         shape = tuple(b if a is None else a for a, b in zip(shape, found.shape, strict=True))
-    return dataclasses.replace(found, shape=shape)
+    if shape == found.shape:
+        return found
+    return Fact(shape, found.value, found.element, found.length)
 
 
 def _vector(fact: Fact) -> tuple[int | None, ...] | None:
@@ -256,6 +258,8 @@ def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, begin, size = ins[0].shape, ins[1].value, ins[2].value
     if shape is None or not isinstance(size, tuple):
         return []
+    if (most := op.attributes.get(PART)) is not None:
+        return [Fact((most if shape[0] is None else min(most, shape[0]), *shape[1:]))]
     begin = begin if isinstance(begin, tuple) else (None,) * len(size)
     found = tuple(
         (None if a is None or b is None else b - a) if c == -1 else c
@@ -383,6 +387,14 @@ def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     if op.attributes.get("keep_dims"):
         return [Fact(tuple(1 if i in dropped else size for i, size in enumerate(shape)))]
     return [Fact(tuple(size for i, size in enumerate(shape) if i not in dropped))]
+
+
+def _argument(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, axis = ins[0].shape, _vector(ins[1])
+    if not shape or axis is None or axis[0] is None:
+        return []
+    at = axis[0] % len(shape)
+    return [Fact((*shape[:at], *shape[at + 1 :]))]
 
 
 def _one_hot(op: Op, ins: list[Fact]) -> list[Fact]:
@@ -525,10 +537,13 @@ _BY_HAND: dict[str, Rule] = {
     ),
     "All": _reduce,
     "Any": _reduce,
+    "ArgMax": _argument,
+    "ArgMin": _argument,
     "BatchMatMul": _matmul,
     "BatchMatMulV2": _matmul,
     "BatchMatMulV3": _matmul,
     "BiasAdd": _like_first,
+    "BiasAddGrad": lambda op, ins: [Fact(None if ins[0].shape is None else ins[0].shape[-1:])],
     "BroadcastGradientArgs": _broadcast_gradient,
     "BroadcastTo": _shape_from(1),
     "Cast": _first,
@@ -543,6 +558,7 @@ _BY_HAND: dict[str, Rule] = {
     "Fill": _fill,
     "GatherV2": _gather,
     "Identity": _first,
+    "InTopKV2": lambda op, ins: [Fact(ins[1].shape)],
     "InvertPermutation": _invert_permutation,
     "LogSoftmax": _like_first,
     "MatMul": _matmul,
@@ -594,9 +610,29 @@ _BY_HAND: dict[str, Rule] = {
     "ZerosLike": lambda op, ins: [dataclasses.replace(ins[0], value=None)],
 }
 
+_DRAWS = (
+    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"),
+    *(
+        f"Stateless{what}{version}"
+        for what in (
+            *("RandomUniform", "RandomUniformInt", "RandomUniformFullInt"),
+            *("RandomNormal", "TruncatedNormal"),
+        )
+        for version in ("", "V2")
+    ),
+)
+"""Random numbers of a shape that comes first."""
+_GENERATED = (
+    *("StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt"),
+    *("StatefulStandardNormalV2", "StatefulTruncatedNormal"),
+)
+"""Random numbers of a generator: its state, its algorithm, then the shape."""
+
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         **{name: _pointwise for name, facts in TABLE.items() if facts.work is Work.POINTWISE},
+        **dict.fromkeys(_DRAWS, _shape_from(0)),
+        **dict.fromkeys(_GENERATED, _shape_from(2)),
         **_BY_HAND,
     }
 )

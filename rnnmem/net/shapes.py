@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Blob, Net, Op, Shape
 from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import topological
-from rnnmem.net.shape_rules import RULES, Fact, from_declared, merged
+from rnnmem.net.shape_rules import RULES, UNKNOWN, Fact, merged
 from rnnmem.net.trips import growth, trip_count
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,11 @@ class KnownNet:
 
 
 def known_net(
-    net: Net, inputs: Sequence[Fact] | None = None, unknown_dimension: int | None = None
+    net: Net,
+    inputs: Sequence[Fact] | None = None,
+    unknown_dimension: int | None = None,
+    observed: Mapping[str, int] = _NOTHING,
+    path: str = "",
 ) -> KnownNet:
     """Fills in the shapes of a Net and of all step nets in it.
 
@@ -49,8 +56,11 @@ def known_net(
       net: the Net.
       inputs: what is known of its inputs; None: what is declared.
       unknown_dimension: stands for a dimension, and a trip count, that stays unknown.
+      observed: path of a loop op (``while/body/while_1``) -> how often it ran in some run, for
+        loops whose trip count the Net does not tell.
+      path: of the Net itself, ending in a slash; empty for a whole function.
     """
-    return _Filler(net, unknown_dimension).run(inputs)
+    return _Filler(net, unknown_dimension, observed, path).run(inputs)
 
 
 def with_known_shapes(net: Net) -> Net:
@@ -70,9 +80,11 @@ def filled(known: KnownNet) -> Net:
 
 
 class _Filler:
-    def __init__(self, net: Net, unknown: int | None):
+    def __init__(self, net: Net, unknown: int | None, observed: Mapping[str, int], path: str):
         self.net = net
         self.unknown = unknown
+        self.observed = observed
+        self.path = path
         self.facts: dict[str, Fact] = {}
         self.given: dict[str, int | float | bool | tuple] = {}  # values among the facts
         self.trips: dict[str, int | None] = {}
@@ -80,13 +92,15 @@ class _Filler:
 
     def run(self, inputs: Sequence[Fact] | None) -> KnownNet:
         for index, name in enumerate(self.net.inputs):
-            given = inputs[index] if inputs is not None else Fact()
+            given = inputs[index] if inputs is not None else UNKNOWN
             self._learn(name, given)
         for op in topological(self.net.ops):
             for name, found in zip(op.outputs, self._results(op), strict=False):
                 self._learn(name, found)
+        facts = self.facts
+        shapes = {name: facts[name].shape if name in facts else None for name in self.net.blobs}
         blobs = {
-            name: Blob(name, blob.dtype, self.facts[name].shape if name in self.facts else None)
+            name: blob if blob.shape == shapes[name] else Blob(name, blob.dtype, shapes[name])
             for name, blob in self.net.blobs.items()
         }
         return KnownNet(
@@ -99,28 +113,32 @@ class _Filler:
             self.given[name] = fact.value
 
     def _settled(self, name: str, found: Fact) -> Fact:
-        declared = self.net.blobs[name]
-        fact = merged(from_declared(declared), found)
+        fact = merged(self.net.blobs[name], found)
         if self.unknown is not None and fact.shape is not None and None in fact.shape:
             filled = tuple(self.unknown if size is None else size for size in fact.shape)
             fact = dataclasses.replace(fact, shape=filled)
         return fact
 
     def _results(self, op: Op) -> list[Fact]:
-        ins = [self.facts.get(blob, Fact()) for blob in op.inputs]
+        ins = [self.facts.get(blob, UNKNOWN) for blob in op.inputs]
         if op.type in LOOPS:
             return self._loop(op, ins)
         if op.nets:
             return self._branches(op, ins)
         rule = RULES.get(op.type)
         found = rule(op, ins) if rule else []
-        return [*found, *[Fact()] * (len(op.outputs) - len(found))]
+        return [*found, *[UNKNOWN] * (len(op.outputs) - len(found))]
+
+    def _inner(self, op: Op, key: str, inputs: Sequence[Fact]) -> KnownNet:
+        """A step net of an op, filled in for these inputs."""
+        path = f"{self.path}{op.name}/{key}/"
+        return known_net(op.nets[key], inputs, self.unknown, self.observed, path)
 
     def _branches(self, op: Op, ins: list[Fact]) -> list[Fact]:
         """A call or a branch: what all of its Nets agree on."""
         results: list[list[Fact]] = []
         for key, inner in op.nets.items():
-            known = known_net(inner, ins[len(ins) - len(inner.inputs) :], self.unknown)
+            known = self._inner(op, key, ins[len(ins) - len(inner.inputs) :])
             self.inner[op.name, key] = known
             results.append([known.facts[blob] for blob in inner.outputs])
         return [_common(facts) for facts in zip(*results, strict=True)]
@@ -129,14 +147,15 @@ class _Filler:
         loop = Loop(self.net, op)
         given = self.given
         trips = trip_count(loop, given)
-        self.trips[op.name] = self.unknown if trips is None else trips
-        trips = self.trips[op.name]
+        if trips is None:
+            trips = self.observed.get(self.path + op.name, self.unknown)
+        self.trips[op.name] = trips
         invariants = set(loop.invariants.values())
         starts = [
             fact if index in invariants else dataclasses.replace(fact, value=None)
             for index, fact in enumerate(ins)
         ]
-        known = known_net(loop.body, starts, self.unknown)
+        known = self._inner(op, "body", starts)
         after = [known.facts[blob] for blob in loop.body.outputs]
         changing = [
             start if start.element else _common((start, end))
@@ -144,10 +163,10 @@ class _Filler:
         ]
         if any(a.shape != b.shape for a, b in zip(starts, changing, strict=True)):
             starts = changing  # a shape that changes from one iteration to the next is not known
-            known = known_net(loop.body, starts, self.unknown)
+            known = self._inner(op, "body", starts)
             after = [known.facts[blob] for blob in loop.body.outputs]
         self.inner[op.name, "body"] = known
-        self.inner[op.name, "cond"] = known_net(loop.cond, starts, self.unknown)
+        self.inner[op.name, "cond"] = self._inner(op, "cond", starts)
         results = []
         for index, (start, end) in enumerate(zip(ins, after, strict=True)):
             fact = start if index in invariants else _after(start, end, trips)

@@ -16,10 +16,10 @@ from __future__ import annotations
 import dataclasses
 
 from rnnmem.net import chunks
-from rnnmem.net.buffers import Account, Buffer, ListValue, Origin, Series
+from rnnmem.net.buffers import Account, Buffer, ListValue, Origin, Series, Span
 from rnnmem.net.executor import Run
 from rnnmem.net.nouns import Net
-from rnnmem.net.program import compile_net, spare
+from rnnmem.net.program import Program, compile_net, spare
 from rnnmem.net.shapes import KnownNet, known_net
 
 MOST_RUNS = 400_000
@@ -86,7 +86,8 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
       unknown_dimension: stands for a dimension, and a trip count, that the Net does not tell; None:
         they stay unknown.
     """
-    account, events, unknown = _run(net, unknown_dimension)
+    program, unknown = _prepared(net, unknown_dimension)
+    account, events = _run(program)
     peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
     return Timeline(
         peak_bytes=None if unknown else account.peak,
@@ -101,7 +102,9 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
 def counted_peak(net: Net | KnownNet) -> int | None:
     """The peak that the device's memory statistics would show, for one run of a function.
 
-    They count whole chunks, so it is above :attr:`Timeline.peak_bytes`.
+    They count whole chunks, so it is above :attr:`Timeline.peak_bytes`. Which of several ready ops
+    runs first is a race; the peak is that of the worse of two orders (of one order only, where the
+    function is large).
 
     Args:
       net: the whole function, inlined; or what `known_net` found of it.
@@ -109,24 +112,68 @@ def counted_peak(net: Net | KnownNet) -> int | None:
     Returns:
       Bytes above what is resident; None where a size that matters is unknown.
     """
-    account, _, unknown = _run(net, None)
-    return None if unknown else chunks.counted_peak(account.log, account.peak)
+    program, unknown = _prepared(net, None)
+    if unknown:
+        return None
+    account = _worse(program)
+    return chunks.counted_peak(account.log, account.peak)
 
 
-def _run(
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Everything that a simulated run did to memory, in order.
+
+    Attributes:
+      log: ``(holder, change of its bytes, bytes alive then)``; a holder has an `Origin`.
+      in_use: bytes in use after each entry of the log, counted by whole chunks.
+      spans: which entries belong to which loop.
+      unknown: names of blobs whose size, and of loops whose trip count, is unknown.
+    """
+
+    log: list[tuple[Buffer | Series, int, int]]
+    in_use: list[int]
+    spans: tuple[Span, ...]
+    unknown: tuple[str, ...]
+
+
+def record(net: Net | KnownNet) -> Record:
+    """Simulates one run of a function and keeps all of it; the most in use is `counted_peak`."""
+    program, unknown = _prepared(net, None)
+    account = _worse(program)
+    return Record(account.log, chunks.in_use(account.log), tuple(account.spans), tuple(unknown))
+
+
+def _prepared(
     net: Net | KnownNet, unknown_dimension: int | None
-) -> tuple[Account, list[tuple[str, int]], dict[str, None]]:
-    """Simulates a run: its account, its events, and what is unknown."""
+) -> tuple[Program, dict[str, None]]:
+    """The program of a whole function, and what is unknown."""
     unknown: dict[str, None] = {}
     known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
     program = compile_net(known, (), unknown)
     spare(program, MOST_RUNS)
+    return program, unknown
+
+
+def _run(program: Program, newest_first: bool = False) -> tuple[Account, list[tuple[str, int]]]:
+    """Simulates a run: its account and its events."""
     account = Account()
     events: list[tuple[str, int]] = []
-    results = Run(program, account, events, eager=True).execute([None] * len(program.inputs))
-    for value in results:
+    run = Run(program, account, events, eager=True, newest_first=newest_first)
+    for value in run.execute([None] * len(program.inputs)):
         _mark_results(value)
-    return account, events, unknown
+    return account, events
+
+
+def _worse(program: Program) -> Account:
+    """The account of the run that asks for more, of those with either order of ready ops.
+
+    A run too long to be laid out in chunks is not looked at twice.
+    """
+    account, _ = _run(program)
+    if len(account.log) > chunks.LONGEST_LOG:
+        return account
+    other, _ = _run(program, newest_first=True)
+    return max(account, other, key=lambda one: one.peak)
 
 
 def _mark_results(value: Buffer | ListValue | Series | None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import FunctionRef, Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.net.order import needed_by
 
 ANY = ""
 """Stands for every variable at once."""
@@ -70,14 +71,22 @@ def _names_a_function(value: object) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Writers:
-    """The ops of an outermost Net that may write variables, and their turn."""
+    """The ops of a Net that may write variables, and their turn.
+
+    Attributes:
+      net: the Net.
+      variables: its inputs that hold the handle of a variable each, of which no two are the same;
+        None: all are, as in an outermost Net.
+    """
 
     net: Net
+    variables: frozenset[str] | None = None
 
     def variable_of(self, blob: str) -> str:
         """The Net's input that holds the handle, or ``ANY``."""
         handle = handle_of(self.net, blob)
-        return handle if handle in self.net.inputs else ANY
+        known = self.net.inputs if self.variables is None else self.variables
+        return handle if handle in known else ANY
 
     @functools.cached_property
     def written(self) -> Mapping[str, Written]:
@@ -95,10 +104,14 @@ class Writers:
         It is where nothing in the loop may write it, and all that may runs before it or after it.
         """
         variable = self.variable_of(blob)
-        if variable == ANY:
+        if variable == ANY or loop.name in self.of(variable):
             return False
-        writers = set(self.of(variable))
-        return writers <= self.before(loop.name) | self.after(loop.name)
+        return self.in_turn(loop, blob)
+
+    def in_turn(self, op: Op, blob: str) -> bool:
+        """Whether all others that may write the variable of a handle run before the op or after."""
+        writers = set(self.of(self.variable_of(blob))) - {op.name}
+        return writers <= self.before(op.name) | self.after(op.name)
 
     @functools.cached_property
     def _reached(self) -> dict[tuple[str, bool], frozenset[str]]:
@@ -124,11 +137,6 @@ class Writers:
                         pending.append(other)
             self._reached[name, back] = frozenset(found)
         return self._reached[name, back]
-
-
-def needed_by(net: Net, op: Op) -> list[str]:
-    """Names of the ops that ``op`` reads from or waits for."""
-    return [*(net.producer[blob].name for blob in op.inputs if blob in net.producer), *op.controls]
 
 
 def waiting_for(net: Net, op: Op) -> list[str]:

@@ -7,6 +7,10 @@ import os
 import tensorflow as tf
 
 from rnnmem.errors import OptionError
+from rnnmem.net.devices import kind_of
+from rnnmem.net.nouns import Net
+from rnnmem.options import Options
+from rnnmem.plan import OFFLOAD
 from rnnmem.sizes import MIB, format_bytes
 from rnnmem.tf import private
 
@@ -45,6 +49,34 @@ def check_budget(budget: int | None) -> None:
             f"budget={budget} ({format_bytes(budget)}) is more than the device has: {limit} bytes "
             f"({format_bytes(limit)}); give at most that, or no budget"
         )
+
+
+def check_offload(net: Net, options: Options, device: str) -> None:
+    """Refuses to copy to the host what is there already.
+
+    Args:
+      net: the whole step.
+      options: what the user asks for; a saved plan may ask for it too.
+      device: where ops run that name no device.
+
+    Raises:
+      OptionError: names the argument, its value, the device, and what to leave out.
+    """
+    planned = options.plan is not None and options.plan.offloads
+    if not planned and OFFLOAD not in options.allow:
+        return
+    named = {kind_of(op.device) for _, inner in net.walk() for op in inner.ops}
+    if named - {"", "CPU"} or kind_of(device) != "CPU":
+        return
+    if planned:
+        raise OptionError(
+            f"plan: it copies accumulators to the host, and {net.name} runs on the host ({device}) "
+            "already; make a plan here, or run it where TensorFlow has a GPU"
+        )
+    raise OptionError(
+        f"allow={options.allow!r}: {OFFLOAD!r} copies accumulators to the host, and {net.name} "
+        f"runs on the host ({device}) already; leave it out, or run where TensorFlow has a GPU"
+    )
 
 
 def resident_bytes() -> int | None:

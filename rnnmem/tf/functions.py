@@ -198,6 +198,7 @@ class _SourceLines:
     def __init__(self, graph: tf.Graph):
         self.graph = graph
         self.graphs = {"": graph}
+        self.written: dict[tuple[str, int], tuple[str, int]] = {}
 
     def __call__(self, function: str, op_name: str) -> str:
         if function not in self.graphs:
@@ -211,5 +212,9 @@ class _SourceLines:
             return ""
         for frame in reversed(op.traceback or ()):
             if not frame.filename.startswith(_LIBRARIES):
-                return f"{os.path.basename(frame.filename)}:{frame.lineno}"
+                place = frame.filename, frame.lineno
+                if place not in self.written:
+                    self.written[place] = private.written_at(*place)
+                filename, line = self.written[place]
+                return f"{os.path.basename(filename)}:{line}"
         return ""

@@ -37,7 +37,8 @@ def load_net(source: Any, *, signature: str | None = None) -> Net:
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         if os.path.isdir(path):
-            return _net(_signature(path, signature))
+            model = saved_model(path)
+            return _net(signature_of(model, path, signature))
         if not os.path.isfile(path):
             raise OptionError(f"source={path!r}: there is no such file or folder")
         return _net_of_file(path)
@@ -62,8 +63,13 @@ def saved_model(path: str) -> Any:
     return tf.saved_model.load(path)
 
 
-def _signature(path: str, signature: str | None) -> Any:
-    signatures = saved_model(path).signatures
+def signature_of(model: Any, path: str, signature: str | None = None) -> Any:
+    """A signature of a loaded SavedModel: by default ``serving_default``, or the only one.
+
+    Raises:
+      OptionError: the model, which came from ``path``, has none of that name.
+    """
+    signatures = model.signatures
     name = signature
     if name is None:
         name = next(iter(signatures)) if len(signatures) == 1 else "serving_default"

@@ -202,12 +202,40 @@ def run_measured(call: Callable[[], Any]) -> tuple[Any, int | None]:
     if not _counts_memory(device):
         return call(), None
     gc.collect()
+    resident = reset_peak(device)
+    results = call()
+    return results, peak(device) - resident
+
+
+def counting_device(device: str | None) -> str:
+    """The name of a device (by default of the first GPU, else "CPU:0") that counts its memory.
+
+    Raises:
+        MeasureError: it counts none.
+        OptionError: it is not here.
+    """
+    name = _find_device(device)
+    if not _counts_memory(name):
+        raise MeasureError(f"{name} counts no memory: {_ENABLE}")
+    return name
+
+
+def reset_peak(device: str) -> int:
+    """Forgets a device's peak; returns the bytes in use now."""
     tf.test.experimental.sync_devices()
     tf.config.experimental.reset_memory_stats(device)
-    resident = tf.config.experimental.get_memory_info(device)["current"]
-    results = call()
+    return tf.config.experimental.get_memory_info(device)["current"]
+
+
+def peak(device: str) -> int:
+    """The most bytes that were in use at once since `reset_peak`."""
     tf.test.experimental.sync_devices()
-    return results, tf.config.experimental.get_memory_info(device)["peak"] - resident
+    return tf.config.experimental.get_memory_info(device)["peak"]
+
+
+def counts_memory(device: str | None = None) -> bool:
+    """Whether memory can be measured: on a device, or on the one that is measured by default."""
+    return _counts_memory(_find_device(device))
 
 
 def _prepare(device: str | None, repeats: int, **functions: Callable[..., Any]) -> str:
@@ -219,10 +247,7 @@ def _prepare(device: str | None, repeats: int, **functions: Callable[..., Any]) 
         raise OptionError(f"repeats={repeats!r} is not a count: pass an int of at least 1")
     if not tf.executing_eagerly() or tf.inside_function():
         raise MeasureError("measuring happens outside of tf.function and of graphs: call it there")
-    device = _find_device(device)
-    if not _counts_memory(device):
-        raise MeasureError(f"{device} counts no memory: {_ENABLE}")
-    return device
+    return counting_device(device)
 
 
 def _find_device(device: str | None) -> str:
@@ -264,16 +289,14 @@ def _check_enabled_in_time(limit: SupportsIndex | str | None, limit_mib: str | N
 def _run(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], device: str) -> _Run:
     # Garbage of the run before must not count as resident, nor be freed in the middle of this one.
     gc.collect()
-    tf.test.experimental.sync_devices()
-    tf.config.experimental.reset_memory_stats(device)
-    resident = tf.config.experimental.get_memory_info(device)["current"]
+    resident = reset_peak(device)
     start = time.perf_counter()
     result = fn(*args, **kwargs)
     tf.test.experimental.sync_devices()
     seconds = time.perf_counter() - start
-    peak = tf.config.experimental.get_memory_info(device)["peak"]
+    most = peak(device)
     del result
-    return _Run(peak_bytes=peak - resident, resident_bytes=resident, seconds=seconds)
+    return _Run(peak_bytes=most - resident, resident_bytes=resident, seconds=seconds)
 
 
 def _summarize(runs: list[_Run], device: str, name: str) -> Measurement:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import gc
+import pathlib
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.function.polymorphism import function_cache as _function_cache
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
+from tensorflow.python.autograph.impl import api as _autograph
 from tensorflow.python.client import device_lib as _device_lib
 from tensorflow.python.client import pywrap_tf_session as _pywrap_tf_session
 from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute as _execute
+from tensorflow.python.eager import executor as _executor
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
@@ -26,6 +31,9 @@ from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.saved_model import function_deserialization as _function_deserialization
 from tensorflow.python.saved_model import load as _saved_model_load
+from tensorflow.tsl.profiler.protobuf import xplane_pb2 as _xplane_pb2
+
+_CHANGES = {"MemoryAllocation": "take", "MemoryDeallocation": "give"}
 
 
 def eager_context_is_initialized() -> bool:
@@ -33,6 +41,113 @@ def eager_context_is_initialized() -> bool:
     context = _context.context_safe()
     # A property would initialize the context, so the field itself is read.
     return context is not None and context._initialized
+
+
+def new_executor() -> Any:
+    """A queue of eager ops of its own: a remote worker runs each such queue beside the others."""
+    return _executor.new_executor(enable_async=False)
+
+
+def executor_scope(executor: Any) -> Any:
+    """A context manager: eager ops of this thread go through the executor."""
+    return _context.executor_scope(executor)
+
+
+def retire(executor: Any) -> None:
+    """Forgets the errors of a failed worker, and keeps the executor as long as the process.
+
+    Calls to that worker which are still in flight end later, and write into the executor.
+    """
+    executor.clear_error()
+    _retired.add(executor)
+
+
+_retired: set[Any] = set()
+
+
+def worker_addresses() -> dict[str, str]:
+    """Every worker that TensorFlow is connected to: "/job:j/replica:0/task:i" -> "host:port"."""
+    context = _context.context_safe()
+    server = context._server_def if context is not None else None  # noqa: SLF001
+    if server is None:
+        return {}
+    return {
+        f"/job:{job.name}/replica:0/task:{task}": address
+        for job in server.cluster.job
+        for task, address in job.tasks.items()
+        if (job.name, task) != (server.job_name, server.task_index)
+    }
+
+
+def move_keras_variable(variable: Any) -> Any:
+    """Gives a Keras variable a new tf.Variable, of the same value, on the current device.
+
+    Returns:
+      The old tf.Variable; ``put_back`` takes it.
+    """
+    old = variable._value  # noqa: SLF001
+    variable._value = tf.Variable(  # noqa: SLF001
+        old.read_value(),
+        dtype=old.dtype,
+        trainable=old.trainable,
+        name=old.name.split(":")[0],
+        aggregation=old.aggregation,
+        synchronization=old.synchronization,
+    )
+    return old
+
+
+def put_back(variable: Any, old: Any) -> None:
+    """Undoes ``move_keras_variable``."""
+    variable._value = old  # noqa: SLF001
+
+
+def run_loops_in_turn(graph: Any) -> None:
+    """Has the loops of a graph that is being traced run one iteration at a time.
+
+    The loops of its gradient, which TensorFlow makes later, do so too.
+    """
+    for op in graph.get_operations():
+        if op.type in ("While", "StatelessWhile"):
+            op._set_attr("parallel_iterations", tf.compat.v1.AttrValue(i=1))  # noqa: SLF001
+
+
+class AllocationTrace:
+    """TensorFlow's profiler, recording each request to its allocators and each release."""
+
+    def __init__(self):
+        """Starts recording; raises where another profile is being taken."""
+        self._directory = tempfile.TemporaryDirectory()
+        options = tf.profiler.experimental.ProfilerOptions(device_tracer_level=0)
+        tf.profiler.experimental.start(self._directory.name, options)
+
+    def stop(self) -> list[tuple[int, str, int, int]]:
+        """What happened, by time.
+
+        Returns:
+          (picoseconds, "take", address, requested bytes), (..., "give", ...), and for each
+          ``tf.profiler.experimental.Trace`` whose name starts with "rnnmem", (..., its name, 0, 0).
+        """
+        with self._directory as directory:
+            tf.profiler.experimental.stop()
+            files = list(pathlib.Path(directory).rglob("*.xplane.pb"))
+            spaces = [_xplane_pb2.XSpace.FromString(file.read_bytes()) for file in files]
+        planes = [plane for space in spaces for plane in space.planes]
+        return sorted((one for plane in planes for one in _changes(plane)), key=lambda one: one[0])
+
+
+def _changes(plane: Any) -> Iterator[tuple[int, str, int, int]]:
+    kinds = {key: one.name for key, one in plane.event_metadata.items()}
+    stats = {one.name: key for key, one in plane.stat_metadata.items()}
+    for line in plane.lines:
+        for event in line.events:
+            kind = kinds[event.metadata_id]
+            time = 1000 * line.timestamp_ns + event.offset_ps
+            if kind.startswith("rnnmem"):
+                yield time, kind, 0, 0
+            elif kind in _CHANGES:
+                held = {one.metadata_id: one.int64_value or one.uint64_value for one in event.stats}
+                yield time, _CHANGES[kind], held[stats["addr"]], held[stats["requested_bytes"]]
 
 
 def memory_limit(kind: str) -> int | None:
@@ -109,6 +224,21 @@ def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     return getattr(function, "graph", None)
 
 
+def written_at(filename: str, line: int) -> tuple[str, int]:
+    """Where the user wrote a line of code that AutoGraph generated; other lines stay as they are.
+
+    TensorFlow maps such lines itself, but not those of a converted function that another returns.
+    """
+    if "__autograph_generated_file" not in filename:
+        return filename, line
+    for factories in list(_autograph._TRANSPILER._cache._cache.values()):  # noqa: SLF001
+        for factory in factories.values():
+            for place, origin in (factory.source_map or {}).items():
+                if place.filename == filename and place.lineno == line:
+                    return origin.loc.filename, origin.loc.lineno
+    return filename, line
+
+
 def is_concrete(fn: Any) -> bool:
     """Whether ``fn`` is a ConcreteFunction."""
     return isinstance(fn, _concrete_function.ConcreteFunction)
@@ -140,6 +270,11 @@ def trace(base: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     return _tracing_compilation.trace_function(args, kwargs, config)
 
 
+def flat_inputs(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors that `call` would give the trace's inputs, in order; captures come last."""
+    return [*_flat_arguments(base, concrete, args, kwargs), *concrete.captured_inputs]
+
+
 def call(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Calls one trace of the ``tf.function`` ``base``, or another with the same face, as it would.
 
@@ -147,15 +282,21 @@ def call(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """
     if base is None:
         return concrete(*args, **kwargs)
-    bound = _type_utils.canonicalize_function_inputs(
-        args,
-        kwargs,
-        base._function_type,  # noqa: SLF001
-        base._default_values,  # noqa: SLF001
-    )
-    bound = concrete.function_type.bind(*bound.args, **bound.kwargs)
-    flat = concrete.function_type.unpack_inputs(bound)
+    flat = _flat_arguments(base, concrete, args, kwargs)
     return concrete._call_flat(flat, captured_inputs=concrete.captured_inputs)  # noqa: SLF001
+
+
+def _flat_arguments(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+    if base is not None:
+        bound = _type_utils.canonicalize_function_inputs(
+            args,
+            kwargs,
+            base._function_type,  # noqa: SLF001
+            base._default_values,  # noqa: SLF001
+        )
+        args, kwargs = bound.args, bound.kwargs
+    bound = concrete.function_type.bind(*args, **kwargs)
+    return concrete.function_type.unpack_inputs(bound)
 
 
 def result_count(concrete: Any) -> int:
@@ -179,6 +320,20 @@ def with_gradient(concrete: Any, rewrite: Any) -> Any:
     made._num_positional_args = concrete._num_positional_args  # noqa: SLF001
     made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite)  # noqa: SLF001
     return made
+
+
+def differentiate_as(concrete: Any, original: Any) -> Any:
+    """Has a call of the function inside a graph differentiated as one of ``original`` would be.
+
+    Args:
+      concrete: a ConcreteFunction that computes the same from the same inputs; edited in place.
+      original: a ConcreteFunction.
+    """
+    maker = copy.copy(original._delayed_rewrite_functions)  # noqa: SLF001
+    maker._inference_function = concrete._inference_function  # noqa: SLF001
+    maker._gradient_name = None
+    concrete._delayed_rewrite_functions = maker  # noqa: SLF001
+    return concrete
 
 
 class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  # noqa: SLF001
@@ -225,6 +380,98 @@ def higher_gradients_are_possible(concrete: Any, tensors: list[tf.Tensor]) -> bo
     tensors = [*tensors, *concrete.captured_inputs]
     kinds = _gradients_util.PossibleTapeGradientTypes(tensors)
     return kinds == _gradients_util.POSSIBLE_GRADIENT_TYPES_HIGHER_ORDER
+
+
+class Halves:
+    """A function in two: a forward that also returns what its gradient reads, and that gradient.
+
+    An eager tape keeps the same, and besides zeros like every accumulator of every loop.
+    """
+
+    def __init__(self, concrete: Any, places: list[int], sources: list[tf.Tensor]):
+        """Takes the gradient of a function; the function's own graph gets more outputs by it.
+
+        Args:
+          concrete: a ConcreteFunction.
+          places: which of its outputs have a gradient.
+          sources: inputs of its graph, captures included, whose gradients are wanted.
+        """
+        graph = concrete.graph
+        self._results = len(graph.outputs)
+        targets = [graph.outputs[place] for place in places]
+        gradient = _func_graph.FuncGraph(f"{graph.name}_gradient")
+
+        def differentiate(*upstream):
+            with tf.device(None):
+                found = _gradients_util._GradientsHelper(  # noqa: SLF001
+                    targets, sources, grad_ys=upstream, src_graph=graph
+                )
+            return [None if one is None else tf.convert_to_tensor(one) for one in found]
+
+        with graph.as_default():
+            _func_graph.func_graph_from_py_func(
+                name=gradient.name,
+                python_func=differentiate,
+                args=[],
+                kwargs={},
+                signature=[tf.TensorSpec(one.shape, one.dtype) for one in targets],
+                func_graph=gradient,
+            )
+        _make_zeros_last(gradient)
+        read = gradient.external_captures
+        inside = [one for one in read if getattr(one, "graph", None) is graph]
+        known = {id(one) for one in (*graph.outputs, *graph.inputs)}
+        graph.outputs.extend(one for one in inside if id(one) not in known)
+        place_of = {id(one): i for i, one in enumerate((*graph.outputs, *graph.inputs))}
+        self._read = [(place_of.get(id(one)), one) for one in read]
+        self._concrete = concrete
+        self._forward, self._backward = _concrete_function._create_forward_backward_with_graph(  # noqa: SLF001
+            concrete._attrs,  # noqa: SLF001
+            graph,
+            gradient,
+        )
+        self.connected = [one is not None for one in gradient.structured_outputs]
+
+    def forward(self, inputs: list[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """The function's own results, and what ``backward`` reads."""
+        given = [*inputs, *self._concrete.captured_inputs]
+        outputs = self._forward.call_flat(*given)
+        held = [*outputs, *given]
+        kept = [one if place is None else held[place] for place, one in self._read]
+        return list(outputs[: self._results]), kept
+
+    def backward(self, upstream: list[tf.Tensor], kept: list[tf.Tensor]) -> list:
+        """The gradients of the sources, None where none of the outputs depends on one."""
+        return self._backward._call_flat(upstream, kept)  # noqa: SLF001
+
+
+def _make_zeros_last(graph: Any) -> None:
+    """Has the zeros that loops start with wait until the other values at their start are made.
+
+    Both are independent, so that without this it is a race whether the zeros, a sequence of them
+    among others, lie beside what the other values are made of.
+    """
+    for loop in graph.get_operations():
+        if loop.type not in ("While", "StatelessWhile"):
+            continue
+        makers = {one.op for one in loop.inputs if one.op.type not in ("Placeholder", "Const")}
+        zeros = {op for op in makers if op.type in ("ZerosLike", "Fill")}
+        others = [op for op in makers - zeros if not zeros & _before(op)]
+        for op in zeros:
+            op._add_control_inputs(others)  # noqa: SLF001
+
+
+def _before(op: tf.Operation) -> set[tf.Operation]:
+    """The ops whose results an op waits for, directly or not."""
+    found: set[tf.Operation] = set()
+    left = [op]
+    while left:
+        one = left.pop()
+        for source in (*(tensor.op for tensor in one.inputs), *one.control_inputs):
+            if source not in found:
+                found.add(source)
+                left.append(source)
+    return found
 
 
 def force_gradient(concrete: Any) -> None:
@@ -323,6 +570,10 @@ def set_handle(variable: Any, handle: tf.Tensor, dtype: tf.DType) -> None:
             )
 
 
+_EAGER_OP = "__wrapped__"
+"""Starts the names of functions that TensorFlow makes of ops which it runs eagerly."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Readers:
     """Traced functions that captured a tensor.
@@ -345,8 +596,8 @@ def readers_of(handles: set[int]) -> Readers:
       handles: ids of eager tensors that are alive.
     """
     found = Readers([], [], [])
-    if not _context.context().list_function_names():
-        return found
+    if all(name.startswith(_EAGER_OP) for name in _context.context().list_function_names()):
+        return found  # nothing was traced; to look at every object takes a while
     restored = set()
     for kind, thing in _functions():
         if kind is _function_cache.FunctionCache:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,18 @@ import tensorflow as tf
 
 from rnnmem.errors import RnnmemWarning, VerifyError
 
+TOLERANCE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
+"""Dtype -> how far numbers may be off, as a part of the largest, where sums have another order."""
+ROUNDED = {"float64": 5e-2, "float32": 5e-2, "float16": 1e-1, "bfloat16": 1e-1}
+"""The same where gradients are computed from saved copies of bfloat16, of 8 bits."""
 
-def run_verified(original: Any, optimised: Any, call: Callable[[Any], Any]) -> Any:
+
+def run_verified(
+    original: Any,
+    optimised: Any,
+    call: Callable[[Any], Any],
+    tolerance: Mapping[str, float] | None = None,
+) -> Any:
     """Runs both functions from the same state; returns the optimised one's results.
 
     Variables are put back between the runs. What has other side effects (prints, op-level random
@@ -22,6 +32,7 @@ def run_verified(original: Any, optimised: Any, call: Callable[[Any], Any]) -> A
       original: the function as TensorFlow traced it.
       optimised: the function that runs instead.
       call: calls one or the other on the user's arguments.
+      tolerance: dtype -> how far numbers may be off; None: every bit must be the same.
 
     Raises:
       VerifyError: an output or a variable differs; names it and how far apart the values are.
@@ -32,7 +43,7 @@ def run_verified(original: Any, optimised: Any, call: Callable[[Any], Any]) -> A
     _restore(variables, before)
     results = call(optimised)
     found = _flat(results), [tf.identity(variable) for variable in variables]
-    difference = _difference(expected, found, variables)
+    difference = _difference(expected, found, variables, tolerance)
     if difference is None:
         return results
     after = found[1]
@@ -67,7 +78,7 @@ def _flat(results) -> list:
     ]
 
 
-def _difference(expected, found, variables) -> str | None:
+def _difference(expected, found, variables, tolerance=None) -> str | None:
     names = [f"output {index}" for index in range(len(expected[0]))]
     names += [f"variable {variable.name}" for variable in variables]
     pairs = zip(names, [*expected[0], *expected[1]], [*found[0], *found[1]], strict=True)
@@ -77,8 +88,16 @@ def _difference(expected, found, variables) -> str | None:
             continue
         if one.shape != other.shape:
             return f"{name} has the shape {other.shape}, not {one.shape}"
-        if one.dtype.kind not in "fc":
+        if one.dtype.kind not in "fcV" and str(one.dtype) not in TOLERANCE:
             return f"{name} has other values"
         gap = np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)))
+        if tolerance is not None and gap <= _allowed(one, tolerance):
+            continue
         return f"{name} is off by up to {gap:.3g}"
     return None
+
+
+def _allowed(value: np.ndarray, tolerance: Mapping[str, float]) -> float:
+    """How far numbers may be off."""
+    largest = np.max(np.abs(value.astype(np.float64)), initial=0.0)
+    return tolerance.get(str(value.dtype), 0.0) * largest

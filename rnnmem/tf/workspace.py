@@ -114,14 +114,17 @@ class Workspace:
     Args:
       net: the Net; its op types are TensorFlow's.
       poison: whether dead storages are spoiled.
+      most_runs: how many ops may be run in all; None: any number.
 
     Attributes:
       spent: ``path/op`` -> what it spent, filled by `run`.
       sizes: ``path/blob`` -> most bytes that were written, handles 0; filled by `run`.
     """
 
-    def __init__(self, net: Net, *, poison: bool = True):
+    def __init__(self, net: Net, *, poison: bool = True, most_runs: int | None = None):
         self.net = net
+        self.most_runs = most_runs
+        self._runs = 0
         self.poison = poison
         self.spent: dict[str, Spent] = {}
         self.sizes: dict[str, int] = {}
@@ -144,8 +147,8 @@ class Workspace:
         """Runs the Net on its inputs, in their order; returns its outputs.
 
         Raises:
-          NetError: another number of inputs, an op that TensorFlow cannot run alone, or a storage
-            that is smaller than what it is given.
+          NetError: another number of inputs, an op that TensorFlow cannot run alone, a storage that
+            is smaller than what it is given, or more runs of ops than may be.
         """
         if len(inputs) != len(self.net.inputs):
             raise NetError(f"the Net has {len(self.net.inputs)} inputs, not {len(inputs)}")
@@ -161,6 +164,9 @@ class Workspace:
             frame[blob].write(value, blob)
         capacities = net.blobs if is_shared(net) else {}
         for step in self._programs[key]:
+            self._runs += 1
+            if self.most_runs is not None and self._runs > self.most_runs:
+                raise NetError(f"{path}{step.op.name}: {self.most_runs} ops were run, and no end")
             values = [self._storage(frame, blob).read() for blob in step.op.inputs]
             start = time.perf_counter()
             results = self._op(step, values, path)

@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.net.liveness import needed
 from rnnmem.net.shapes import known_net
-from rnnmem.net.timeline import simulate
+from rnnmem.net.timeline import counted_peak, record, simulate
 from tests.handmade import const, empty_list, make_net, op, push, rnn, while_op
 
 K = 1024  # f[256]
@@ -136,6 +136,30 @@ def test_constants_stand_in_the_graph():
         op("y", "Mul", "x e", "f[256]"),
     ]
     assert peak(X, ops, ["y"]) == K
+
+
+@pytest.mark.parametrize(
+    ("elements", "waits", "made"),
+    [
+        (100_000, (), 0),
+        (100_000, ("t",), 400_128 + CHUNK),
+        (3_000_000, (), 12_000_000 + CHUNK),
+    ],
+    ids=["as it comes", "waiting", "large"],
+)
+def test_a_tile_of_one_number_is_computed_once_unless_it_waits_or_is_large(elements, waits, made):
+    kind = f"f[{elements}]"
+    ops = [
+        const("one", 1.0),
+        const("shape", (1,)),
+        const("many", (elements,)),
+        op("t", "Tanh", "x", "f[256]"),
+        op("row", "Reshape", "one shape", "f[1]"),
+        op("n", "Tile", "row many", kind, controls=waits),
+        const("axes", (0,)),
+        op("y", "Sum", "n axes", "f[]"),
+    ]
+    assert peak(X, ops, ["y", "t"]) == K + made
 
 
 def test_a_fill_whose_size_only_a_run_tells_is_computed():
@@ -601,6 +625,25 @@ def test_a_loop_over_a_range_counts_by_an_invariant():
     ops += [empty_list("list"), while_op("loop", "zero two forty x list", body, cond)]
     net = make_net({"x": "f[16,16]"}, ops, ["loop:4"])
     assert simulate(net).peak_bytes in range(20 * K, 23 * K)
+
+
+@pytest.mark.parametrize("names", [("frees", "makes"), ("makes", "frees")])
+def test_of_ops_that_are_ready_together_the_worse_order_counts(names):
+    # start ─► held ─┬─► frees (held is let go)
+    #       both wait └  makes (as large again): whichever is listed first
+    ends = {
+        "frees": op("frees", "Sum", "held axis", "f[]", controls=("go",)),
+        "makes": op("makes", "MatMul", "x x", "f[512,512]", controls=("go",)),
+    }
+    ops = [
+        const("axis", (0, 1)),
+        op("held", "MatMul", "x x", "f[512,512]"),
+        op("go", "Max", "held axis", "f[]"),
+        *(ends[name] for name in names),
+    ]
+    net = make_net({"x": "f[512,512]"}, ops, ["frees", "makes"])
+    assert counted_peak(net) > 2 * 512 * 512 * 4
+    assert max(record(net).in_use) == counted_peak(net)
 
 
 def test_the_report_names_the_peak():

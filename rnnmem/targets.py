@@ -1,0 +1,172 @@
+"""What the shell names: a SavedModel, or ``module:function`` with the shapes of its arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rnnmem.errors import OptionError
+from rnnmem.tf.load import saved_model, signature_of
+
+_SPEC = re.compile(r"(?:([a-z][a-z0-9_]*)\s*)?\[([0-9?,\s]*)\]")
+_FORMS = (
+    "write a SavedModel's folder, 'module:function' or 'path/to/file.py:function', "
+    "and then a dtype and shape for each argument: 'int32[32,50]' 'float32[32,?]'"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A function and how to call it.
+
+    Attributes:
+      name: for people.
+      function: a callable, ``tf.function`` or ConcreteFunction.
+      args: values or TensorSpecs.
+      kwargs: likewise, by name.
+      keeps: what owns the function's variables, which it alone does not keep.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple = ()
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    keeps: Any = None
+
+
+def target(
+    text: str, shapes: Sequence[str], given: str = "", signature: str | None = None
+) -> Target:
+    """Finds the function; its arguments are TensorSpecs unless ``given`` names some.
+
+    Args:
+      text: the folder of a SavedModel, ``module:function`` or ``file.py:function``.
+      shapes: one for each argument, e.g. ``int32[32,50]``; a ``?`` is an unknown dimension.
+      given: ``module:name`` of a tuple of arguments, or of a function that returns it; its module
+        may be left out where it is the same: ``:batch``.
+      signature: which signature of a SavedModel.
+
+    Raises:
+      OptionError: there is no such thing, or a shape is malformed.
+    """
+    specs = [spec(one) for one in shapes]
+    if os.path.isdir(text):
+        model = saved_model(text)
+        function = signature_of(model, text, signature)
+        names = sorted(function.structured_input_signature[1])
+        if len(specs) > len(names):
+            raise OptionError(f"{len(specs)} shapes are given, {text!r} takes {', '.join(names)}")
+        name = os.path.basename(os.path.normpath(text))
+        return Target(name, function, (), dict(zip(names, specs, strict=False)), model)
+    function = _named(text, "target")
+    if not callable(function):
+        raise OptionError(f"target={text!r} is no function but a {type(function).__name__}")
+    name = text.rpartition(":")[2]
+    if given:
+        return Target(name, function, _arguments(given, text))
+    if not specs and getattr(function, "input_signature", None):
+        specs = list(function.input_signature)
+    return Target(name, function, tuple(specs))
+
+
+def with_values(found: Target) -> Target:
+    """The same call with tensors for its TensorSpecs: floats are drawn, integers are 0.
+
+    Raises:
+      OptionError: a dimension is unknown.
+    """
+    args = tf.nest.map_structure(_value, found.args)
+    kwargs = tf.nest.map_structure(_value, found.kwargs)
+    return dataclasses.replace(found, args=args, kwargs=kwargs)
+
+
+def spec(text: str) -> tf.TensorSpec:
+    """Reads ``float32[32,50]``; without a dtype it is float32, a ``?`` is an unknown dimension.
+
+    Raises:
+      OptionError: the text is no shape, or names no dtype.
+    """
+    match = _SPEC.fullmatch(text.strip())
+    if match is None:
+        raise OptionError(f"shape={text!r} is no dtype and shape: {_FORMS}")
+    dtype, dims = match.groups()
+    try:
+        known = tf.as_dtype(dtype or "float32")
+    except TypeError:
+        raise OptionError(f"shape={text!r} names no dtype that TensorFlow has: {_FORMS}") from None
+    sizes = [one.strip() for one in dims.split(",") if one.strip()]
+    if not all(one == "?" or one.isdecimal() for one in sizes):
+        raise OptionError(f"shape={text!r} has a dimension that is no number: {_FORMS}")
+    return tf.TensorSpec([None if one == "?" else int(one) for one in sizes], known)
+
+
+def _value(given: Any) -> Any:
+    if not isinstance(given, tf.TensorSpec):
+        return given
+    if not given.shape.is_fully_defined():
+        raise OptionError(
+            f"a run needs every dimension, and {given.dtype.name}{given.shape} leaves one open: "
+            "give the argument's shape, e.g. 'int32[32,50]', or the arguments with --args"
+        )
+    if given.dtype.is_floating:
+        drawn = np.random.default_rng(0).standard_normal(given.shape.as_list())
+        return tf.cast(tf.constant(drawn), given.dtype)
+    return tf.zeros(given.shape, given.dtype)
+
+
+def _arguments(text: str, of: str) -> tuple:
+    text = of.rpartition(":")[0] + text if text.startswith(":") else text
+    found = _named(text, "args")
+    found = found() if callable(found) else found
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+def _named(text: str, argument: str) -> Any:
+    """What ``module:name`` or ``file.py:name`` names."""
+    module, colon, name = text.rpartition(":")
+    if not colon or not module or not name:
+        raise OptionError(f"{argument}={text!r} names nothing: {_FORMS}")
+    found = _script(module) if module.endswith(".py") else _module(module, argument)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise OptionError(f"{argument}={text!r}: {module!r} has no {name!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _module(name: str, argument: str) -> Any:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise OptionError(
+                f"{argument}={name!r}: there is no such module here; {_FORMS}"
+            ) from None
+        raise
+
+
+def _script(path: str) -> Any:
+    """A script as a module; it is run once, and not as ``__main__``."""
+    path = os.path.abspath(path)
+    if not os.path.isfile(path):
+        raise OptionError(f"target={path!r}: there is no such file")
+    name = os.path.basename(path).removesuffix(".py")
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == path:
+        return known
+    sys.path.insert(0, os.path.dirname(path))
+    made = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
+    sys.modules[name] = made
+    made.__spec__.loader.exec_module(made)
+    return made

@@ -1,0 +1,92 @@
+"""How often loops run whose trip counts only a run can tell: their part of the function is run.
+
+The Net is cut back to what those loops are made from, so nothing is assigned, and the gradient is
+not computed; it runs op by op in a `Workspace`, which counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rnnmem.errors import NetError
+from rnnmem.net.loops import Loop
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import BRANCHES, LOOPS, READERS
+from rnnmem.net.shapes import KnownNet
+from rnnmem.tf.workspace import Workspace
+
+MOST_RUNS = 100_000
+"""Runs of ops after which a loop is not waited for any longer: some seconds."""
+
+
+def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[str, int]:
+    """Runs the loops of unknown trip counts on these inputs.
+
+    Args:
+      known: what is known of the Net without a run.
+      net: the whole function, inlined, as it was traced.
+      inputs: its arguments and captures, as tensors.
+
+    Returns:
+      Path of a loop op (``while/body/while_1``) -> iterations; for a loop inside another the mean
+      of its runs, rounded up. Empty where no count is missing, where finding out would have
+      effects (a print, a queue), take longer than `MOST_RUNS`, or need an op that runs only in a
+      graph.
+    """
+    missing = dict(_unknown(known, ""))
+    wanted = [op for op in net.ops if op.type in LOOPS and not Loop(net, op).pops and op.outputs]
+    wanted = [op for op in wanted if any(_is_below(path, op.name) for path in missing)]
+    if not wanted:
+        return {}
+    pruned = _made_from(net, wanted)
+    if any(_has_effects(op) for _, inner in pruned.walk() for op in inner.ops):
+        return {}
+    pruned = pruned.replace(inputs=net.inputs[: len(inputs)])
+    workspace = Workspace(pruned, poison=False, most_runs=MOST_RUNS)
+    try:
+        workspace.run(inputs)
+    except NetError:
+        return {}
+    runs = {path: spent.runs for path, spent in workspace.spent.items()}
+    return {
+        path: math.ceil(max(runs.get(f"{path}/body/{op.name}", 0) for op in body.ops) / runs[path])
+        for path, body in missing.items()
+        if path in runs and body.ops
+    }
+
+
+def _unknown(known: KnownNet, path: str) -> Iterator[tuple[str, Net]]:
+    """Loops of unknown trip counts, by path, with their bodies."""
+    for name, trips in known.trips.items():
+        if trips is None:
+            yield path + name, known.inner[name, "body"].net
+    for (name, key), inner in known.inner.items():
+        yield from _unknown(inner, f"{path}{name}/{key}/")
+
+
+def _is_below(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}/body/")
+
+
+def _made_from(net: Net, wanted: list[Op]) -> Net:
+    """The Net with nothing but some ops and what they need."""
+    needed: set[str] = set()
+    stack = list(wanted)
+    while stack:
+        op = stack.pop()
+        if op.name in needed:
+            continue
+        needed.add(op.name)
+        stack += [net.producer[blob] for blob in op.inputs if blob in net.producer]
+        stack += [net.op_by_name[name] for name in op.controls]
+    return net.replace(
+        ops=tuple(op for op in net.ops if op.name in needed),
+        outputs=tuple(op.outputs[0] for op in wanted),
+        control_outputs=(),
+    )
+
+
+def _has_effects(op: Op) -> bool:
+    return op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)
