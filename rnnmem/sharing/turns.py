@@ -10,26 +10,30 @@ its threads interleave: what is alive lives in different storages of a plan that
 
 An edge changes numbers where it takes an op out of a fusion, for Grappler leaves ops with control
 edges alone. So edges start only at ops that it never fuses, and end there too, or at a *gate*: an
-EnsureShape between the op and an argument or variable that it reads.
+EnsureShape between the op and an argument or variable that it reads
+(:mod:`rnnmem.sharing.fusions`). With other edges an op that may write in place is the last reader
+of what it reads (:mod:`rnnmem.sharing.last_reader`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 
 from rnnmem.net.cost import Machine
 from rnnmem.net.history import History, history, overwrites
-from rnnmem.net.nouns import Blob, Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
-from rnnmem.net.order import topological
+from rnnmem.net.nouns import Blob, Net
 from rnnmem.net.program import in_place_inputs
 from rnnmem.plan import Turn
 from rnnmem.sharing.estimate import bytes_inside, estimate_sizes
+from rnnmem.sharing.fusions import Sources, target, twins_of
+from rnnmem.sharing.last_reader import last_readers
 from rnnmem.sharing.lives import VIEWS
 from rnnmem.sharing.orders import lowest_peak
 from rnnmem.sharing.parallel import assign_parallel
 from rnnmem.sharing.ranges import Range, assign
+from rnnmem.sharing.summing import may_change_a_sum
 from rnnmem.sharing.units import Rules, Unit, units_of
 
 LARGE = 2**18
@@ -37,39 +41,8 @@ LARGE = 2**18
 MOST_OPS = 20_000
 """Ops beyond which a Net is left in the order in which its threads run it."""
 
-APART = frozenset(
-    {
-        *("ArgMax", "ArgMin", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size"),
-        *("Sum", "TopKV2", "Unpack", "Split", "SplitV", "TensorListPushBack", "TensorListStack"),
-        *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
-        *("ResourceApplyGradientDescent", "ResourceApplyAdam", "ResourceApplyKerasMomentum"),
-        *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
-        *LOOPS,
-        *BRANCHES,
-    }
-)
-"""Op types that no graph optimizer fuses with what they read, or with what reads them."""
-
-CALM = frozenset(
-    {
-        *("AddN", "MatMul", "ReluGrad", "ResourceApplyAdam", "ResourceApplyGradientDescent"),
-        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "SigmoidGrad"),
-        *("TanhGrad", "TensorListPushBack"),
-    }
-)
-"""Op types that no matrix product is fused with; sums of equal shapes are others."""
-
-FILLERS = frozenset({"BroadcastTo", "Fill", "Tile", "ZerosLike"})
-"""Op types whose results are large, cheap, and made from next to nothing."""
-
 FROM_LISTS = frozenset({"OptionalGetValue", "TensorListGetItem", "TensorListPopBack"})
 """Op types that hand out a buffer which a list has kept."""
-
-HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
-"""Op types that hide from a graph optimizer what stands before them."""
-
-PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
-"""Op types that are worth a gate: large results from little."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +69,7 @@ def all_turns(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
     """
     found: dict[tuple[str, ...], Turns] = {}
     for path, inner in net.walk():
-        turns = turns_of(inner, machine, max_slowdown)
+        turns = turns_of(inner, machine, max_slowdown, path)
         if turns is not None:
             found[path] = turns
     if not found:
@@ -111,17 +84,20 @@ def all_turns(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
     return dataclasses.replace(outer, edges=edges, slowdown=slowdown)
 
 
-def turns_of(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
+def turns_of(
+    net: Net, machine: Machine, max_slowdown: float, path: Sequence[str] = ()
+) -> Turns | None:
     """Finds the control edges that let large buffers take turns.
 
     Args:
-      net: a whole function, inlined, its names written once.
+      net: a whole function, inlined, its names written once; or a step net of one.
       machine: what estimates of time assume.
       max_slowdown: the factor of time that may be spent.
+      path: of a step net, ending in the attribute that holds it; the edges have none yet.
 
     Returns:
-      The edges, or None where there are none, where they would not lower the bound on memory, or
-      where they would cost too much time.
+      The edges, or None where there are none, where they would not lower the bound on memory,
+      where they would cost too much time, or where a sum could show them.
     """
     if len(net.ops) > MOST_OPS or overwrites(net):
         return None
@@ -130,37 +106,65 @@ def turns_of(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
     before = _bound(past)
     if before < 2 * LARGE:
         return None
+    twins = twins_of(net)
+    found = []
+    for candidate, waits in _candidates(net, planned, twins):
+        edges = [*waits, *_edges(net, history(candidate), twins)]
+        bound = _bound(history(_controlled(candidate, edges)))
+        slowdown = _slowdown(net, edges, machine)
+        worth_it = edges and bound < before and slowdown <= max_slowdown
+        if worth_it and not may_change_a_sum(net, edges, path):
+            found.append(Turns(tuple(edges), bound, before, slowdown))
+    return min(found, key=lambda turns: turns.bytes, default=None)
+
+
+def _candidates(
+    net: Net, planned: Net, twins: frozenset[str]
+) -> Iterator[tuple[Net, Sequence[Turn]]]:
+    """Nets in orders with a low peak, and the edges of ops that wait to write in place.
+
+    First without any; then where the order lets ops write in place; then where ops that could were
+    put off as far as they may be, so that more of them can.
+    """
+    lowest = _ordered(planned)
+    yield lowest, ()
+    for late in (False, True):
+        given = _late(net, planned) if late else lowest
+        taking, waits = last_readers(net, history(given), twins, LARGE)
+        if waits:
+            yield _ordered(_controlled(taking, waits)), waits
+
+
+def _ordered(planned: Net) -> Net:
+    """The Net in the order with the lowest peak of those that are tried."""
+    past = history(planned)
     extra = [max((bytes_inside(inner) for inner in op.nets.values()), default=0) for op in past.ops]
     chosen = lowest_peak(past, estimate_sizes(past), extra)
-    planned = planned.replace(ops=tuple(past.ops[index] for index in chosen))
-    edges = _edges(net, history(planned))
-    if not edges:
-        return None
-    bound = _bound(history(_controlled(planned, edges)))
-    slowdown = _slowdown(net, edges, machine)
-    if bound >= before or slowdown > max_slowdown:
-        return None
-    return Turns(tuple(edges), bound, before, slowdown)
+    return planned.replace(ops=tuple(past.ops[index] for index in chosen))
 
 
-def _twins(net: Net) -> frozenset[str]:
-    """Names of ops that a graph optimizer may merge with another that computes the same.
-
-    An edge at one of them would keep it apart, and its readers' other readers with it.
-    """
-    number: dict[str, object] = {blob: blob for blob in net.inputs}
-    first: dict[tuple, str] = {}
-    found: set[str] = set()
-    for op in topological(net.ops):
-        read = sorted(map(str, (number[blob] for blob in op.inputs)))
-        attributes = frozenset(item for item in op.attributes.items() if item[0] != "_class")
-        key = (op.type, op.device, tuple(read), attributes)
-        own = op.nets or (not op.inputs and op.type != "Const")
-        same = op.name if own else first.setdefault(key, op.name)
-        if same != op.name:
-            found.update((op.name, same))
-        number.update({blob: f"{same}:{place}" for place, blob in enumerate(op.outputs)})
-    return frozenset(found)
+def _late(net: Net, planned: Net) -> Net:
+    """The Net with ops that could write over what others read too as late as may be."""
+    past = history(planned)
+    puts_off = [
+        any(
+            len(net.readers[op.inputs[slot]]) > 1
+            for slot in in_place_inputs(op, [net.blobs[blob] for blob in op.outputs], net)
+        )
+        for op in past.ops
+    ]
+    waits = [len(others) for others in past.before]
+    ready = [(puts_off[index], index) for index, count in enumerate(waits) if not count]
+    heapq.heapify(ready)
+    ops = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        ops.append(past.ops[index])
+        for other in past.after[index]:
+            waits[other] -= 1
+            if not waits[other]:
+                heapq.heappush(ready, (puts_off[other], other))
+    return planned.replace(ops=tuple(ops))
 
 
 def _with_in_place(net: Net) -> Net:
@@ -198,7 +202,7 @@ def _bound(past: History) -> int:
     return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
-def _edges(net: Net, past: History) -> list[Turn]:
+def _edges(net: Net, past: History, twins: frozenset[str]) -> list[Turn]:
     """The edges that a storage plan over the order of ``past`` needs beyond the data flow."""
     units = {unit.name: unit for unit in _large_units(past)}
     ranges = [Range(unit.name, unit.defined, unit.used, unit.size) for unit in units.values()]
@@ -208,8 +212,7 @@ def _edges(net: Net, past: History) -> list[Turn]:
             takes.setdefault(units[other.name].defined, []).append(units[one.name])
     ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
     edges: list[Turn] = []
-    twins = _twins(net)
-    sources = _Sources(net, past, twins)
+    sources = Sources(net, past, twins)
     for index, others in enumerate(past.before):
         known = 0
         for other in others:
@@ -220,7 +223,7 @@ def _edges(net: Net, past: History) -> list[Turn]:
                     continue
                 source = sources.from_(user, index)
                 waiting = past.ops[index].name
-                slot = None if source is None or waiting in twins else _target(net, waiting)
+                slot = None if source is None or waiting in twins else target(net, waiting)
                 if source is None or slot is None:
                     continue
                 waited = past.ops[source].name
@@ -228,76 +231,6 @@ def _edges(net: Net, past: History) -> list[Turn]:
                 known |= ahead[source]
         ahead.append(known | 1 << index)
     return edges
-
-
-class _Sources:
-    """Finds ops to wait for: an op that is never fused, or the nearest such op behind it."""
-
-    def __init__(self, net: Net, past: History, twins: frozenset[str]):
-        self.net, self.past, self.twins = net, past, twins
-
-    def from_(self, user: int, waiting: int) -> int | None:
-        """An op that runs after ``user`` in any case, before ``waiting`` in the order."""
-        pending, seen = [user], {user}
-        for index in pending:
-            if self._is_apart(index):
-                return index
-            for other in self.past.after[index]:
-                if other < waiting and other not in seen and len(seen) < 64:
-                    seen.add(other)
-                    pending.append(other)
-        return None
-
-    def _is_apart(self, index: int) -> bool:
-        op = self.net.op_by_name[self.past.ops[index].name]
-        return op.name not in self.twins and _is_apart(self.net, op)
-
-
-def _is_apart(net: Net, op: Op) -> bool:
-    """Whether a control edge at the op takes it out of no fusion."""
-    if op.type in APART:
-        return True
-    if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
-        return False
-    sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
-    if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
-        return False
-    return all(
-        reader.type in CALM or _adds_alike(net, reader)
-        for reader in net.readers.get(op.outputs[0], ())
-    )
-
-
-_FOLDS = OpFacts(Work.MOVES, folds=False)
-
-
-def _adds_alike(net: Net, op: Op) -> bool:
-    """Whether the op adds matrices of one shape: no bias."""
-    shapes = {net.blobs[blob].shape for blob in op.inputs}
-    return op.type in ("Add", "AddV2") and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
-
-
-def _target(net: Net, name: str) -> int | None:
-    """The input of an op where a gate may stand, -1 where the op itself may wait, or None."""
-    op = net.op_by_name[name]
-    if _is_apart(net, op) or op.type in FILLERS and not _is_constant(net, op):
-        return -1
-    if op.type not in PRODUCTS:
-        return None
-    for slot, blob in enumerate(op.inputs):
-        source = net.producer.get(blob)
-        opaque = source is None or source.type in OPAQUE_SOURCES or source.type in HIDING
-        if opaque and net.blobs[blob].bytes:
-            return slot
-    return None
-
-
-def _is_constant(net: Net, op: Op) -> bool:
-    """Whether a graph optimizer computes the op before any run; what waits would undo that."""
-    if op.type == "Const":
-        return True
-    sources = [net.producer.get(blob) for blob in op.inputs]
-    return all(source is not None and _is_constant(net, source) for source in sources)
 
 
 def _controlled(net: Net, edges: Sequence[Turn]) -> Net:

@@ -1,0 +1,140 @@
+"""Where a control edge may stand: at ops that TensorFlow's graph optimizer does not fuse.
+
+Grappler leaves ops with control edges out of its fusions, and merges ops that compute the same only
+where their edges are the same; both change bits. So an edge starts at an op that it never fuses,
+and ends there too, or at a gate on what is hidden from it anyway.
+"""
+
+from __future__ import annotations
+
+from rnnmem.net.history import History
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
+from rnnmem.net.order import topological
+
+APART = frozenset(
+    {
+        *("ArgMax", "ArgMin", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size"),
+        *("Sum", "TopKV2", "Unpack", "Split", "SplitV", "TensorListPushBack", "TensorListStack"),
+        *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
+        *("ResourceApplyGradientDescent", "ResourceApplyAdam", "ResourceApplyKerasMomentum"),
+        *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
+        *LOOPS,
+        *BRANCHES,
+    }
+)
+"""Op types that no graph optimizer fuses with what they read, or with what reads them."""
+
+CALM = frozenset(
+    {
+        *("AddN", "MatMul", "ReluGrad", "ResourceApplyAdam", "ResourceApplyGradientDescent"),
+        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "SigmoidGrad"),
+        *("TanhGrad", "TensorListPushBack"),
+    }
+)
+"""Op types that no matrix product is fused with; sums of equal shapes are others."""
+
+FILLERS = frozenset({"BroadcastTo", "Fill", "Tile", "ZerosLike"})
+"""Op types whose results are large, cheap, and made from next to nothing."""
+
+HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
+"""Op types that hide from a graph optimizer what stands before them."""
+
+PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
+"""Op types that are worth a gate: large results from little."""
+
+
+def twins_of(net: Net) -> frozenset[str]:
+    """Names of ops that a graph optimizer may merge with another that computes the same.
+
+    An edge at one of them would keep it apart, and its readers' other readers with it.
+    """
+    number: dict[str, object] = {blob: blob for blob in net.inputs}
+    first: dict[tuple, str] = {}
+    found: set[str] = set()
+    for op in topological(net.ops):
+        read = sorted(map(str, (number[blob] for blob in op.inputs)))
+        attributes = frozenset(item for item in op.attributes.items() if item[0] != "_class")
+        key = (op.type, op.device, tuple(read), attributes)
+        own = op.nets or (not op.inputs and op.type != "Const")
+        same = op.name if own else first.setdefault(key, op.name)
+        if same != op.name:
+            found.update((op.name, same))
+        number.update({blob: f"{same}:{place}" for place, blob in enumerate(op.outputs)})
+    return frozenset(found)
+
+
+class Sources:
+    """Finds ops to wait for: an op that is never fused, or the nearest such op behind it.
+
+    Args:
+      net: the Net.
+      past: its history, in the order in which the ops shall run.
+      twins: see :func:`twins_of`.
+    """
+
+    def __init__(self, net: Net, past: History, twins: frozenset[str]):
+        self.net, self.past, self.twins = net, past, twins
+
+    def from_(self, user: int, waiting: int) -> int | None:
+        """An op that runs after ``user`` in any case, before ``waiting`` in the order."""
+        pending, seen = [user], {user}
+        for index in pending:
+            if self._is_apart(index):
+                return index
+            for other in self.past.after[index]:
+                if other < waiting and other not in seen and len(seen) < 64:
+                    seen.add(other)
+                    pending.append(other)
+        return None
+
+    def _is_apart(self, index: int) -> bool:
+        op = self.net.op_by_name[self.past.ops[index].name]
+        return op.name not in self.twins and is_apart(self.net, op)
+
+
+def is_apart(net: Net, op: Op) -> bool:
+    """Whether a control edge at the op takes it out of no fusion."""
+    if op.type in APART:
+        return True
+    if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
+        return False
+    sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
+    if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
+        return False
+    return all(
+        reader.type in CALM or _adds_alike(net, reader)
+        for reader in net.readers.get(op.outputs[0], ())
+    )
+
+
+_FOLDS = OpFacts(Work.MOVES, folds=False)
+
+
+def _adds_alike(net: Net, op: Op) -> bool:
+    """Whether the op adds matrices of one shape: no bias."""
+    shapes = {net.blobs[blob].shape for blob in op.inputs}
+    return op.type in ("Add", "AddV2") and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
+
+
+def target(net: Net, name: str) -> int | None:
+    """The input of an op where a gate may stand, -1 where the op itself may wait, or None."""
+    op = net.op_by_name[name]
+    if is_apart(net, op) or op.type in FILLERS and not _is_constant(net, op):
+        return -1
+    if op.type not in PRODUCTS:
+        return None
+    for slot, blob in enumerate(op.inputs):
+        source = net.producer.get(blob)
+        opaque = source is None or source.type in OPAQUE_SOURCES or source.type in HIDING
+        if opaque and net.blobs[blob].bytes:
+            return slot
+    return None
+
+
+def _is_constant(net: Net, op: Op) -> bool:
+    """Whether a graph optimizer computes the op before any run; what waits would undo that."""
+    if op.type == "Const":
+        return True
+    sources = [net.producer.get(blob) for blob in op.inputs]
+    return all(source is not None and _is_constant(net, source) for source in sources)
