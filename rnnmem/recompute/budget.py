@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rnnmem.errors import BudgetError
 from rnnmem.net.cost import Machine
 from rnnmem.net.nouns import Net
 from rnnmem.net.shapes import KnownNet, filled, known_net
 from rnnmem.net.timeline import counted_peak
+from rnnmem.net.variables import Writers
 from rnnmem.options import Options
-from rnnmem.plan import Plan
-from rnnmem.recompute.planner import trades_of
+from rnnmem.plan import ChunkedLoss, MadeAgain, Plan
+from rnnmem.recompute.again import made_again
+from rnnmem.recompute.pace import ONE_BY_ONE, one_by_one, overlapped
+from rnnmem.recompute.planner import NOT_ALLOWED, RECOMPUTE, trades_of
 from rnnmem.recompute.trades import Trades
 from rnnmem.sizes import format_bytes
 
 HEADROOM = 0.1
 """Part of a predicted peak that a budget must leave free: chunks and the order of ops vary."""
+
+SCHEDULE_HEADROOM = 0.5
+"""The same of a plan with a schedule over segments: states kept anew leave holes between chunks."""
+
+NOT_WORTH_TIME = 0.01
+"""Part of the original's peak that is not worth any time at all."""
+
+CLOSE = 0.02
+"""Part of a peak that is not worth more time."""
 
 NEGLIGIBLE = 64 * 1024
 """Bytes below which no peak is worth leaving a function as it was."""
@@ -37,6 +50,13 @@ def needed_budget(peak: int) -> int:
     return math.ceil(peak * (1 + HEADROOM))
 
 
+def budget_for(plan: Plan) -> int:
+    """The smallest budget that a plan, whose peak was predicted, may be run under."""
+    if any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop()):
+        return math.ceil(plan.predicted_peak * (1 + SCHEDULE_HEADROOM))
+    return needed_budget(plan.predicted_peak)
+
+
 class Decision:
     """The choice of a plan for one Net, and the alternatives to it.
 
@@ -45,6 +65,12 @@ class Decision:
       machine: what estimates of time assume.
       apply: applies a plan to the Net.
       segments: whether loops may be cut into segments.
+      losses: what the Net runs by chunks of tokens already.
+      beside: the decision for the Net as it was before that.
+      variables: of a step net: its inputs that hold a variable each (`Place.variables`).
+      means: whether blobs may be recomputed, and in which forms they may be saved.
+      reads_again: whether the gradient may read variables; not where it is a function of its own,
+        which runs who knows when.
     """
 
     def __init__(
@@ -54,11 +80,21 @@ class Decision:
         apply: Callable[[Plan], Net],
         *,
         segments: bool = True,
+        losses: tuple[ChunkedLoss, ...] = (),
+        beside: Decision | None = None,
+        variables: frozenset[str] | None = None,
+        means: frozenset[str] = RECOMPUTE,
+        reads_again: bool = False,
     ):
         self.net = net
+        self.losses = losses
+        self.beside = beside
         self.machine = machine
         self.apply = apply
         self.segments = segments
+        self.variables = variables
+        self.means = means
+        self.reads_again = reads_again
         self._simulated: dict[tuple, Plan] = {}
         self._latest: tuple[Plan, Net | None] | None = None
 
@@ -70,25 +106,101 @@ class Decision:
     @functools.cached_property
     def trades(self) -> Trades:
         """All trades of the Net's loops."""
-        return trades_of(filled(self.known), self.machine, segments=self.segments)
+        return trades_of(
+            filled(self.known),
+            self.machine,
+            segments=self.segments,
+            variables=self.variables,
+            means=self.means,
+        )
 
     @functools.cached_property
     def ladder(self) -> tuple[Plan, ...]:
-        """Plans from the fastest to the smallest, not held against a simulation yet."""
-        return self.trades.ladder()
+        """Plans from the fastest to the slowest, not held against a simulation yet."""
+        return tuple(sorted(itertools.chain(*self._ladders), key=lambda plan: plan.slowdown))
+
+    @functools.cached_property
+    def _ladders(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
+        """Plans from the fastest to the smallest: at two iterations at once, and at one."""
+        rungs = tuple(map(self._with_losses, self.trades.ladder()))
+        rungs = tuple(itertools.chain(*((plan, *self._given_anew(plan)) for plan in rungs)))
+        opened = filter(lambda plan: not plan.changes_nothing, rungs)
+        return tuple(map(overlapped, rungs)), tuple(map(one_by_one, opened))
+
+    @functools.cached_property
+    def slower(self) -> float:
+        """What chunks of tokens add to the factor of step time."""
+        if self.beside is None or not self.losses or not self.beside.trades.seconds:
+            return 0.0
+        return sum(one.seconds for one in self.losses) / self.beside.trades.seconds
+
+    def _with_losses(self, plan: Plan) -> Plan:
+        return dataclasses.replace(plan, losses=self.losses, slowdown=plan.slowdown + self.slower)
 
     @functools.cached_property
     def original_peak(self) -> int | None:
         """Predicted peak of the original above the resident state."""
-        return counted_peak(self.known)
+        return counted_peak(self.known) if self.beside is None else self.beside.original_peak
 
     def least_memory(self, max_slowdown: float) -> tuple[Plan, Net | None]:
         """The plan that keeps fewest bytes within a bound on time, and what applying it makes."""
-        plan, rewritten = self.finished(self.trades.within(max_slowdown))
+        left = max_slowdown - self.slower
+        if left < 1.0:
+            return self._as_it_was(_NO_GAIN), None
+        spared = self._share(itertools.chain(*self._lists.values()))
+        candidates = self._candidates(max(1.0, left - spared))
+        chosen = worth_its_time(candidates)
+        anew = [one for one in self._given_anew(chosen) if one.slowdown <= max_slowdown]
+        plan, rewritten = self.finished(worth_its_time([chosen, *map(self.simulated, anew)]))
+        if plan.changes_nothing:
+            tried = not all(one.changes_nothing for one in candidates)
+            return (self._as_it_was(_NO_GAIN) if tried else plan), None
         peaks = plan.predicted_peak, plan.original_peak
         if None not in peaks and peaks[0] > max(peaks[1], NEGLIGIBLE):
             return self._as_it_was(_NO_GAIN), None
         return plan, rewritten
+
+    def _candidates(self, max_slowdown: float) -> list[Plan]:
+        """Plans within a bound on time: ever slower ones, and one with an iteration at a time."""
+        bounds = {max_slowdown}
+        if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
+            bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
+        found = self._paced(self.trades, bounds, max_slowdown)
+        cut = (loop.segments for plan in found for loop in plan.loops)
+        if any(segments is not None and segments.slots for segments in cut):
+            # Running iterations again and again is for a peak that it lowers.
+            found += self._paced(self.trades.without_schedules(), {max_slowdown}, max_slowdown)
+        return list(map(self.simulated, found))
+
+    def _paced(self, trades: Trades, bounds: set[float], most: float) -> list[Plan]:
+        """Plans within each bound, and one with an iteration at a time within the last."""
+        found = [overlapped(self._with_losses(trades.within(bound))) for bound in sorted(bounds)]
+        if most - ONE_BY_ONE >= 1.0:
+            found.append(one_by_one(self._with_losses(trades.within(most - ONE_BY_ONE))))
+        return found
+
+    def _given_anew(self, plan: Plan) -> list[Plan]:
+        """The plan with lists made again for gradient loops, where there are such."""
+        opened = {loop.path for loop in plan.loops if not loop.closed}
+        lists = tuple(one for path, some in self._lists.items() if path in opened for one in some)
+        if not lists:
+            return []
+        return [
+            dataclasses.replace(plan, made_again=lists, slowdown=plan.slowdown + self._share(lists))
+        ]
+
+    @functools.cached_property
+    def _lists(self) -> dict[tuple[str, ...], tuple[MadeAgain, ...]]:
+        """Path of a loop pair -> the lists that its gradient loops can be given anew."""
+        writers = Writers(self.trades.net, self.variables) if self.reads_again else None
+        return {
+            pair.path: made_again(self.trades.net, [pair], self.machine, writers)
+            for pair in self.trades.pairs
+        }
+
+    def _share(self, lists: Iterable[MadeAgain]) -> float:
+        """The part of the step time that making the lists takes."""
+        return sum(one.seconds for one in lists) / (self.trades.seconds or math.inf)
 
     def least_time(self, budget: int) -> tuple[Plan, Net | None]:
         """The fastest plan whose predicted peak fits in a budget, and what applying it makes.
@@ -96,7 +208,7 @@ class Decision:
         Raises:
           BudgetError: none does; names the smallest peak that can be had and its time.
         """
-        if not self.trades.pairs:
+        if not self.trades.pairs and not self.losses:
             return self.unchanged(budget), None
         if self.original_peak is not None and needed_budget(self.original_peak) <= budget:
             return self._as_it_was(_FITS), None
@@ -105,10 +217,13 @@ class Decision:
             return dataclasses.replace(plan, notes=(*plan.notes, _UNKNOWN)), rewritten
 
         def fits(plan: Plan) -> bool:
-            peak = self.simulated(plan).predicted_peak
-            return peak is not None and needed_budget(peak) <= budget
+            known = self.simulated(plan)
+            return known.predicted_peak is not None and budget_for(known) <= budget
 
-        found = first_that_fits(self.ladder, fits, bisected=_count(self.net) > _SCANNED)
+        if _count(self.net) <= _SCANNED:
+            found = next(filter(fits, self.ladder), None)
+        else:
+            found = next(filter(None, (bisected(rungs, fits) for rungs in self._ladders)), None)
         if found is None:
             raise self._too_small(budget)
         return self.finished(found)
@@ -122,16 +237,17 @@ class Decision:
 
     def simulated(self, plan: Plan) -> Plan:
         """The plan with the peaks that a simulation predicts."""
-        if plan.loops not in self._simulated:
-            original = self.original_peak if plan.loops else None
+        decided = plan.loops, plan.made_again
+        if decided not in self._simulated:
+            original = self.original_peak if plan.loops or self.losses else None
             rewritten, predicted = None, original
             if not plan.changes_nothing:
                 rewritten = self.apply(plan)
                 predicted = counted_peak(rewritten)
             plan = dataclasses.replace(plan, original_peak=original, predicted_peak=predicted)
-            self._simulated[plan.loops] = plan
+            self._simulated[decided] = plan
             self._latest = plan, rewritten
-        return self._simulated[plan.loops]
+        return self._simulated[decided]
 
     def frontier(self, chosen: Plan, count: int = 5) -> tuple[Plan, ...]:
         """About ``count`` plans from the original to the smallest, with the chosen one among them.
@@ -142,7 +258,8 @@ class Decision:
         """
         if not chosen.loops:
             return ()
-        rungs = [rung for rung in self.ladder if rung.loops != chosen.loops]
+        fast, small = self._ladders
+        rungs = [rung for rung in (*fast, *small[-1:]) if rung.loops != chosen.loops]
         wanted = min(len(rungs), count - 1 if chosen.changes_nothing else count - 2)
         places = {round(i * (len(rungs) - 1) / max(1, wanted - 1)) for i in range(wanted)}
         found = [self.simulated(rungs[place]) for place in sorted(places)]
@@ -180,11 +297,53 @@ class Decision:
             "give at least that much, or a smaller batch"
         )
 
+    def as_it_is(self, budget: int | None) -> Plan:
+        """The plan that does nothing more to a Net to which something was done already.
+
+        Raises:
+          BudgetError: its predicted peak does not fit in the budget.
+        """
+        predicted = counted_peak(self.known)
+        if budget is not None and predicted is not None and needed_budget(predicted) > budget:
+            needed = needed_budget(predicted)
+            raise BudgetError(
+                f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above "
+                f"the resident state is predicted to be {needed} bytes ({format_bytes(needed)}); "
+                "give at least that much, or a smaller batch"
+            )
+        notes = (_UNKNOWN,) if budget is not None and predicted is None else ()
+        return Plan(notes=notes, original_peak=self.original_peak, predicted_peak=predicted)
+
+    def losses_alone(self, options: Options) -> tuple[Plan, Net | None]:
+        """Chunks of tokens and nothing else.
+
+        Raises:
+          BudgetError: that is not predicted to stay within the budget.
+        """
+        loops = tuple(
+            dataclasses.replace(own[0], closed=own[0].closed or NOT_ALLOWED, fates=())
+            for own in self.trades.choices
+        )
+        if 1.0 + self.slower > options.max_slowdown and options.budget is None:
+            return self._as_it_was(_NO_GAIN), None
+        plan, rewritten = self.finished(
+            Plan(
+                loops=loops,
+                losses=self.losses,
+                notes=(NOT_ALLOWED,) if loops else (),
+                slowdown=1.0 + self.slower,
+            )
+        )
+        peak = plan.predicted_peak
+        if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
+            raise self._too_small(options.budget)
+        return plan, rewritten
+
     def _too_small(self, budget: int) -> BudgetError:
         plans = [self.simulated(plan) for plan in self.ladder]
         plans = [plan for plan in plans if plan.predicted_peak is not None]
-        least = min(plans, key=lambda plan: (plan.predicted_peak, plan.slowdown))
-        peak, slowdown = needed_budget(least.predicted_peak), least.slowdown
+        least = min(plans, key=lambda plan: (budget_for(plan), plan.slowdown))
+        peak, slowdown = budget_for(least), least.slowdown
         if needed_budget(self.original_peak) < peak:
             peak, slowdown = needed_budget(self.original_peak), 1.0
         return BudgetError(
@@ -195,18 +354,13 @@ class Decision:
         )
 
 
-def first_that_fits(
-    rungs: Sequence[Plan], fits: Callable[[Plan], bool], bisected: bool
-) -> Plan | None:
-    """The fastest plan that fits, of plans ordered from the fastest to the smallest.
+def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
+    """The fastest plan that fits, where few are tried: peaks are trusted to fall from rung to rung.
 
     Args:
-      rungs: the plans.
+      rungs: plans from the fastest to the smallest.
       fits: whether one stays within the budget.
-      bisected: whether to trust that peaks fall from rung to rung, and to try few.
     """
-    if not bisected:
-        return next(filter(fits, rungs), None)
     if not rungs or not fits(rungs[-1]):
         return None
     low, high = 0, len(rungs) - 1
@@ -214,6 +368,26 @@ def first_that_fits(
         middle = (low + high) // 2
         low, high = (low, middle) if fits(rungs[middle]) else (middle + 1, high)
     return rungs[high]
+
+
+def worth_its_time(plans: Sequence[Plan]) -> Plan:
+    """The fastest of the plans with about the least peak; unknown, the one that keeps least."""
+    known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
+    if not known:
+        return min(
+            plans, key=lambda plan: (sum(loop.total()[0] for loop in plan.loops), plan.slowdown)
+        )
+    least = min(known, key=lambda plan: plan.predicted_peak)
+    if least.changes_nothing:
+        return least
+    free = NOT_WORTH_TIME * least.original_peak
+
+    def is_close(plan: Plan) -> bool:
+        spared = free if plan.slowdown <= 1.0 else CLOSE * least.predicted_peak
+        return plan.predicted_peak <= least.predicted_peak + spared
+
+    close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
+    return min(close, key=lambda plan: (plan.slowdown, plan.predicted_peak))
 
 
 def _count(net: Net) -> int:
@@ -233,10 +407,12 @@ def decide(decision: Decision, options: Options) -> tuple[Plan, Net | None]:
     Raises:
       BudgetError: no plan is predicted to stay within the budget; names the smallest peak.
     """
-    if "recompute" not in options.allow:
+    if not options.loop_means:
+        if decision.losses:
+            return decision.losses_alone(options)
         if options.budget is not None:
             decision.unchanged(options.budget)
-        return Plan(notes=("recomputation is not among the means allowed",)), None
+        return Plan(notes=(NOT_ALLOWED,)), None
     if options.budget is None:
         return decision.least_memory(options.max_slowdown)
     return decision.least_time(options.budget)

@@ -21,16 +21,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from rnnmem.net.encodings import SHAPES_ONLY, is_continuous
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Blob, Net, Op
 from rnnmem.net.optypes import LOOPS, facts, may_fuse
 from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
+from rnnmem.plan import BFLOAT16, Encoding
 
 GRANULE = 256
 """Bytes that an allocation is rounded up to (TensorFlow's BFC allocator)."""
@@ -55,6 +57,14 @@ class Step:
       addends: blobs that a sum may add up in place, or may not: where the original does not save
         one, saving it would show in the order of the sum.
       hoisted: blobs that read a variable which stays the same: one read beside the loop will do.
+      lifted: names of ops that are recomputed once beside the gradient loop.
+      reading: branch ops that read variables which stay the same -> the handles, which the op does
+        without when it runs again.
+      forms: the other forms in which a blob may be kept.
+      signs: blobs added to the body, each the sign of another that the gradient asks no more of ->
+        that other blob. They are kept as bits or not at all.
+      read_inside: blobs that loops inside the gradient step net recompute from.
+      counted: accumulators of loops inside whose bytes are counted there.
     """
 
     body: Net
@@ -67,12 +77,36 @@ class Step:
     never: frozenset[str] = frozenset()
     addends: frozenset[str] = frozenset()
     hoisted: frozenset[str] = frozenset()
+    lifted: frozenset[str] = frozenset()
+    reading: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    forms: Callable[[str], tuple[Encoding, ...]] = lambda blob: ()
+    signs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    read_inside: frozenset[str] = frozenset()
+    counted: frozenset[str] = frozenset()
+
+    def seconds_again(self, op: Op) -> float:
+        """Estimated time per iteration of recomputing an op of the step net."""
+        nothing = op.name in self.lifted or op.outputs[0] in self.signs
+        return 0.0 if nothing else self.seconds(op, self.body)
+
+    def ways_to_keep(self, blob: str) -> tuple[Encoding, ...]:
+        """The forms in which an accumulator may keep the blob, its own first if it may."""
+        if blob in self.signs:
+            return self.forms(blob)
+        size = self.bytes_kept(blob)
+        return (Encoding(blob, (), size, self.seconds_to_keep(size)), *self.forms(blob))
+
+    def kept(self, blob: str, price: float) -> Encoding:
+        """The form that costs least at a price of ``price`` bytes a second."""
+        return min(self.ways_to_keep(blob), key=lambda one: one.bytes + price * one.seconds)
 
     def bytes_kept(self, blob: str) -> int:
         """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway."""
         producer = self.body.producer.get(blob)
         if producer is not None and producer.type == "ReadVariableOp":
             return 1
+        if blob in self.counted:
+            return 0
         if producer is not None and producer.type in LOOPS:
             return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
         return stored_bytes(self.body.blobs[blob])
@@ -83,7 +117,18 @@ class Step:
 
     def may_run_twice(self, op: Op) -> bool:
         """Whether the op may be recomputed in this step."""
-        return facts(op) is not None and op.name not in self.never
+        pure = facts(op) is not None or op.name in self.reading
+        return pure and op.name not in self.never
+
+    def folds_into(self, producer: Op | None, op: Op) -> bool:
+        """Whether the graph optimizer looks through the producer into an op that runs again."""
+        known = facts(producer) if producer is not None else None
+        return known is not None and known.folds and op.outputs[0] not in self.signs
+
+    def inputs_again(self, op: Op) -> tuple[str, ...]:
+        """The inputs that the op needs when it is recomputed."""
+        handles = self.reading.get(op.name, ())
+        return tuple(blob for blob in op.inputs if blob not in handles)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +141,7 @@ class SavedSet:
       hoisted: blobs that the gradient or a recomputed op has from one read beside the loop.
       bytes: kept per iteration; unknown sizes are guessed.
       seconds: spent per iteration on keeping and on recomputing, estimated.
+      encodings: of saved blobs that are kept in another form than their own.
     """
 
     saved: frozenset[str]
@@ -103,6 +149,7 @@ class SavedSet:
     hoisted: frozenset[str]
     bytes: int
     seconds: float
+    encodings: tuple[Encoding, ...] = ()
 
 
 def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
@@ -156,11 +203,19 @@ def choose_saved_set(step: Step, price: float) -> SavedSet | None:
     recomputed = graph.sink_side()
     if recomputed is None:
         return None
-    return collect(step, recomputed)
+    return collect(step, recomputed, lambda blob: step.kept(blob, price))
 
 
-def collect(step: Step, recomputed: Collection[str]) -> SavedSet:
-    """The choice in which these ops run again: what else is met on the way up is saved."""
+def collect(
+    step: Step, recomputed: Collection[str], form: Callable[[str], Encoding] | None = None
+) -> SavedSet:
+    """The choice in which these ops run again: what else is met on the way up is saved.
+
+    Args:
+      step: the step net.
+      recomputed: names of ops.
+      form: in which form a saved blob is kept; None: in its own.
+    """
     saved: set[str] = set()
     again: set[str] = set()
     wanted = list(step.demanded)
@@ -177,19 +232,77 @@ def collect(step: Step, recomputed: Collection[str]) -> SavedSet:
         producer = step.body.producer.get(blob)
         if producer is not None and (producer.name in recomputed or is_constant(producer)):
             again.add(producer.name)
-            wanted.extend(producer.inputs)
+            wanted.extend(step.inputs_again(producer))
         else:
             saved.add(blob)
     saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
-    ops = [op for op in step.body.ops if op.name in again]
-    kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
+    return _saved_set(step, saved, again, given, form or (lambda blob: step.ways_to_keep(blob)[0]))
+
+
+def kept_as_it_is(step: Step, price: float) -> SavedSet | None:
+    """The choice that saves what the original saves, in the forms that are cheapest at a price."""
+    if not {step.signs.get(blob, blob) for blob in step.demanded} <= step.pushed:
+        return None
+
+    def cost(blob: str) -> float:
+        one = step.kept(blob, price)
+        return one.bytes + price * one.seconds
+
+    saved = {min(step.signs.get(blob, blob), blob, key=cost) for blob in step.demanded}
+    saved |= step.free & step.pushed
+    return _saved_set(step, saved, set(), set(), lambda blob: step.kept(blob, price))
+
+
+def _saved_set(
+    step: Step,
+    saved: set[str],
+    again: set[str],
+    given: set[str],
+    form: Callable[[str], Encoding],
+) -> SavedSet:
+    """The choice that keeps these blobs: the sign of one that is kept anyway is not kept too."""
+    saved = {blob for blob in saved if step.signs.get(blob) not in saved}
+    ops = [op for op in step.body.ops if op.name in again and op.outputs[0] not in step.signs]
+    forms = [form(blob) for blob in sorted(saved - step.free)]
+    forms = [
+        step.ways_to_keep(one.blob)[0]
+        if BFLOAT16 in one.means and _decides(step, one, ops)
+        else one
+        for one in forms
+    ]
+    encodings = tuple(
+        dataclasses.replace(one, blob=step.signs.get(one.blob, one.blob))
+        for one in forms
+        if one.means
+    )
     return SavedSet(
-        saved=frozenset(saved),
+        saved=frozenset(step.signs.get(blob, blob) for blob in saved),
         recomputed=tuple(op.name for op in ops),
         hoisted=frozenset(given & step.hoisted),
-        bytes=kept,
-        seconds=step.seconds_to_keep(kept) + sum(step.seconds(op, step.body) for op in ops),
+        bytes=sum(one.bytes for one in forms),
+        seconds=sum(one.seconds for one in forms) + sum(map(step.seconds_again, ops)),
+        encodings=encodings,
     )
+
+
+def _decides(step: Step, one: Encoding, ops: Collection[Op]) -> bool:
+    """Whether truths or whole numbers, which might flip, are made of a rounded copy.
+
+    Args:
+      step: the step net.
+      one: the form of the copy.
+      ops: what runs again, in order.
+    """
+    if BFLOAT16 not in one.means:
+        return False
+    reached = {one.blob}
+    for op in ops:
+        if reached.isdisjoint(op.inputs) or op.type in SHAPES_ONLY:
+            continue
+        if op.nets or not all(is_continuous(step.body.blobs[blob]) for blob in op.outputs):
+            return True
+        reached.update(op.outputs)
+    return not reached.isdisjoint(step.read_inside)
 
 
 class _CutGraph:
@@ -243,23 +356,22 @@ class _CutGraph:
             return 0.0
         if not may_be_saved(self.step, blob):
             return math.inf
-        size = self.step.bytes_kept(blob)
-        return size + self.price * self.step.seconds_to_keep(size)
+        kept = self.step.kept(blob, self.price)
+        return kept.bytes + self.price * kept.seconds
 
     def _add_op(self, op: Op, pending: list[Op]) -> None:
         entry = self.entry[op.name]
         if not self.step.may_run_twice(op):
             self._edge(self.SOURCE, entry, math.inf)
             return
-        self._edge(self.SOURCE, entry, 1.0 + self.price * self.step.seconds(op, self.step.body))
-        for blob in op.inputs:
+        self._edge(self.SOURCE, entry, 1.0 + self.price * self.step.seconds_again(op))
+        for blob in self.step.inputs_again(op):
             node = self._out(blob, pending)
             if node is None:
                 continue
             self._edge(node, entry, math.inf)
             producer = self.step.body.producer.get(blob)
-            known = facts(producer) if producer is not None else None
-            if known is not None and known.folds:
+            if self.step.folds_into(producer, op):
                 self._edge(self.entry[producer.name], entry, math.inf)
 
     def sink_side(self) -> set[str] | None:

@@ -21,7 +21,7 @@ from scipy.optimize import Bounds, milp
 from scipy.sparse import csr_matrix
 
 from rnnmem.net.nouns import Op
-from rnnmem.net.optypes import facts
+from rnnmem.plan import Encoding
 from rnnmem.recompute.cut import (
     SavedSet,
     Step,
@@ -83,7 +83,8 @@ def smallest_within(step: Step, seconds: float) -> SavedSet | None:
 
 def as_it_was(step: Step) -> SavedSet | None:
     """The original's choice: what is demanded is saved; None where a demand was never saved."""
-    saved = {blob for blob in step.demanded if not step.is_given(blob)} | (step.free & step.pushed)
+    demanded = {step.signs.get(blob, blob) for blob in step.demanded}
+    saved = {blob for blob in demanded if not step.is_given(blob)} | (step.free & step.pushed)
     if not saved <= step.pushed:
         return None
     kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
@@ -132,7 +133,7 @@ class _Program:
     def __init__(self, step: Step):
         self.step = step
         self.ops: dict[str, int] = {}
-        self.blobs: dict[str, int] = {}
+        self.blobs: dict[str, list[tuple[int, Encoding]]] = {}  # its forms
         self.costs: list[tuple[float, float]] = []
         self.upper: list[int] = []
         self.rows = _Rows()
@@ -155,16 +156,18 @@ class _Program:
         producer = self.step.body.producer.get(blob)
         if blob not in self.blobs:
             free = blob in self.step.free
-            size = 0 if free else self.step.bytes_kept(blob)
             allowed = free or may_be_saved(self.step, blob)
             if producer is not None and is_constant(producer):
-                size, allowed = 0, False
-            self.blobs[blob] = self._variable(self.step.seconds_to_keep(size), size, allowed)
-        terms = [(self.blobs[blob], 1.0)]
+                free, allowed = True, False
+            ways = (Encoding(blob, ()),) if free else self.step.ways_to_keep(blob)
+            self.blobs[blob] = [
+                (self._variable(one.seconds, one.bytes, allowed), one) for one in ways
+            ]
+        terms = [(index, 1.0) for index, _ in self.blobs[blob]]
         if producer is not None:
             if producer.name not in self.ops:
                 constant = is_constant(producer)
-                seconds = 0.0 if constant else self.step.seconds(producer, self.step.body)
+                seconds = 0.0 if constant else self.step.seconds_again(producer)
                 allowed = constant or self.step.may_run_twice(producer)
                 self.ops[producer.name] = self._variable(seconds, 0.0, allowed)
                 if allowed:
@@ -174,13 +177,12 @@ class _Program:
 
     def _add_reads(self, op: Op, pending: list[Op]) -> None:
         again = self.ops[op.name]
-        for blob in dict.fromkeys(op.inputs):
+        for blob in dict.fromkeys(self.step.inputs_again(op)):
             if self.step.is_given(blob):
                 continue
             self.rows.add([*self._had(blob, pending), (again, -1.0)], 0)
             producer = self.step.body.producer.get(blob)
-            known = facts(producer) if producer is not None else None
-            if known is not None and known.folds:
+            if self.step.folds_into(producer, op):
                 self.rows.add([(self.ops[producer.name], 1.0), (again, -1.0)], 0)
 
     def solve(self, objective: np.ndarray, bounded: np.ndarray, limit: float) -> np.ndarray | None:
@@ -213,4 +215,9 @@ class _Program:
     def choice(self, values: np.ndarray) -> SavedSet:
         """The choice that the variables stand for."""
         again = {name for name, index in self.ops.items() if values[index] > 0.5}
-        return collect(self.step, again)
+
+        def form(blob: str) -> Encoding:
+            ways = self.blobs.get(blob) or [(0, one) for one in self.step.ways_to_keep(blob)]
+            return next((one for index, one in ways if values[index] > 0.5), ways[0][1])
+
+        return collect(self.step, again, form)

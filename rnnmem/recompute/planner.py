@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
+from rnnmem.net.branches import branch_reads
 from rnnmem.net.cost import Machine
+from rnnmem.net.lifted import is_lifted
 from rnnmem.net.loops import (
     Loop,
     LoopPair,
@@ -14,30 +16,59 @@ from rnnmem.net.loops import (
     order_shows,
     through_identities,
 )
-from rnnmem.net.nouns import Net, Op
+from rnnmem.net.nouns import Blob, Net, Op
 from rnnmem.net.optypes import LOOPS, READ, facts, why_never_twice
 from rnnmem.net.sums import summing_trees
 from rnnmem.net.trips import UNKNOWN_TRIPS, trip_count
 from rnnmem.net.variables import Writers
-from rnnmem.plan import HOISTED, INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.plan import (
+    BFLOAT16,
+    BITS,
+    HOISTED,
+    INNER,
+    INVARIANT,
+    OFFLOAD,
+    RECOMPUTED,
+    SAVED,
+    SAVED_AS,
+    BlobFate,
+    Encoding,
+    LoopPlan,
+    Plan,
+)
 from rnnmem.recompute.cut import (
     SavedSet,
     Step,
     choose_saved_set,
     is_constant,
+    kept_as_it_is,
     may_be_saved,
     stored_bytes,
 )
 from rnnmem.recompute.exact import fastest_within, smallest_within
+from rnnmem.recompute.forms import Forms, signs_in
 from rnnmem.recompute.frontier import frontier
 from rnnmem.recompute.segments import with_segments
 from rnnmem.recompute.trades import Trades
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
+NOT_ALLOWED = "recomputation is not among the means allowed"
+"""Why blobs are saved where they may only be saved in another form."""
 
 
-def plan_net(net: Net, machine: Machine, max_slowdown: float, *, segments: bool = True) -> Plan:
+RECOMPUTE = frozenset({"recompute"})
+"""The means of a plan where no others are named."""
+
+
+def plan_net(
+    net: Net,
+    machine: Machine,
+    max_slowdown: float,
+    *,
+    segments: bool = True,
+    means: frozenset[str] = RECOMPUTE,
+) -> Plan:
     """The plan that frees most memory at no more than the given factor of step time.
 
     Args:
@@ -45,20 +76,30 @@ def plan_net(net: Net, machine: Machine, max_slowdown: float, *, segments: bool 
       machine: what estimates of time assume.
       max_slowdown: the bound on the estimated factor of step time, at least 1.
       segments: whether loops may be cut into segments.
+      means: whether blobs may be recomputed, and in which forms they may be saved.
     """
-    return trades_of(net, machine, segments=segments).within(max_slowdown)
+    return trades_of(net, machine, segments=segments, means=means).within(max_slowdown)
 
 
-def trades_of(net: Net, machine: Machine, *, segments: bool = True) -> Trades:
+def trades_of(
+    net: Net,
+    machine: Machine,
+    *,
+    segments: bool = True,
+    variables: frozenset[str] | None = None,
+    means: frozenset[str] = RECOMPUTE,
+) -> Trades:
     """All trades between bytes and time that the loop pairs of a Net offer.
 
     Args:
       net: the whole step, inlined.
       machine: what estimates of time assume.
       segments: whether loops may be cut into segments.
+      variables: of a step net: its inputs that hold a variable each (`Place.variables`).
+      means: whether blobs may be recomputed, and in which forms they may be saved.
     """
     pairs = loop_pairs(net, net, {})
-    writers = Writers(net)
+    writers = Writers(net, variables)
     clock = _Clock(machine)
 
     def outside(pair: LoopPair) -> _Outside:
@@ -68,13 +109,14 @@ def trades_of(net: Net, machine: Machine, *, segments: bool = True) -> Trades:
         )
 
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
-        return _Planner(machine, 0.0, clock).exact(pair, outside(pair), kept, seconds)
+        return _Planner(machine, 0.0, clock, means).exact(pair, outside(pair), kept, seconds)
 
     return Trades(
         net=net,
         pairs=pairs,
         choices=tuple(
-            _choices(pair, _Planner(machine, 0.0, clock), outside(pair), segments) for pair in pairs
+            _choices(pair, _Planner(machine, 0.0, clock, means), outside(pair), segments)
+            for pair in pairs
         ),
         seconds=step_seconds(net, machine),
         refine=refine,
@@ -90,7 +132,18 @@ def _choices(
         return plans
     step = planner.step(pair, (), outside)
     opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
-    return (*plans, *with_segments(pair, opened, step))
+    return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
+
+
+def _on_device(plans: Iterable[LoopPlan], forms: Forms) -> Iterator[LoopPlan]:
+    """The plans with every list on the device: a segment's lists are short, and refilled there."""
+    for plan in plans:
+        kept = [(one, forms.without_offload(one)) for one in plan.encodings]
+        plain = {old.blob for old, new in kept if new is None}
+        more = sum(stored_bytes(forms.body.blobs[blob]) for blob in plain)
+        more += sum(new.bytes - old.bytes for old, new in kept if new is not None)
+        encodings = tuple(new for _, new in kept if new is not None)
+        yield dataclasses.replace(plan, encodings=encodings, bytes=plan.bytes + more)
 
 
 def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
@@ -148,10 +201,12 @@ class _Outside:
       obtainable: which blobs around the forward loop the gradient can be given.
       unchanged: which handles there are of variables that nothing writes while the outermost
         forward loop runs.
+      kept: blobs around the forward loop that it must go on giving, whoever saves them.
     """
 
     obtainable: Callable[[str], bool]
     unchanged: Callable[[str], bool]
+    kept: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +214,11 @@ class _Planner:
     machine: Machine
     price: float
     clock: _Clock
+    means: frozenset[str] = RECOMPUTE
+
+    def forms(self, pair: LoopPair) -> Forms:
+        """The forms in which the pair's accumulators may keep blobs."""
+        return Forms(pair, self.machine, self.means - RECOMPUTE)
 
     def pair(self, pair: LoopPair, outside: _Outside) -> LoopPlan:
         """The decisions for one pair."""
@@ -185,13 +245,13 @@ class _Planner:
           kept: bytes per iteration; None: bound by ``seconds``.
           seconds: bound on :attr:`LoopPlan.seconds`.
         """
-        if pair.closed:
+        if pair.closed or not self.means >= RECOMPUTE:
             return None
         step = self.step(pair, (), outside)
         if kept is not None:
             chosen = fastest_within(step, kept)
         else:
-            chosen = smallest_within(step, seconds + step.seconds_to_keep(_bytes_as_it_was(step)))
+            chosen = smallest_within(step, seconds + _seconds_as_it_was(step))
         return None if chosen is None else self._decided(_named(pair), pair, step, chosen, ())
 
     def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
@@ -203,7 +263,8 @@ class _Planner:
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
         step = self.step(pair, inner, outside)
-        chosen = choose_saved_set(step, self.price)
+        choose = choose_saved_set if self.means >= RECOMPUTE else kept_as_it_is
+        chosen = choose(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
         return self._decided(named, pair, step, chosen, inner)
@@ -218,7 +279,14 @@ class _Planner:
     ) -> LoopPlan:
         """The plan that a choice of the saved set makes."""
         fates = _fates(pair, step, chosen, inner)
-        if not inner and not chosen.recomputed and chosen.saved >= step.demanded:
+        if not self.means >= RECOMPUTE:
+            fates = tuple(
+                dataclasses.replace(fate, reason=NOT_ALLOWED) if fate.fate == SAVED else fate
+                for fate in fates
+            )
+        demanded = {step.signs.get(blob, blob) for blob in step.demanded}
+        unchanged = not chosen.recomputed and not chosen.encodings and chosen.saved >= demanded
+        if not inner and unchanged:
             return dataclasses.replace(
                 named, closed=NOT_FOR_LESS, fates=fates, bytes=_bytes_as_it_was(step)
             )
@@ -229,9 +297,10 @@ class _Planner:
             hoisted=tuple(sorted(chosen.hoisted)),
             demands=_outer_demands(pair, chosen, step),
             bytes=chosen.bytes,
-            seconds=chosen.seconds - step.seconds_to_keep(_bytes_as_it_was(step)),
+            seconds=chosen.seconds - _seconds_as_it_was(step),
             fates=fates,
             inner=tuple(one.plan for one in inner),
+            encodings=chosen.encodings,
         )
 
     def _inner(self, pair: LoopPair, outside: _Outside) -> tuple[_Inner, ...]:
@@ -241,6 +310,7 @@ class _Planner:
         known = _Outside(
             obtainable=_Obtainable(pair, outside.obtainable),
             unchanged=_unchanged_inside(pair.forward, outside.unchanged),
+            kept=_read_elsewhere(pair, outside.kept),
         )
         found = (
             _Inner(inner, self.pair(inner, known)) for inner in inner_pairs(pair, pair.gradients[0])
@@ -254,17 +324,34 @@ class _Planner:
         for one in inner:
             demanded -= one.dropped_lists
             demanded |= set(one.plan.demands)
+        forms = self.forms(pair)
+        read_inside = frozenset(blob for one in inner for blob in one.plan.demands)
+        hoisted = invariants = frozenset()
+        if self.means >= RECOMPUTE:
+            hoisted = _steady_reads(pair.forward, outside.unchanged)
+            invariants = _free_invariants(pair.forward, outside.obtainable)
+        body, signs = signs_in(
+            pair, (demanded & pushed) - read_inside - hoisted - invariants, forms
+        )
         return Step(
-            body=pair.forward.body,
-            invariants=_free_invariants(pair.forward, outside.obtainable),
-            demanded=frozenset(demanded),
+            body=body,
+            invariants=invariants,
+            demanded=frozenset(demanded - set(signs.values()) | set(signs)),
             pushed=frozenset(pushed),
             seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
-            free=_read_elsewhere(pair) | _held_for_sums(pair),
+            free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
             addends=pair.forward.sums.addends,
             never=frozenset(one.plan.path[-1] for one in inner) | _sums_of_arguments(pair.forward),
-            hoisted=_steady_reads(pair.forward, outside.unchanged),
+            hoisted=hoisted,
+            lifted=frozenset(
+                op.name for op in pair.forward.body.ops if is_lifted(pair.forward, op, hoisted)
+            ),
+            reading=_steady_branches(pair.forward, outside.unchanged),
+            forms=lambda blob: forms.of_sign(signs[blob]) if blob in signs else forms.of(blob),
+            signs=signs,
+            read_inside=read_inside,
+            counted=frozenset(blob for one in inner for blob in one.lists),
         )
 
 
@@ -295,10 +382,26 @@ class _Inner:
             if link.pushed not in self.plan.saved
         }
 
+    @property
+    def lists(self) -> set[str]:
+        """Accumulators that the inner loop hands out: what they hold is counted with that loop."""
+        handed = self.pair.forward.op.outputs
+        return {handed[one.accumulator] for back in self.pair.gradients for one in back.links}
+
 
 def _bytes_as_it_was(step: Step) -> int:
     """Bytes that the original keeps per iteration."""
     return sum(step.bytes_kept(blob) for blob in step.pushed - step.free)
+
+
+def _seconds_as_it_was(step: Step) -> float:
+    """Estimated time per iteration that the original spends on keeping.
+
+    A cast of a whole weight writes more than caches hold, kept or not: what it costs is its own.
+    """
+    made = (step.body.producer.get(blob) for blob in step.pushed - step.free)
+    lifted = {op.outputs[0] for op in made if op is not None and op.name in step.lifted}
+    return step.seconds_to_keep(_bytes_as_it_was(step) - sum(map(step.bytes_kept, lifted)))
 
 
 def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
@@ -325,6 +428,15 @@ def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[
     return frozenset(
         op.outputs[0] for op in forward.body.ops if op.type == READ and inside(op.inputs[0])
     )
+
+
+def _steady_branches(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
+    """Branch ops of the step net that read nothing but such variables -> their handles."""
+    inside = _unchanged_inside(forward, unchanged)
+    reads = {op.name: branch_reads(op) or {} for op in forward.body.ops}
+    return {
+        name: frozenset(some) for name, some in reads.items() if some and all(map(inside, some))
+    }
 
 
 class _Obtainable:
@@ -357,8 +469,13 @@ class _Obtainable:
         return all(self(one) for one in producer.inputs)
 
 
-def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
-    """Blobs whose accumulator is read by more than the pair's gradient loops: they stay saved."""
+def _read_elsewhere(pair: LoopPair, kept: frozenset[str]) -> frozenset[str]:
+    """Blobs whose accumulator is read by more than the pair's gradient loops: they stay saved.
+
+    Args:
+      pair: the pair.
+      kept: blobs around its forward loop that are read elsewhere.
+    """
     net, op = pair.forward.net, pair.forward.op
     expected: dict[int, int] = {}
     for gradient in pair.gradients:
@@ -369,7 +486,8 @@ def _read_elsewhere(pair: LoopPair) -> frozenset[str]:
     for gradient in pair.gradients:
         for link in gradient.links:
             slots = _slots(net, op.outputs[link.accumulator])
-            if slots != (1 if nested else expected[link.accumulator]):
+            wanted = 1 if nested else expected[link.accumulator]
+            if slots != wanted or op.outputs[link.accumulator] in kept:
                 found.add(link.pushed)
     return frozenset(found)
 
@@ -437,8 +555,11 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
     body = step.body
     producer = body.producer.get(blob)
     held = body.blobs[blob]
+    encoded = {one.blob: one for one in chosen.encodings}
     if blob in dropped_lists:
         fate, reason = INNER, "the inner loop no longer saves it this way"
+    elif blob in encoded:
+        fate, reason = SAVED_AS[encoded[blob].means], _why_encoded(encoded[blob], held)
     elif blob in chosen.saved:
         fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
     elif blob in step.invariants:
@@ -460,12 +581,23 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
     )
 
 
+def _why_encoded(one: Encoding, held: Blob) -> str:
+    parts = []
+    if BITS in one.means:
+        parts.append("a bit each" if held.dtype == "bool" else "only its sign is asked for")
+    if BFLOAT16 in one.means:
+        parts.append(f"rounded from {held.dtype}: gradients differ")
+    if OFFLOAD in one.means:
+        parts.append("copied to the host and back")
+    return f"{one.bytes} bytes instead of {stored_bytes(held)}: {', '.join(parts)}"
+
+
 def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
     if blob in step.free:
         return "its accumulator is read elsewhere, or keeps a sum in order"
     if producer is None:
         return "state at the start of the iteration"
-    if facts(producer) is None:
+    if facts(producer) is None and producer.name not in step.reading:
         return why_never_twice(producer)
     if producer.name in step.never and not producer.nets:
         return "a sum whose order the gradient step net would not keep"

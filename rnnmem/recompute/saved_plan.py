@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rnnmem.errors import NetError, PlanError
 from rnnmem.net.loops import loop_pairs
 from rnnmem.net.nouns import Net
-from rnnmem.plan import Plan
+from rnnmem.plan import ChunkedLoss, Plan, Turn
 from rnnmem.recompute.budget import Decision
+
+
+def saved_decision(
+    net: Net,
+    plan: Plan,
+    chunked: Callable[[tuple[ChunkedLoss, ...]], Net],
+    decision: Callable[..., Decision],
+) -> Decision:
+    """What a saved plan is applied to: the Net, with losses by chunks where the plan says so.
+
+    Args:
+      net: the whole step.
+      plan: that was saved.
+      chunked: the Net with these losses by chunks.
+      decision: makes a Decision of a Net and, as ``losses`` and ``beside``, what was done to it.
+
+    Raises:
+      PlanError: the plan was made for another function.
+    """
+    plain = decision(net)
+    if all(loss.closed for loss in plan.losses):
+        return plain
+    try:
+        return decision(chunked(plan.losses), losses=plan.losses, beside=plain)
+    except (NetError, KeyError, ValueError) as error:
+        raise _another(str(error)) from error
 
 
 def apply_saved(decision: Decision, plan: Plan) -> tuple[Plan, Net | None]:
@@ -18,6 +46,22 @@ def apply_saved(decision: Decision, plan: Plan) -> tuple[Plan, Net | None]:
     check_fits(decision.net, plan)
     try:
         return decision.finished(plan)
+    except (NetError, KeyError, ValueError) as error:
+        raise _another(str(error)) from error
+
+
+def saved_turns(plan: Plan, apply: Callable[[tuple[Turn, ...]], Net]) -> Net:
+    """The Net with the saved plan's control edges.
+
+    Args:
+      plan: that was saved.
+      apply: adds edges to the Net.
+
+    Raises:
+      PlanError: the plan was made for another function.
+    """
+    try:
+        return apply(plan.turns)
     except (NetError, KeyError, ValueError) as error:
         raise _another(str(error)) from error
 

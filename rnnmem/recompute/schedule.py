@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rnnmem.errors import OptionError, RnnmemError
+from rnnmem.net.binomial import repetitions, split
 
 ADVANCE, SAVE, RESTORE, REVERSE = "advance", "save", "restore", "reverse"
 
@@ -80,7 +81,7 @@ def evaluations(steps: int, slots: int) -> int:
     _check(steps, slots)
     if steps < 2:
         return steps
-    again = _repetitions(steps, slots)
+    again = repetitions(steps, slots)
     return steps + again * steps - math.comb(slots + again, again - 1)
 
 
@@ -103,28 +104,6 @@ def _check(steps: int, slots: int) -> None:
     for name, value, least in (("steps", steps, 0), ("slots", slots, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise OptionError(f"{name}={value!r} must be an int of at least {least}")
-
-
-def _repetitions(steps: int, slots: int) -> int:
-    """The least ``r`` with ``steps <= binomial(slots + r, r)``: how often a step runs at most."""
-    if slots == 1:
-        return steps - 1
-    again, reach = 0, 1
-    while reach < steps:
-        again += 1
-        reach = reach * (slots + again) // again
-    return again
-
-
-def _split(steps: int, slots: int) -> int:
-    """How far to advance before the next state is saved, so that no evaluation is wasted."""
-    if slots == 1:
-        return steps - 1
-    again = _repetitions(steps, slots)
-    return min(
-        math.comb(slots + again - 1, again - 1),
-        steps - math.comb(slots + again - 2, again - 1),
-    )
 
 
 def _reverse_span(
@@ -151,7 +130,7 @@ def _reverse_span(
             if slot > 0:
                 free.append(slot)
             continue
-        middle = first + _split(stop - first, len(free) + 1)
+        middle = first + split(stop - first, len(free) + 1)
         yield Action(ADVANCE, first, middle)
         at = middle
         spans.append((first, middle, slot))

@@ -82,36 +82,6 @@ def segmentations(
     return _undominated(found)
 
 
-def best_length(steps: int, state_bytes: int, saved_bytes: int) -> int:
-    """The segment length of least peak with two levels, about sqrt(steps * state / saved).
-
-    Raises:
-      OptionError: a number is negative, or ``steps`` is no int.
-    """
-    _check(steps, state_bytes, saved_bytes, 0.0)
-    sizes = _sizes(state_bytes, saved_bytes)
-    lengths = (-(-steps // count) for count in _counts(steps))
-    return min(
-        lengths,
-        key=lambda length: -(-steps // length) * sizes[0] + length * sizes[1],
-        default=1,
-    )
-
-
-def growing_length(index: int, state_bytes: int, saved_bytes: int) -> int:
-    """The length of segment ``index`` (from 0) of a loop whose iterations nobody knows.
-
-    Segments of 1, 2, 3, ... times ``state / saved`` iterations: whenever the loop stops, its peak
-    is at most about sqrt(2) times that of the best equal segments.
-
-    Raises:
-      OptionError: a number is negative.
-    """
-    _check(index, state_bytes, saved_bytes, 0.0)
-    state, saved = _sizes(state_bytes, saved_bytes)
-    return max(1, round((index + 1) * state / saved))
-
-
 def _check(steps, state_bytes, saved_bytes, step_seconds) -> None:
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise OptionError(f"steps={steps!r} must be an int of at least 0")

@@ -2,11 +2,16 @@
 
 What each iteration saves is chosen first; segments then keep it for one segment at a time. Both
 axes are weighed together, because every trade of the first has its own best segments.
+
+Where time is plenty, not every segment's states are kept either: a binomial schedule over the
+segments keeps some, and the gradient goes on from these (Griewank and Walther 2000, "Algorithm 799:
+revolve", here over segments and per loop).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 
 from rnnmem.net.loops import LoopPair
@@ -15,11 +20,22 @@ from rnnmem.net.segments import best_growth, best_length
 from rnnmem.net.trips import UNKNOWN_TRIPS
 from rnnmem.plan import LoopPlan, Segments
 from rnnmem.recompute.cut import Step, stored_bytes
+from rnnmem.recompute.schedule import evaluations
 
 LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""
 FIRST_LENGTH = 8
 """Iterations of the first segment where the trip count is unknown."""
+LEAST_TRIPS = 16
+"""Iterations below which no schedule over the segments is looked for."""
+REPEATS = (1.5, 2.0, 3.0, 4.0)
+"""How often iterations may run again on average, with the states of some segments only."""
+LARGEST_TABLE = 2**16
+"""Whole numbers that a schedule may have: its loops find their way by a table of them."""
+WORTH = 0.9
+"""Part of the bytes that running again more often must come down to."""
+HANDED_SECONDS = 1e-6
+"""What an iteration spends on each value that goes through the branch for a segment's start."""
 
 
 def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iterator[LoopPlan]:
@@ -36,23 +52,95 @@ def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iter
         segments = _best(pair, plan, step)
         if segments is not None:
             yield dataclasses.replace(plan, segments=segments)
+            rerun = rerun_of(pair.forward, segments.wanted, step.hoisted, step.never)
+            if _would_be_held(pair, rerun, but=()):
+                continue  # what goes on to a segment pushes nothing
+            for scheduled in with_slots(segments, plan.trips):
+                yield dataclasses.replace(plan, segments=scheduled)
+
+
+def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:
+    """The same segments under schedules that keep the states of some only: slower and smaller.
+
+    Args:
+      segments: the best where the states of each are kept.
+      trips: iterations of the loop; schedules need to know them.
+    """
+    if trips is None or trips < LEAST_TRIPS:
+        return
+    kept = segments.peak_bytes(trips)
+    for again in REPEATS:
+        found = _scheduled(trips, segments.bytes, segments.saved_bytes, again)
+        if found is None:
+            continue
+        length, slots, count, runs = found
+        scheduled = dataclasses.replace(
+            segments, length=length, slots=slots, count=count, again=runs / count
+        )
+        if scheduled.peak_bytes(trips) < WORTH * kept:
+            kept = scheduled.peak_bytes(trips)
+            yield scheduled
+
+
+@functools.lru_cache(maxsize=4096)
+def _scheduled(
+    trips: int, state_bytes: int, saved_bytes: int, again: float
+) -> tuple[int, int, int, int] | None:
+    """The schedule that keeps least where an iteration runs again so often on average, at most.
+
+    Returns:
+      ``(length, slots, count, segments that run again)``; None where there is none.
+    """
+    best = None
+    length = 1
+    while length < trips:
+        count = -(-trips // length)
+        slots = _fewest_slots(count, again)
+        table = (count + 1) * (slots + 1)
+        if slots < count and table <= LARGEST_TABLE:
+            kept = (slots + 1) * state_bytes + length * saved_bytes + 4 * table
+            if best is None or kept < best[0]:
+                best = kept, length, slots, count, evaluations(count, slots) + 1 - count
+        length += max(1, length // 8)
+    return best and best[1:]
+
+
+def _fewest_slots(count: int, again: float) -> int:
+    """The fewest slots with which ``count`` segments run again ``again`` times on average."""
+    low, high = 1, count
+    while low < high:
+        middle = (low + high) // 2
+        if evaluations(count, middle) + 1 - count <= again * count:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
     """The segments that keep least; None where they would keep about as much."""
     asked = (blob for blob in plan.saved if blob not in step.free)
-    rerun = rerun_of(pair.forward, asked, step.hoisted, step.never)
+    rerun = rerun_of(pair.forward, asked, step.hoisted, step.never, step.reading)
     trips = UNKNOWN_TRIPS if plan.trips is None else plan.trips
-    saved_bytes = sum(map(step.bytes_kept, rerun.wanted))
+    encoded = {one.blob: one.bytes for one in plan.encodings}
+    saved_bytes = sum(encoded.get(blob) or step.bytes_kept(blob) for blob in rerun.wanted)
     # The start of a segment is kept beside its states.
     state_bytes = sum(stored_bytes(step.body.blobs[blob]) for blob in rerun.states) + 64
-    if not saved_bytes or not trips or _are_summed(pair, rerun):
+    if (
+        not saved_bytes
+        or not trips
+        or _are_summed(pair, rerun)
+        or _would_be_held(pair, rerun, rerun.wanted)
+    ):
         return None
     if plan.trips is None:
         growth = best_growth(state_bytes, saved_bytes)
         length = max(FIRST_LENGTH, growth)
     else:
         length, growth = best_length(trips, state_bytes, saved_bytes), 0
+    seconds = sum(step.seconds(step.body.op_by_name[name], step.body) for name in rerun.ops)
+    # Both loops hand the states' lists through a branch; the gradient's all that runs again reads.
+    handed = 3 * len(rerun.states) + len(rerun.wanted) + len(rerun.invariants) + len(rerun.reads)
     segments = Segments(
         length=length,
         growth=growth,
@@ -62,7 +150,7 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
         reads=rerun.reads,
         bytes=state_bytes,
         saved_bytes=saved_bytes,
-        seconds=sum(step.seconds(step.body.op_by_name[name], step.body) for name in rerun.ops),
+        seconds=seconds + HANDED_SECONDS * handed,
     )
     gain = trips * saved_bytes - segments.peak_bytes(trips)
     return segments if gain >= LEAST_GAIN else None
@@ -71,3 +159,17 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
 def _are_summed(pair: LoopPair, rerun: Rerun) -> bool:
     """Whether a sum of three or more may add to a state in place: nobody else holds it there."""
     return not pair.forward.sums.addends.isdisjoint(rerun.states)
+
+
+def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:
+    """Whether a sum of three or more adds up a blob that a list keeps in the loop, but not again.
+
+    Running again it would have to be held, and what holds it is not understood there.
+    """
+    body, addends = pair.forward.body, pair.forward.sums.addends
+    made = {blob for name in rerun.ops for blob in body.op_by_name[name].outputs}
+    return any(
+        reader.type in ("TensorListPushBack", "TensorListSetItem") and reader.name not in rerun.ops
+        for blob in addends & made - set(but)
+        for reader in body.readers.get(blob, ())
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from rnnmem.errors import BudgetError, NetError, OptionError
 from rnnmem.net.cost import CPU
 from rnnmem.net.nouns import Net, Op
+from rnnmem.net.order import all_needed_by
 from rnnmem.recompute.cut import SavedSet, Step
 from rnnmem.recompute.exact import as_it_was, fastest_within, smallest_within
 from rnnmem.sizes import format_bytes, parse_bytes
@@ -34,7 +35,9 @@ def forward_step(
     for blob in losses:
         if blob not in net.blobs:
             raise NetError(f"losses={losses!r}: {net.name} has no blob {blob!r}")
-    forward = _ancestors(net, losses)
+    forward = all_needed_by(
+        net, [net.producer[blob].name for blob in losses if blob in net.producer]
+    )
     gradient = [op for op in net.ops if op.name not in forward]
     read = {blob for op in gradient for blob in op.inputs}
     results = {*net.outputs, *losses}  # alive to the end anyway
@@ -115,15 +118,3 @@ def _too_small(step: Step, budget) -> BudgetError:
 
 def _extra(step: Step, found: SavedSet) -> float:
     return sum(step.seconds(step.body.op_by_name[name], step.body) for name in found.recomputed)
-
-
-def _ancestors(net: Net, blobs: tuple[str, ...]) -> set[str]:
-    found: set[str] = set()
-    pending = [net.producer[blob] for blob in blobs if blob in net.producer]
-    while pending:
-        op = pending.pop()
-        if op.name not in found:
-            found.add(op.name)
-            pending += [net.producer[blob] for blob in op.inputs if blob in net.producer]
-            pending += [net.op_by_name[name] for name in op.controls if name in net.op_by_name]
-    return found

@@ -20,6 +20,7 @@ from rnnmem.net.loops import LoopPair
 from rnnmem.net.nouns import Net
 from rnnmem.net.trips import UNKNOWN_TRIPS
 from rnnmem.plan import LoopPlan, Plan
+from rnnmem.recompute.after_loss import after_the_loss
 from rnnmem.recompute.frontier import choose_within
 from rnnmem.recompute.waits import waits_of
 
@@ -58,6 +59,7 @@ class Trades:
         return Plan(
             loops=tuple(loops),
             waits=waits_of(self.net, opened),
+            gates=after_the_loss(self.net, opened),
             slowdown=1.0 + again / self.seconds if self.seconds else 1.0,
         )
 
@@ -65,6 +67,14 @@ class Trades:
         """The plan that keeps fewest bytes at no more than this factor of step time."""
         allowed = (max_slowdown - 1.0) * self.seconds
         return self.plan(self._refined(choose_within(self.choices, allowed), allowed))
+
+    def without_schedules(self) -> Trades:
+        """The trades in which no iteration runs again more than once."""
+        choices = (
+            tuple(plan for plan in own if plan.segments is None or not plan.segments.slots) or own
+            for own in self.choices
+        )
+        return dataclasses.replace(self, choices=tuple(choices))
 
     def ladder(self) -> tuple[Plan, ...]:
         """Plans from the fastest to the smallest; none is beaten in both time and bytes.

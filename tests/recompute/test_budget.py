@@ -10,8 +10,15 @@ from rnnmem.errors import BudgetError, OptionError, PlanError
 from rnnmem.net.cost import CPU
 from rnnmem.net.timeline import counted_peak
 from rnnmem.options import Options
-from rnnmem.plan import Plan
-from rnnmem.recompute.budget import Decision, decide, first_that_fits, needed_budget
+from rnnmem.plan import Plan, Segments
+from rnnmem.recompute.budget import (
+    Decision,
+    bisected,
+    budget_for,
+    decide,
+    needed_budget,
+    worth_its_time,
+)
 from rnnmem.recompute.saved_plan import apply_saved, check_fits
 from rnnmem.rewrite.net import apply_plan
 from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
@@ -107,7 +114,7 @@ def test_every_budget_down_to_the_one_that_the_error_names_is_met(net):
 
 def test_a_chain_offers_many_trades():
     made = decision(chain())
-    plans = [made.simulated(plan) for plan in made.ladder]
+    plans = [made.simulated(plan) for plan in made.trades.ladder()]
     assert len(plans) >= 5
     peaks = [plan.predicted_peak for plan in plans]
     # A rung keeps fewer bytes than the one above; whole chunks may hide a little of that.
@@ -131,6 +138,41 @@ def test_no_plan_runs_whose_peak_is_predicted_to_be_higher(monkeypatch):
     plan, rewritten = decide(made, Options(max_slowdown=1.2))
     assert rewritten is None
     assert plan.notes == ("no plan in the time allowed has a smaller predicted peak",)
+
+
+def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
+    plan = decision(chain()).ladder[-1]
+
+    def chosen(*rungs):
+        plans = [
+            dataclasses.replace(plan, slowdown=time, predicted_peak=peak, original_peak=1000)
+            for time, peak in rungs
+        ]
+        return worth_its_time(plans).slowdown
+
+    assert chosen((1.0, 211), (1.1, 201)) == 1.0
+    assert chosen((1.0, 212), (1.1, 201)) == 1.1
+    assert chosen((1.0, 190), (1.1, 201)) == 1.0
+    assert chosen((1.05, 205), (1.1, 201)) == 1.05
+    assert chosen((1.05, 206), (1.1, 201)) == 1.1
+
+
+def test_a_schedule_over_segments_needs_more_of_a_budget():
+    plan = dataclasses.replace(decision(chain()).ladder[-1], predicted_peak=1000)
+    segments = Segments(8, 0, ("h",), ("h",), (), (), 256, 256, 1e-6)
+    cut = dataclasses.replace(plan.loops[0], closed="", segments=segments)
+    assert budget_for(dataclasses.replace(plan, loops=(cut,))) == 1100
+    scheduled = dataclasses.replace(segments, slots=3, count=5)
+    cut = dataclasses.replace(cut, segments=scheduled)
+    assert budget_for(dataclasses.replace(plan, loops=(cut,))) == 1500
+
+
+def test_the_time_allowed_is_the_bound_and_infinite_time_takes_the_smallest_plan():
+    made = decision(chain())
+    spent = [made.least_memory(bound)[0] for bound in (1.0, 1.2, 1.5, float("inf"))]
+    assert all(plan.slowdown <= bound for plan, bound in zip(spent, (1.0, 1.2, 1.5), strict=False))
+    peaks = [plan.predicted_peak for plan in spent]
+    assert peaks == sorted(peaks, reverse=True) and len(set(peaks)) > 2
 
 
 def test_without_a_loop_the_budget_is_held_against_the_function_as_it_is():
@@ -173,7 +215,7 @@ def test_a_size_that_nobody_knows_is_said():
     )
 
 
-def test_rungs_are_tried_in_turn_or_bisected_with_one_result():
+def test_bisecting_finds_the_rung_that_trying_in_turn_finds():
     rungs = [Plan(slowdown=1 + i / 10, predicted_peak=100 - 10 * i) for i in range(9)]
     for budget in range(0, 120, 5):
         asked = []
@@ -182,11 +224,11 @@ def test_rungs_are_tried_in_turn_or_bisected_with_one_result():
             asked.append(plan)
             return plan.predicted_peak <= budget
 
-        scanned = first_that_fits(rungs, fits, bisected=False)
+        scanned = next(filter(fits, rungs), None)
         asked.clear()
-        assert first_that_fits(rungs, fits, bisected=True) == scanned
+        assert bisected(rungs, fits) == scanned
         assert len(asked) <= 5
-    assert first_that_fits([], lambda plan: True, bisected=True) is None
+    assert bisected([], lambda plan: True) is None
 
 
 def test_the_frontier_has_the_original_the_smallest_and_the_chosen_plan():

@@ -175,6 +175,87 @@ def test_numbers_that_make_no_sense_are_named(make, steps, slots, named):
         make(steps, slots)
 
 
+class RecurrentStep:
+    """A recurrent step and its gradient as TensorFlow runs them; the graph counts its own runs."""
+
+    def __init__(self):
+        import tensorflow as tf
+
+        self.runs = tf.Variable(0)
+        weight = tf.constant([[0.6, -0.8], [0.8, 0.6]])  # a rotation: no gradient vanishes
+
+        def run(h):
+            with tf.control_dependencies([self.runs.assign_add(1)]):
+                return tf.tanh(h) @ weight
+
+        self._run = tf.function(run)
+
+        @tf.function
+        def pull(h, upstream):
+            with tf.GradientTape() as tape:
+                tape.watch(h)
+                out = run(h)
+            return tape.gradient(out, h, upstream)
+
+        self._pull = pull
+        self.start, self.upstream = tf.constant([[0.3, -0.2]]), tf.ones([1, 2])
+
+    def advance(self, step, state):
+        return self._run(state)
+
+    def reverse(self, step, state, gradient):
+        return self._pull(state, gradient)
+
+    def plain(self, steps):
+        """The last state, and the gradient with every state kept."""
+        states = [self.start]
+        for _ in range(steps):
+            states.append(self._run(states[-1]))
+        gradient = self.upstream
+        for state in states[steps - 1 :: -1] if steps else ():
+            gradient = self._pull(state, gradient)
+        return states[-1].numpy().tobytes(), gradient.numpy().tobytes()
+
+
+@pytest.fixture(scope="module")
+def recurrent_step():
+    return RecurrentStep()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "steps, slots, count",
+    [(t, m, OFFLINE[t][m]) for t, m in ((10, 1), (10, 3), (10, 8), (64, 3), (64, 10), (64, 50))],
+)
+def test_the_published_counts_are_those_of_tensorflow_s_runs(recurrent_step, steps, slots, count):
+    step = recurrent_step
+    _, expected = step.plain(steps)
+    step.runs.assign(0)
+    found = run_schedule(
+        offline_schedule(steps, slots), step.start, step.advance, step.reverse, step.upstream
+    )
+    assert step.runs.numpy() == count
+    assert found.numpy().tobytes() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slots, steps, count", [(m, t, c) for (m, t), c in ONLINE.items()])
+def test_the_online_counts_are_those_of_tensorflow_s_runs(recurrent_step, slots, steps, count):
+    step = recurrent_step
+    expected = step.plain(steps)
+    step.runs.assign(0)
+    last, gradient = run_online(
+        slots,
+        step.start,
+        lambda number, state: number < steps,
+        step.advance,
+        lambda state: step.upstream,
+        step.reverse,
+    )
+    assert step.runs.numpy() == count
+    assert (last.numpy().tobytes(), gradient.numpy().tobytes()) == expected
+
+
 @pytest.mark.slow
 def test_real_gradients_of_a_recurrent_step_are_the_same_bits():
     import tensorflow as tf

@@ -7,20 +7,9 @@ import pytest
 from hypothesis import strategies as st
 
 from rnnmem.errors import OptionError
-from rnnmem.recompute.segment_lengths import best_length, growing_length, segmentations
+from rnnmem.recompute.segment_lengths import segmentations
 
 SIZES = st.integers(1, 10_000)
-
-
-def two_levels(steps, length, state, saved):
-    return -(-steps // length) * state + length * saved
-
-
-@hypothesis.given(st.integers(1, 600), SIZES, SIZES)
-def test_no_other_length_of_two_levels_is_better(steps, state, saved):
-    best = best_length(steps, state, saved)
-    peaks = [two_levels(steps, length, state, saved) for length in range(1, steps + 1)]
-    assert two_levels(steps, best, state, saved) == min(peaks)
 
 
 @hypothesis.given(st.integers(0, 600), SIZES, SIZES)
@@ -48,19 +37,6 @@ def test_the_peak_grows_with_the_root_of_the_length():
     peaks = [segmentations(t, 4, 9, 1.0)[1].peak_bytes for t in (1000, 4000, 16000)]
     assert peaks[1] <= 2.1 * peaks[0]
     assert peaks[2] <= 2.1 * peaks[1]
-
-
-@hypothesis.given(st.integers(1, 5000), SIZES, SIZES)
-def test_growing_segments_are_near_the_best_whenever_the_loop_stops(steps, state, saved):
-    done, count = 0, 0
-    while done < steps:
-        longest = min(growing_length(count, state, saved), steps - done)
-        done, count = done + longest, count + 1
-    lengths = [growing_length(index, state, saved) for index in range(count)]
-    peak = count * state + min(max(lengths), steps) * saved
-    best = two_levels(steps, best_length(steps, state, saved), state, saved)
-    # Rounding to whole iterations costs a segment at either end.
-    assert peak <= 1.5 * best + 2 * (state + saved)
 
 
 @pytest.mark.parametrize(
