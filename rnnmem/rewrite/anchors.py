@@ -6,7 +6,7 @@ stays until the next iteration puts its own there: nobody may write into its buf
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rnnmem.net.nouns import DType
 from rnnmem.rewrite.editor import LoopEditor
@@ -31,6 +31,10 @@ class Anchors:
         """Gives each of the blobs one more reader."""
         self.blobs.update(dict.fromkeys(blobs))
 
+    def replace_push(self, blob: str, addends: Collection[str]) -> None:
+        """Reads a blob in place of its accumulator, which held it if a sum might write into it."""
+        (self.hold if blob in addends else self.add)([blob])
+
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
         held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
@@ -50,6 +54,8 @@ class Anchors:
 
     def _in_order(self, wanted: set[str]) -> list[str]:
         """The blobs as the step net writes them, so that each is let go early."""
+        if not wanted:
+            return []
         return [
             blob
             for blob in (

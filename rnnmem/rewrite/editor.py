@@ -22,13 +22,15 @@ class NetEditor:
         self.control_outputs = list(net.control_outputs)
         self.attributes = dict(net.attributes)
         self._renamed: dict[str, str] = {}
+        self._taken: dict[str, int] = {}  # stem -> a number up to which names of it are taken
 
     def fresh(self, stem: str) -> str:
         """An op name that is not taken."""
-        name, number = stem, 0
+        name, number = stem, self._taken.get(stem, 0)
         while name in self.ops:
             number += 1
             name = f"{stem}_{number}"
+        self._taken[stem] = max(0, number - 1)
         return name
 
     def fresh_input(self, stem: str) -> str:
@@ -70,9 +72,18 @@ class NetEditor:
         """From now on ``new`` stands for ``old`` wherever it is read."""
         self._renamed[old] = new
 
+    def swap(self, op_name: str, by: str) -> None:
+        """Takes an op out; whoever waited for it now waits for the op ``by``."""
+        for name, op in self.ops.items():
+            if op_name in op.controls:
+                controls = tuple(by if one == op_name else one for one in op.controls)
+                self.ops[name] = op.replace(controls=controls)
+        del self.ops[op_name]
+
     def remove(self, op_name: str) -> None:
         """Takes an op out; whoever waited for it no longer does."""
         del self.ops[op_name]
+        self._taken.clear()
 
     def resolve(self, blob: str) -> str:
         """What stands for the blob now."""
@@ -82,13 +93,7 @@ class NetEditor:
 
     def net(self) -> Net:
         """The edited Net, its ops in an order in which they may run."""
-        ops = [
-            op.replace(
-                inputs=tuple(self.resolve(blob) for blob in op.inputs),
-                controls=tuple(name for name in op.controls if name in self.ops),
-            )
-            for op in self.ops.values()
-        ]
+        ops = [self._as_it_stands(op) for op in self.ops.values()]
         outputs = tuple(self.resolve(blob) for blob in self.outputs)
         used = {*self.inputs, *(blob for op in ops for blob in op.outputs)}
         return self.original.replace(
@@ -99,6 +104,17 @@ class NetEditor:
             control_outputs=tuple(self.control_outputs),
             attributes=self.attributes,
         )
+
+    def _as_it_stands(self, op: Op) -> Op:
+        """The op with what stands for its inputs now, waiting for no op that is gone."""
+        inputs, controls = op.inputs, op.controls
+        if not self._renamed.keys().isdisjoint(inputs):
+            inputs = tuple([self.resolve(blob) for blob in inputs])
+        if controls:
+            controls = tuple([name for name in controls if name in self.ops])
+        if inputs == op.inputs and controls == op.controls:
+            return op
+        return op.replace(inputs=inputs, controls=controls)
 
 
 class LoopEditor:

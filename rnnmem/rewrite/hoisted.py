@@ -37,9 +37,11 @@ class _Hoisted:
 class HoistedReads:
     """The reads that a rewrite adds to the outermost Net, each made once."""
 
-    def __init__(self, editor: NetEditor):
+    def __init__(self, editor: NetEditor, variables: frozenset[str] | None = None):
+        """Of the Net that is edited; ``variables`` as `Writers` takes them."""
         self.editor = editor
-        self.before = Writers(editor.original)
+        self.variables = variables
+        self.before = Writers(editor.original, variables)
         self.made: dict[tuple, Op] = {}
         self.added: list[_Hoisted] = []
 
@@ -75,7 +77,7 @@ class HoistedReads:
         """Adds the control edges that keep each read in its turn among the variable's writers."""
         if not self.added:
             return
-        now = Writers(self.editor.net())
+        now = Writers(self.editor.net(), self.variables)
         for one in self.added:
             for writer in self.before.of(one.variable):
                 self._put_between(one, writer, now)

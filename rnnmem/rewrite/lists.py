@@ -1,11 +1,12 @@
-"""Numbers and lists that a rewrite adds to a Net."""
+"""Whole numbers and lists that a rewrite adds to a Net."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rnnmem.net.loops import EMPTY, POP, PUSH
-from rnnmem.net.nouns import Constant, DType, Shape
+from rnnmem.net.nouns import Constant, DType, Op, Shape
 from rnnmem.rewrite.editor import NetEditor
 
 Encode = Callable[[object, str], Constant]
@@ -23,6 +24,24 @@ def number(net: NetEditor, value: int | list[int], constant: Encode, name="rnnme
         name=name,
     )
     return op.outputs[0]
+
+
+def integer(net: NetEditor, type: str, first: str, second: str, *, name="rnnmem/count") -> str:
+    """What an op ("AddV2", "Sub", "Minimum", ...) makes of two whole numbers."""
+    numbers = (first, second)
+    return net.add(type, numbers, (("int32", ()),), {"T": DType("int32")}, name=name).outputs[0]
+
+
+def element(net: NetEditor, numbers: str, place: str, constant: Encode) -> str:
+    """The number that stands at a place of a vector of whole numbers."""
+    kinds = {"Tparams": "int32", "Tindices": "int32", "Taxis": "int32"}
+    return net.add(
+        "GatherV2",
+        (numbers, place, number(net, 0, constant)),
+        (("int32", ()),),
+        {**{key: DType(dtype) for key, dtype in kinds.items()}, "batch_dims": 0},
+        name="rnnmem/at",
+    ).outputs[0]
 
 
 def element_shape(net: NetEditor, shape: Shape, constant: Encode) -> str:
@@ -64,15 +83,22 @@ def empty_list(
     return op.outputs[0]
 
 
-def push(net: NetEditor, held: str, blob: str, *, name: str) -> str:
-    """The list with one more element."""
-    dtype = DType(net.blobs[blob].dtype)
+def push(net: NetEditor, held: str, blob: str, *, name: str, **fields: Any) -> str:
+    """The list with one more element; ``fields`` are further ones of the op."""
+    attributes = {"element_dtype": DType(net.blobs[blob].dtype)}
     results = (("variant", ()),)
-    return net.add(PUSH, (held, blob), results, {"element_dtype": dtype}, name=name).outputs[0]
+    return net.add(PUSH, (held, blob), results, attributes, name=name, **fields).outputs[0]
 
 
 def pop(
-    net: NetEditor, held: str, dtype: str, shape: Shape, wanted_shape: str, *, name: str
+    net: NetEditor,
+    held: str,
+    dtype: str,
+    shape: Shape,
+    wanted_shape: str,
+    *,
+    name: str,
+    **fields: Any,
 ) -> tuple[str, str]:
     """The list without its last element, and the element.
 
@@ -83,6 +109,7 @@ def pop(
       shape: of the element.
       wanted_shape: the blob that holds the same shape, or -1.
       name: of the op.
+      fields: further ones of the op.
     """
     op = net.add(
         POP,
@@ -90,5 +117,13 @@ def pop(
         (("variant", ()), (dtype, shape)),
         {"element_dtype": DType(dtype)},
         name=name,
+        **fields,
     )
     return op.outputs[0], op.outputs[1]
+
+
+def pop_freely(net: NetEditor, popping: Op) -> None:
+    """Takes control edges off a pop: it may wait for what will be computed from it now."""
+    for op in (popping, net.original.producer.get(popping.inputs[1])):
+        if op is not None and op.type in (POP, "Const"):
+            net.ops[op.name] = op.replace(controls=())

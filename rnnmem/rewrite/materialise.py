@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rnnmem.errors import NetError
+from rnnmem.net.branches import BranchRead, branch_reads
+from rnnmem.net.lifted import is_lifted
 from rnnmem.net.loops import Link, LoopPair
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op, Shape, ShapeValue
+from rnnmem.net.nouns import DType, Op, Shape
 from rnnmem.net.optypes import facts
-from rnnmem.plan import LoopPlan
+from rnnmem.plan import OVERLAPPING, LoopPlan
+from rnnmem.rewrite.branches import with_values
+from rnnmem.rewrite.curtains import hidden
 from rnnmem.rewrite.editor import LoopEditor
 from rnnmem.rewrite.hoisted import InnerRead
-
-WRAP, UNWRAP = "OptionalFromValue", "OptionalGetValue"
-"""Into an optional and out of it: the shape seen behind is what is written there, and nothing else.
-
-TensorFlow's graph optimizer takes two shapes that any op merges for equal, in front of the op too:
-behind EnsureShape or PlaceholderWithDefault it would know the shape of what was popped.
-"""
-SHOWN = "PlaceholderWithDefault"
-"""Stands for both where XLA, which has no optionals, compiles."""
 
 AGAIN = "rnnmem/again"
 """Before an op's name: what stands for its result, so that sums sort their addends as before."""
@@ -52,6 +47,7 @@ class Materialiser:
         self.made: dict[str, str] = {}  # forward blob -> blob that clones read
         self.behind_barrier: dict[str, str] = {}  # forward blob -> blob that gradient ops read
         self.clones: dict[str, Op] = {}  # forward op -> its clone
+        self.casts: dict[str, str] = {}  # forward op -> the blob of its clone beside the loop
         self._gate: str | None = None
 
     def value(self, blob: str) -> str:
@@ -63,7 +59,7 @@ class Materialiser:
     def guarded(self, blob: str) -> str:
         """What gradient ops read for a forward blob: the value behind a barrier."""
         if blob not in self.behind_barrier:
-            value = self._hoisted(blob) if blob in self.hoisted else self.value(blob)
+            value = self._from_beside(blob) or self.value(blob)
             self.behind_barrier[blob] = self._curtain(value, blob)
         return self.behind_barrier[blob]
 
@@ -95,8 +91,9 @@ class Materialiser:
         producer = self.body.producer.get(blob)
         if blob in self.plan.saved:
             return self._barrier(self.pop(blob), blob, self._gate_controls())
-        if blob in self.hoisted:
-            return self._barrier(self._hoisted(blob), blob, self._gate_controls())
+        beside = self._from_beside(blob)
+        if beside is not None:
+            return self._barrier(beside, blob, self._gate_controls())
         if producer is None and blob in self.forward.invariants:
             return self._invariant(blob)
         if producer is None or (producer.type != "Const" and producer.name not in self.recomputed):
@@ -110,16 +107,54 @@ class Materialiser:
             self.bring(self.forward.op.inputs[self.forward.invariants[blob]])
         )
 
-    def _hoisted(self, blob: str) -> str:
-        """The gradient loop's own variable for what one read beside the loops gave."""
-        return self.gradient.invariant(
-            self.read(InnerRead(self.body.producer[blob], self.body.blobs[blob]))
-        )
+    def _from_beside(self, blob: str) -> str | None:
+        """The gradient loop's own variable for what is read or cast once beside the loops."""
+        producer = self.body.producer.get(blob)
+        if blob in self.hoisted:
+            return self.gradient.invariant(self._read_beside(blob))
+        if (
+            producer is not None
+            and producer.name in self.recomputed
+            and is_lifted(self.forward, producer, self.hoisted)
+        ):
+            return self.gradient.invariant(self._cast_beside(producer))
+        return None
+
+    def _read_beside(self, blob: str) -> str:
+        """The blob around the gradient loop that one read gives."""
+        return self.read(InnerRead(self.body.producer[blob], self.body.blobs[blob]))
+
+    def _cast_beside(self, cast: Op) -> str:
+        """The blob around the gradient loop that one cast gives; made once."""
+        if cast.name not in self.casts:
+            (source,) = cast.inputs
+            if source in self.hoisted:
+                start = self._read_beside(source)
+            else:
+                start = self.bring(self.forward.op.inputs[self.forward.invariants[source]])
+            kind = self.body.blobs[cast.outputs[0]]
+            self.casts[cast.name] = self.gradient.outer.add(
+                cast.type,
+                (start,),
+                ((kind.dtype, kind.shape),),
+                {key: value for key, value in cast.attributes.items() if key != "_class"},
+                name=f"{self.gradient.op.name}/{AGAIN}",
+                device=cast.device,
+                source=cast.source,
+            ).outputs[0]
+        return self.casts[cast.name]
 
     def _clone(self, op: Op) -> Op:
         if op.name not in self.clones:
             body = self.gradient.body
-            inputs = tuple(self.value(blob) for blob in op.inputs)
+            reads = branch_reads(op) or {}
+            inputs = tuple(
+                self._read_for_branch(reads[blob]) if blob in reads else self.value(blob)
+                for blob in op.inputs
+            )
+            controls = self._gate_controls() if self._needs_gate(op) else ()
+            if reads:
+                op = with_values(op, reads)
             clone = body.add(
                 op.type,
                 inputs,
@@ -129,13 +164,18 @@ class Materialiser:
                 ),
                 {key: value for key, value in op.attributes.items() if key != "_class"},
                 name=f"{AGAIN}/{op.name}",
-                controls=self._gate_controls() if self._needs_gate(op) else (),
+                controls=controls,
                 nets=op.nets,
                 device=op.device,
                 source=op.source,
             )
             self.clones[op.name] = clone
         return self.clones[op.name]
+
+    def _read_for_branch(self, read: BranchRead) -> str:
+        """The gradient loop's own variable for what a branch reads, read once beside the loops."""
+        op = read.op.replace(inputs=(read.handle,))
+        return self.gradient.invariant(self.read(InnerRead(op, read.blob)))
 
     def _needs_gate(self, op: Op) -> bool:
         """Whether a clone waits by itself: it starts from invariants, or the op waited for others.
@@ -167,50 +207,26 @@ class Materialiser:
     def _wrapped(
         self, copy: str, blob: str, shape: Shape, name: str, controls: tuple[str, ...]
     ) -> str:
-        """The value put into an optional and taken out again with another shape to be seen."""
-        kind = self.body.blobs[blob]
-        if kind.dtype not in BYTES_PER_ELEMENT:
-            return copy
-        if not self.optional:
-            return self._unwrapped(copy, blob, shape, name, controls)
-        dtypes = (DType(kind.dtype),)
-        held = self.gradient.body.add(
-            WRAP,
-            (copy,),
-            (("variant", ()),),
-            {"Toutput_types": dtypes},
-            name="rnnmem/wrapped",
+        """The value behind an optional, with another shape to be seen."""
+        return hidden(
+            self.gradient.body,
+            copy,
+            shape,
+            name=name,
+            stands_for=blob,
+            optional=self.optional,
             controls=controls,
+            kind=self.body.blobs[blob],
         )
-        return self.gradient.body.add(
-            UNWRAP,
-            (held.outputs[0],),
-            ((kind.dtype, kind.shape),),
-            {"output_types": dtypes, "output_shapes": (ShapeValue(shape),)},
-            name=name,
-        ).outputs[0]
-
-    def _unwrapped(
-        self, copy: str, blob: str, shape: Shape, name: str, controls: tuple[str, ...]
-    ) -> str:
-        kind = self.body.blobs[blob]
-        return self.gradient.body.add(
-            SHOWN,
-            (copy,),
-            ((kind.dtype, kind.shape),),
-            {"dtype": DType(kind.dtype), "shape": ShapeValue(shape)},
-            name=name,
-            controls=controls,
-        ).outputs[0]
 
     def _gate_controls(self) -> tuple[str, ...]:
         """The op that runs once the incoming gradient of the iteration is there.
 
-        A loop with one iteration in flight needs none: the executor holds the next one back. And
+        A loop with few iterations in flight needs none: the executor holds the others back. And
         none is better: one more reader keeps an argument's Identity alive, under whose name
         TensorFlow's graph optimizer then sorts the inputs of a sum, into another order.
         """
-        if self.plan.in_flight == 1:
+        if self.plan.in_flight <= OVERLAPPING:
             return ()
         if self._gate is None:
             self._gate = self._make_gate()

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rnnmem.errors import NetError
 from rnnmem.net.loops import LoopPair, loop_pairs
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Constant, DType, Net, Op, ShapeValue
-from rnnmem.net.order import without_dead_ops
+from rnnmem.net.order import all_needed_by, without_dead_ops
+from rnnmem.net.places import Place, places, step_net, with_step_net
 from rnnmem.plan import LoopPlan, Plan
+from rnnmem.rewrite.again import make_again
+from rnnmem.rewrite.curtains import SHOWN
 from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.hoisted import HoistedReads
-from rnnmem.rewrite.materialise import SHOWN
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
 from rnnmem.rewrite.segments import rewrite_segments
 
 
 def apply_plan(
-    net: Net, plan: Plan, constant: Callable[[object, str], Constant], *, anchored: bool = True
+    net: Net,
+    plan: Plan,
+    constant: Callable[[object, str], Constant],
+    *,
+    anchored: bool = True,
+    place: Place | None = None,
 ) -> Net:
     """The Net with every open loop of the plan rewritten.
 
@@ -26,14 +34,19 @@ def apply_plan(
       plan: the decisions.
       constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
       anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      place: where the Net is a step net; None for an outermost one.
 
     Raises:
       NetError: the plan names a loop, an op or a blob that the Net does not have.
     """
+    net = _with_nested(net, plan, constant, anchored)
+    variables = None if place is None else place.variables
     pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
     editor = NetEditor(net)
-    reads = HoistedReads(editor)
+    reads = HoistedReads(editor, variables)
     held: list[str] = []
+    encoded: dict[tuple[str, ...], dict[str, str]] = {}
+    alive = _alive(net)
     for loop in plan.loops:
         if loop.closed:
             continue
@@ -56,17 +69,50 @@ def apply_plan(
                 anchored=anchored,
             ),
         )
-        held += [*left.forward, *(blob for lists in left.gradients for blob in lists)]
-    held += _cut_into_segments(editor, plan, reads, constant, anchored)
+        held += left.forward
+        for gradient, lists in zip(pair.gradients, left.gradients, strict=True):
+            if gradient.loop.op.name in alive:  # else who waits for its lists would make it run
+                held += lists
+        encoded[loop.path] = left.encoded
+    held += _cut_into_segments(editor, plan, encoded, reads, constant, anchored)
+    make_again(editor, plan)
     _add_waits(editor, plan.waits, witnessed=anchored)
-    for blob in held:
-        _hold(editor, blob)
+    names = [_hold(editor, blob) for blob in held]
+    if place is None:
+        editor.control_outputs += names
+    elif names:
+        _await_in_step_net(editor, names)
     reads.put_in_turn()
-    return without_dead_ops(editor.net())
+    return without_dead_ops(with_turns(editor.net(), plan.gates))
+
+
+def _alive(net: Net) -> set[str]:
+    """Names of the ops that run: those that an output or a control output needs."""
+    makers = [net.producer[blob].name for blob in net.outputs if blob in net.producer]
+    return all_needed_by(net, [*net.control_outputs, *makers])
+
+
+def _with_nested(net: Net, plan: Plan, constant, anchored: bool) -> Net:
+    """The Net with the step nets rewritten that are steps by themselves."""
+    known = {place.path: place for place in places(net)} if plan.nested else {}
+    for one in plan.nested:
+        if one.path not in known:
+            raise NetError(f"the plan is for another function: no place {'/'.join(one.path)!r}")
+        if one.plan.changes_nothing:
+            continue
+        inner = step_net(net, one.path)
+        inner = apply_plan(inner, one.plan, constant, anchored=anchored, place=known[one.path])
+        net = with_step_net(net, one.path, inner)
+    return net
 
 
 def _cut_into_segments(
-    editor: NetEditor, plan: Plan, reads: HoistedReads, constant, anchored: bool
+    editor: NetEditor,
+    plan: Plan,
+    encoded: Mapping[tuple[str, ...], Mapping[str, str]],
+    reads: HoistedReads,
+    constant,
+    anchored: bool,
 ) -> list[str]:
     """Rewrites the pairs that have segments, as they stand now; what must not be pruned."""
     chosen = [loop for loop in plan.loops if loop.segments is not None and not loop.closed]
@@ -81,6 +127,7 @@ def _cut_into_segments(
             editor,
             pair,
             loop.segments,
+            encoded[loop.path],
             lambda one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
             constant,
             anchored,
@@ -96,6 +143,7 @@ def _check_names(pair: LoopPair, plan: LoopPlan) -> None:
         *(name for name in plan.gradients if name not in known),
         *(blob for blob in plan.saved if blob not in body.blobs),
         *(name for name in plan.recomputed if name not in body.op_by_name),
+        *(one.blob for one in plan.encodings if one.blob not in plan.saved),
     ]
     if strange:
         raise NetError(
@@ -136,9 +184,23 @@ def _witness(editor: NetEditor, op: Op) -> str:
     ).name
 
 
-def _hold(editor: NetEditor, blob: str) -> None:
-    """Makes the function wait for a blob that nobody reads, so that it is not pruned."""
-    held = editor.add(
-        "Identity", (blob,), (("variant", ()),), {"T": DType("variant")}, name="rnnmem/hold"
+def _hold(editor: NetEditor, blob: str) -> str:
+    """An op that stands for a blob that nobody reads: where it is waited for, none is pruned."""
+    kind = {"T": DType("variant")}
+    return editor.add("Identity", (blob,), (("variant", ()),), kind, name="rnnmem/hold").name
+
+
+def _await_in_step_net(editor: NetEditor, names: list[str]) -> None:
+    """An output of a step net waits for the ops: what only its control outputs need is pruned."""
+    place = next(
+        place for place, blob in enumerate(editor.outputs) if blob not in editor.original.inputs
     )
-    editor.control_outputs.append(held.name)
+    blob = editor.blobs[editor.resolve(editor.outputs[place])]
+    editor.outputs[place] = editor.add(
+        "Identity",
+        (blob.name,),
+        ((blob.dtype, blob.shape),),
+        {"T": DType(blob.dtype)},
+        name="rnnmem/awaiting",
+        controls=names,
+    ).outputs[0]

@@ -24,12 +24,13 @@ import dataclasses
 import json
 from collections.abc import Callable
 
-from rnnmem.net.loops import POP, Link, LoopPair, inner_pairs, order_shows, through_identities
-from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, LoopPlan
+from rnnmem.net.loops import Link, LoopPair, inner_pairs, order_shows, through_identities
+from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, SAVED_AS, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
-from rnnmem.rewrite.lists import Encode, element_shape, empty_list, pop, push
+from rnnmem.rewrite.keeper import Keeper
+from rnnmem.rewrite.lists import Encode, element_shape, empty_list, pop, pop_freely, push
 from rnnmem.rewrite.materialise import Materialiser
 
 RENAME_MAP = "_rnnmem_rename_map"
@@ -62,10 +63,17 @@ class Surroundings:
 
 @dataclasses.dataclass
 class Leftover:
-    """Lists that anchors leave behind: somebody outside must need them, or they are pruned."""
+    """What a pair's rewrite leaves behind.
+
+    Attributes:
+      forward: lists of anchors: somebody outside must need them, or they are pruned.
+      gradients: the same of each gradient loop.
+      encoded: saved blob of the forward step net -> the blob that is pushed for it.
+    """
 
     forward: list[str] = dataclasses.field(default_factory=list)
     gradients: list[list[str]] = dataclasses.field(default_factory=list)
+    encoded: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def rewrite_pair(pair: LoopPair, plan: LoopPlan, around: Surroundings) -> Leftover:
@@ -106,6 +114,12 @@ class _PairRewrite:
         self.forward_anchors = Anchors(self.forward, around.constant)
         self.gradient_anchors = [Anchors(editor, around.constant) for editor in self.gradients]
         self.renamed: dict[str, str] = {}
+        self.pushing: list[
+            tuple[str, str]
+        ] = []  # blob, accumulator of the forward loop: added ones
+        self.popping: list[
+            tuple[int, str, str]
+        ] = []  # the same of a gradient loop, its number first
 
     def run(self) -> Leftover:
         self._rewrite_inner()
@@ -115,11 +129,17 @@ class _PairRewrite:
         self._drop_accumulators()
         leftover = Leftover(gradients=[[] for _ in self.gradients])
         if self.around.anchored:
+            encoded = {one.blob for one in self.plan.encodings}
+            self.forward_anchors.hold(encoded & self.pair.forward.sums.addends)
             leftover.forward = self.forward_anchors.write()
             for number, clones in enumerate(self.clones):
                 self.gradient_anchors[number].add(clones.lonely_blobs())
                 self.gradient_anchors[number].hold(clones.held_addends())
                 leftover.gradients[number] = self.gradient_anchors[number].write()
+        keeper = Keeper(self.forward, self.gradients, self.around.constant, self.around.anchored)
+        for one in self.plan.encodings:
+            leftover.encoded[one.blob] = keeper.encode(one, *self._lists_of(one.blob))
+            self.renamed[one.blob] = SAVED_AS[one.means]
         marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
         for editor in (*self.gradients, self.forward):
             pace = {"parallel_iterations": self.plan.in_flight}
@@ -192,34 +212,24 @@ class _PairRewrite:
             self.forward.remove_variable(pushing.inputs[0])
             if self._vanished(blob):
                 continue
-            if blob in self.pair.forward.sums.addends:
-                self.forward_anchors.hold([blob])
-            else:
-                self.forward_anchors.add([blob])
+            self.forward_anchors.replace_push(blob, self.pair.forward.sums.addends)
 
     def _pop(self, number: int, blob: str) -> str:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
         for link in self.pair.gradients[number].links:
             if link.pushed == blob:
-                self._pop_freely(number, link)
+                loop = self.pair.gradients[number].loop
+                pop_freely(self.gradients[number].body, loop.pops[link.popped_by])
                 return link.popped
         editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
         argument, _ = editor.add_variable(held, "accumulator")
+        self.popping.append((number, blob, argument))
         kind = self.forward.body.blobs[blob]
         shape = element_shape(editor.body, kind.shape, self.around.constant)
         rest, popped = pop(editor.body, argument, kind.dtype, kind.shape, shape, name="rnnmem/pop")
         editor.set_next(argument, rest)
         return popped
-
-    def _pop_freely(self, number: int, link: Link) -> None:
-        """Takes control edges off a pop: it may wait for what will be computed from it now."""
-        body = self.gradients[number].body
-        popping = self.pair.gradients[number].loop.pops[link.popped_by]
-        shape = self.pair.gradients[number].loop.body.producer.get(popping.inputs[1])
-        for op in (popping, shape):
-            if op is not None and op.type in (POP, "Const"):
-                body.ops[op.name] = op.replace(controls=())
 
     def _accumulator(self, blob: str) -> str:
         """The outer blob of the accumulator of ``blob``, which is added where there is none."""
@@ -228,8 +238,30 @@ class _PairRewrite:
             argument, held = self.forward.add_variable(start, "accumulator")
             longer = push(self.forward.body, argument, blob, name="rnnmem/push")
             self.forward.set_next(argument, longer)
+            self.pushing.append((blob, argument))
             self.accumulators[blob] = held
         return self.accumulators[blob]
+
+    def _lists_of(self, blob: str) -> tuple[list[str], list[tuple[int, str]]]:
+        """The forward loop's accumulators of a blob, and (gradient loop, accumulator) of each pop.
+
+        Both are named by the arguments of the step nets.
+        """
+        links = [
+            (number, link)
+            for number, gradient in enumerate(self.pair.gradients)
+            for link in gradient.links
+            if link.pushed == blob
+        ]
+        pushed = {self.pair.forward.body.inputs[link.accumulator] for _, link in links}
+        popped = [
+            (number, self.pair.gradients[number].loop.body.inputs[link.popped_by])
+            for number, link in links
+        ]
+        return (
+            sorted(pushed | {argument for one, argument in self.pushing if one == blob}),
+            popped + [(number, one) for number, other, one in self.popping if other == blob],
+        )
 
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -> str:

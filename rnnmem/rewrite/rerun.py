@@ -17,33 +17,21 @@ import itertools
 from collections.abc import Sequence
 
 from rnnmem.errors import NetError
+from rnnmem.net.binomial import split_table
+from rnnmem.net.branches import branch_read_of, branch_reads
 from rnnmem.net.loops import POP, PUSH, Loop
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, DType, FunctionRef, Net, Op, ShapeValue
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
 from rnnmem.net.optypes import OPAQUE_SOURCES
-from rnnmem.net.segments import AGAIN, MARK
+from rnnmem.net.segments import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, MARK
 from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
+from rnnmem.rewrite.branches import with_values
+from rnnmem.rewrite.counted import add_input, branch_at, branch_like, counted_loop
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
-from rnnmem.rewrite.lists import Encode, element_shape, number, pop, push
+from rnnmem.rewrite.lists import Encode, element, element_shape, integer, number, pop, push
 
 BARRIER = "EnsureShape"
 """Between a step net that runs again and what it starts from: shows the shape, stops fusions."""
-
-
-def branch_like(body: NetEditor, name: str, given: Sequence[str]) -> NetEditor:
-    """A new Net whose inputs are like the given blobs of ``body``."""
-    net = NetEditor(Net(name=name, inputs=(), outputs=(), ops=(), blobs={}))
-    for blob in given:
-        add_input(net, body.blobs[blob])
-    return net
-
-
-def add_input(net: NetEditor, kind: Blob) -> str:
-    """Gives the Net one more input, like another Net's blob; returns its name."""
-    name = net.fresh_input("given")
-    net.blobs[name] = Blob(name, kind.dtype, kind.shape)
-    net.inputs.append(name)
-    return name
 
 
 class RerunWriter:
@@ -71,17 +59,19 @@ class RerunWriter:
         lists = list(itertools.islice(given, len(pushed)))
         left, *steady = given
         shorter, (start, *states) = self._pop(checkpoints, kept)
-        trips = self.net.add(
-            "Sub", (left, start), (("int32", ()),), {"T": DType("int32")}, name="rnnmem/trips"
-        ).outputs[0]
+        dtypes, held = [], []
+        if self.segments.slots:
+            way = SegmentWay(self, left, kept, steady)
+            (start, *states), shorter, dtypes, held = way.write([start, *states], shorter, anchored)
+        trips = integer(self.net, "Sub", left, start, name="rnnmem/trips")
         zero = number(self.net, 0, self.constant)
         starts = [zero, trips, *states, *lists, *steady]
         loop = LoopEditor(self.net, self._loop(starts, pushed))
-        anchors = self._anchors(loop) if anchored else Anchors(loop, self.constant)
-        held = anchors.write()
+        anchors = self.anchors(loop) if anchored else Anchors(loop, self.constant)
+        held += anchors.write()
         filled = loop.finish().outputs[2 + len(states) :]
         self.net.outputs = [start, *shorter, *filled[: len(lists)], *held]
-        return anchors.dtypes
+        return [*dtypes, *anchors.dtypes]
 
     def _pop(self, checkpoints: Sequence[str], kept: Sequence[Blob]) -> tuple[list[str], list[str]]:
         """The lists without their last elements, and those: what the segment starts from."""
@@ -97,37 +87,18 @@ class RerunWriter:
 
     def _loop(self, starts: Sequence[str], pushed: Sequence[str]) -> Op:
         """The loop that runs the segment's iterations."""
-        body = self._body(pushed)
-        kinds = [body.blobs[blob] for blob in body.inputs]
-        cond = branch_like(body, f"{body.original.name}_cond", body.inputs)
-        cond.outputs = [
-            cond.add(
-                "Less",
-                cond.inputs[:2],
-                (("bool", ()),),
-                {"T": DType("int32")},
-                name="rnnmem/more",
-            ).outputs[0]
-        ]
-        return self.net.add(
-            "StatelessWhile",
+        body = self.body(pushed)
+        return counted_loop(
+            self.net,
             starts,
-            tuple((kind.dtype, kind.shape) for kind in kinds),
-            {
-                "T": tuple(DType(kind.dtype) for kind in kinds),
-                "output_shapes": tuple(ShapeValue(kind.shape) for kind in kinds),
-                "parallel_iterations": 1,
-                "_name_of/body": FunctionRef(body.original.name, b""),
-                "_name_of/cond": FunctionRef(cond.original.name, b""),
-                "_lower_using_switch_merge": True,
-                MARK: AGAIN,
-            },
+            body,
+            (0, 1),
+            {MARK: AGAIN},
             name="rnnmem/again",
-            nets={"body": body.net(), "cond": cond.net()},
             source=self.forward.op.source,
         )
 
-    def _body(self, pushed: Sequence[str]) -> NetEditor:
+    def body(self, pushed: Sequence[str]) -> NetEditor:
         """The forward step net over ``[r, trips, states, lists, reads, invariants]``."""
         forward, segments = self.forward.body, self.segments
         net = NetEditor(forward.replace(name="rnnmem_step", control_outputs=(), attributes={}))
@@ -137,7 +108,7 @@ class RerunWriter:
         trips = add_input(net, Blob("", "int32", ()))
         net.inputs += segments.states
         lists = [add_input(net, Blob("", "variant", ())) for _ in pushed]
-        reads = [add_input(net, forward.blobs[blob]) for blob in segments.reads]
+        reads = [add_input(net, self._read(blob)) for blob in segments.reads]
         net.inputs += segments.invariants
         one = number(net, 1, self.constant)
         following = net.add(
@@ -145,8 +116,9 @@ class RerunWriter:
         ).outputs[0]
         for blob, given in zip(segments.reads, reads, strict=True):
             # Sums sort their addends by name: what stands for the read keeps the read's.
-            name = forward.producer[blob].name
-            net.rename(blob, barrier(net, given, forward.blobs[blob], name))
+            producer = forward.producer.get(blob)
+            name = producer.name if producer is not None else "rnnmem/barrier"
+            net.rename(blob, barrier(net, given, self._read(blob), name))
         net.outputs = [
             following,
             trips,
@@ -177,9 +149,21 @@ class RerunWriter:
             if op.name not in needed:
                 needed.add(op.name)
                 pending += op.inputs
-        return {op.name: op for op in body.ops if op.name in needed}
+        return {op.name: self._given_values(op) for op in body.ops if op.name in needed}
 
-    def _anchors(self, loop: LoopEditor) -> Anchors:
+    def _read(self, blob: str) -> Blob:
+        """What one read beside the loop gives in place of a blob of the forward step net."""
+        body = self.forward.body
+        kind = body.blobs[blob]
+        return branch_read_of(body, blob).blob if kind.dtype == "resource" else kind
+
+    def _given_values(self, op: Op) -> Op:
+        """The op, given what it reads where it is a branch that reads variables."""
+        found = branch_reads(op) or {}
+        reads = {blob: read for blob, read in found.items() if blob in self.segments.reads}
+        return with_values(op, reads) if reads else op
+
+    def anchors(self, loop: LoopEditor) -> Anchors:
         """Anchors for blobs that have one reader here and more in the forward step net."""
         anchors = Anchors(loop, self.constant)
         net, forward = loop.body.net(), self.forward.body
@@ -197,6 +181,116 @@ class RerunWriter:
             if blob in net.blobs and _keepers(forward, blob) and not _keepers(net, blob)
         )
         return anchors
+
+
+class SegmentWay:
+    """Writes the loop that goes on from a state to the segment whose turn it is.
+
+    It follows a binomial schedule: from the start of segment r, with d segments left up to the one
+    that runs again and s slots free, the next state is kept ``split(d, s)`` segments later.
+
+        while i < last:   if i == next:  push i and the states; next += length * table[d, s]; s -= 1
+                          states = step(states);  i += 1
+
+    Args:
+      writer: of the branch.
+      left: iterations left for the gradient; the segment that ends there runs again.
+      kept: what the lists of starts and states hold.
+      steady: what the step reads that is the same in all iterations.
+    """
+
+    def __init__(self, writer: RerunWriter, left: str, kept: Sequence[Blob], steady: Sequence[str]):
+        self.writer = writer
+        self.net, self.segments = writer.net, writer.segments
+        self.left, self.kept, self.steady = left, kept, steady
+
+    def write(
+        self, begun: Sequence[str], lists: Sequence[str], anchored: bool
+    ) -> tuple[list[str], list[str], list[str], list[str]]:
+        """Writes the loop.
+
+        Args:
+          begun: the iteration and the states that were popped.
+          lists: the lists without them.
+          anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+
+        Returns:
+          The iteration and the states to run again from, the lists, and the dtypes and the lists of
+          anchors.
+        """
+        net, constant = self.net, self.writer.constant
+        most = number(net, self.segments.slots, constant)
+        held = net.add(
+            "TensorListLength", (lists[0],), (("int32", ()),), {}, name="rnnmem/kept"
+        ).outputs[0]
+        free = integer(net, "Sub", most, held)
+        begin, *states = begun
+        starts = [begin, self._last(), *states, *self.steady, begin, free, *lists]
+        made = counted_loop(
+            net,
+            starts,
+            self._body(len(states)),
+            (0, 1),
+            {MARK: ADVANCES},
+            name="rnnmem/way",
+            source=self.writer.forward.op.source,
+        )
+        loop = LoopEditor(net, made)
+        anchors = self.writer.anchors(loop) if anchored else Anchors(loop, constant)
+        left_behind = anchors.write()
+        results = loop.finish().outputs
+        ends = [results[0], *results[2 : 2 + len(states)]]
+        first = 2 + len(states) + len(self.steady) + 2
+        ready = [barrier(net, blob, kind) for blob, kind in zip(ends, self.kept, strict=True)]
+        return ready, list(results[first : first + len(lists)]), anchors.dtypes, left_behind
+
+    def _last(self) -> str:
+        """The iteration at which the segment begins that runs again."""
+        net, constant = self.net, self.writer.constant
+        length = number(net, self.segments.length, constant)
+        end = integer(net, "Sub", self.left, number(net, 1, constant))
+        return integer(net, "Sub", end, integer(net, "FloorMod", end, length))
+
+    def _body(self, states: int) -> NetEditor:
+        """The step over ``[i, last, states, steady, next, free, lists]``."""
+        body = self.writer.body(())
+        index, last, *values = body.inputs[: 2 + states]
+        following = add_input(body, Blob("", "int32", ()))
+        free = add_input(body, Blob("", "int32", ()))
+        lists = [add_input(body, Blob("", "variant", ())) for _ in self.kept]
+        changing = [following, free, *lists]
+        given = [*changing, index, last, *values]
+        keep = branch_like(body, "rnnmem_keep", given)
+        self._keep(keep)
+        marks = {MARK: KEEPS, LENGTH: self.segments.length, GROWTH: 0, KEPT: self.segments.slots}
+        body.outputs += branch_at(body, (index, following), given, keep, changing, marks)
+        return body
+
+    def _keep(self, keep: NetEditor) -> None:
+        """What is done at an iteration whose state is kept."""
+        constant, segments = self.writer.constant, self.segments
+        following, free, *rest = keep.inputs
+        lists, (index, last, *values) = rest[: len(self.kept)], rest[len(self.kept) :]
+        length, one = number(keep, segments.length, constant), number(keep, 1, constant)
+        before = integer(keep, "FloorDiv", integer(keep, "Sub", last, index), length)
+        # A plan for a longer loop must find its way too.
+        left = integer(keep, "Minimum", integer(keep, "AddV2", before, one), self._most(keep))
+        columns = number(keep, segments.slots + 1, constant)
+        row = integer(keep, "Mul", left, columns)
+        table = [far for some in split_table(segments.count, segments.slots) for far in some]
+        place = integer(keep, "AddV2", row, integer(keep, "Maximum", free, one))
+        far = element(keep, number(keep, table, constant), place, constant)
+        keep.outputs = [
+            integer(keep, "AddV2", following, integer(keep, "Mul", far, length)),
+            integer(keep, "Sub", free, one),
+            *(
+                push(keep, held, value, name="rnnmem/push")
+                for held, value in zip(lists, (index, *values), strict=True)
+            ),
+        ]
+
+    def _most(self, keep: NetEditor) -> str:
+        return number(keep, self.segments.count, self.writer.constant)
 
 
 _NEVER_FUSED = OPAQUE_SOURCES | {"Const"}

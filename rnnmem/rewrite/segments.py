@@ -10,28 +10,34 @@ Both loops stay flat, so nothing around them changes and weight gradients are su
 ``i`` counts up from 0; ``j`` starts as the last ``i``, whatever the trip count turned out to be, so
 loops whose length only a run can tell need nothing else (Chen et al. 2016, "Training deep nets with
 sublinear memory cost", here per loop; growing segments keep the same bound without a trip count).
+Where a schedule over the segments keeps the states of some only, what runs again goes on to its
+segment first, and keeps states anew on the way (`rnnmem.rewrite.rerun`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rnnmem.errors import NetError
+from rnnmem.net.branches import branch_read_of
 from rnnmem.net.loops import Link, LoopPair, through_identities
-from rnnmem.net.nouns import Blob, DType, FunctionRef, ShapeValue
-from rnnmem.net.segments import GROWTH, KEEPS, LENGTH, MARK, REFILLS
+from rnnmem.net.nouns import Blob
+from rnnmem.net.segments import GROWTH, KEEPS, KEPT, LENGTH, MARK, REFILLS
 from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
+from rnnmem.rewrite.counted import add_input, branch_at, branch_like
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
-from rnnmem.rewrite.lists import Encode, empty_list, number, push
-from rnnmem.rewrite.rerun import RerunWriter, add_input, branch_like
+from rnnmem.rewrite.lists import Encode, element, empty_list, integer, number, push
+from rnnmem.rewrite.rerun import RerunWriter
 
 
 def rewrite_segments(
     editor: NetEditor,
     pair: LoopPair,
     segments: Segments,
+    encoded: Mapping[str, str],
     read: Callable[[InnerRead, str], str],
     constant: Encode,
     anchored: bool,
@@ -42,6 +48,7 @@ def rewrite_segments(
       editor: the Net that holds the pair, with each loop's own rewrite done.
       pair: the pair as it stands in that Net now.
       segments: the decisions.
+      encoded: saved blob of the forward step net -> the blob that is pushed for it.
       read: (read op, blob of the Net that holds the handle) -> what one read beside the loop gives.
       constant: encodes a number: (value, dtype) -> Constant.
       anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
@@ -49,11 +56,11 @@ def rewrite_segments(
     Returns:
       Blobs of the Net that must not be pruned.
     """
-    return _SegmentRewrite(editor, pair, segments, read, constant, anchored).run()
+    return _SegmentRewrite(editor, pair, segments, encoded, read, constant, anchored).run()
 
 
 class _SegmentRewrite:
-    def __init__(self, editor, pair, segments, read, constant, anchored):
+    def __init__(self, editor, pair, segments, encoded, read, constant, anchored):
         (gradient,) = pair.gradients
         self.editor = editor
         self.pair = pair
@@ -61,7 +68,9 @@ class _SegmentRewrite:
         self.read = read
         self.constant = constant
         self.anchored = anchored
-        self.links = [link for link in gradient.links if link.pushed in segments.wanted]
+        wanted = {encoded.get(blob, blob) for blob in segments.wanted}
+        self.saved = {pushed: blob for blob, pushed in encoded.items()}
+        self.links = [link for link in gradient.links if link.pushed in wanted]
         if not self.links:
             raise NetError(f"loop pair {'/'.join(pair.path)!r} saves nothing for its segments")
         self.pops = [gradient.loop.pops[link.popped_by] for link in self.links]
@@ -86,8 +95,8 @@ class _SegmentRewrite:
             pushing = self.pair.forward.pushes[accumulator]
             self.forward.body.remove(pushing.name)
             self.forward.remove_variable(pushing.inputs[0])
-            addends = self.pair.forward.sums.addends
-            (anchors.hold if pushing.inputs[1] in addends else anchors.add)([pushing.inputs[1]])
+            blob = self.saved.get(pushing.inputs[1], pushing.inputs[1])
+            anchors.replace_push(blob, self.pair.forward.sums.addends)
         if self.anchored:
             self.held += anchors.write()
 
@@ -95,9 +104,10 @@ class _SegmentRewrite:
         """The forward loop's side; returns its trip count and the lists of starts and states."""
         loop, body = self.forward, self.forward.body
         zero = number(self.editor, 0, self.constant)
-        length = number(self.editor, self.segments.length, self.constant)
+        span = 0 if self.segments.slots else self.segments.length
+        length = number(self.editor, span, self.constant)
         index, count = loop.add_variable(zero, "iteration")
-        loop.set_next(index, _integer(body, "AddV2", index, number(body, 1, self.constant)))
+        loop.set_next(index, integer(body, "AddV2", index, number(body, 1, self.constant)))
         following, _ = loop.add_variable(zero, "next_segment")
         span, _ = loop.add_variable(length, "segment_length")
         lists, checkpoints = [], []
@@ -113,23 +123,37 @@ class _SegmentRewrite:
         keep = branch_like(body, "rnnmem_keep", given)
         then, span_then, *rest = keep.inputs
         now, *values = rest[len(lists) :]
-        growth = number(keep, self.segments.growth, self.constant)
         pairs = zip(rest[: len(lists)], (now, *values), strict=True)
         keep.outputs = [
-            _integer(keep, "AddV2", now, span_then),
-            _integer(keep, "AddV2", span_then, growth),
+            *self._next_segment(keep, now, span_then),
             *(push(keep, held, value, name="rnnmem/push") for held, value in pairs),
         ]
-        results = self._branch(body, (index, following), given, keep, changing, KEEPS)
+        results = branch_at(
+            body, (index, following), given, keep, changing, _marks(self.segments, KEEPS)
+        )
         for argument, result in zip(changing, results, strict=True):
             loop.set_next(argument, result)
         return count, checkpoints
+
+    def _next_segment(self, keep: NetEditor, now: str, span: str) -> tuple[str, str]:
+        """Where states are kept next, and the variable that says how far the one after is.
+
+        It is the length of the segment, or how many states have been kept where a schedule says.
+        """
+        if not self.segments.slots:
+            growth = number(keep, self.segments.growth, self.constant)
+            return integer(keep, "AddV2", now, span), integer(keep, "AddV2", span, growth)
+        segments = self.segments
+        starts = [segments.length * start for start in segments.starts[1:]]
+        never = number(keep, [*starts, -1], self.constant)
+        one = number(keep, 1, self.constant)
+        return element(keep, never, span, self.constant), integer(keep, "AddV2", span, one)
 
     def _run_again(self, count: str, checkpoints: Sequence[str]) -> None:
         """The gradient loop's side: segments are run again where their iterations begin."""
         loop, body = self.gradient, self.gradient.body
         left, _ = loop.add_variable(count, "iterations_left")
-        loop.set_next(left, _integer(body, "Sub", left, number(body, 1, self.constant)))
+        loop.set_next(left, integer(body, "Sub", left, number(body, 1, self.constant)))
         start, _ = loop.add_variable(count, "segment_start")
         kept = [loop.add_variable(outer, "checkpoints")[0] for outer in checkpoints]
         saved = [self._empty_at_first(link) for link in self.links]
@@ -147,7 +171,9 @@ class _SegmentRewrite:
             given.append(argument)
             add_input(again, body.blobs[argument])
         given = [*changing[: 1 + len(kept) + len(saved)], *given]
-        results = self._branch(body, (left, start), given, again, changing, REFILLS)
+        results = branch_at(
+            body, (left, start), given, again, changing, _marks(self.segments, REFILLS)
+        )
         popped = dict(zip(saved, self.pops, strict=True))
         for argument, result in zip(changing, results, strict=True):
             if argument in popped:
@@ -155,46 +181,6 @@ class _SegmentRewrite:
                 body.ops[pop.name] = pop.replace(inputs=(result, *pop.inputs[1:]))
             else:
                 loop.set_next(argument, result)
-
-    def _branch(
-        self,
-        body: NetEditor,
-        same: tuple[str, str],
-        given: Sequence[str],
-        then: NetEditor,
-        changing: Sequence[str],
-        mark: bytes,
-    ) -> tuple[str, ...]:
-        """Runs ``then`` in the iterations where two numbers are the same; what changes there."""
-        equal = body.add(
-            "Equal",
-            same,
-            (("bool", ()),),
-            {"T": DType("int32"), "incompatible_shape_error": True},
-            name="rnnmem/at_segment",
-        )
-        otherwise = branch_like(body, f"{then.original.name}_not", given)
-        otherwise.outputs = [otherwise.inputs[given.index(blob)] for blob in changing]
-        kinds = [body.blobs[blob] for blob in changing]
-        return body.add(
-            "StatelessIf",
-            (equal.outputs[0], *given),
-            tuple((kind.dtype, kind.shape) for kind in kinds),
-            {
-                "Tcond": DType("bool"),
-                "Tin": tuple(DType(body.blobs[blob].dtype) for blob in given),
-                "Tout": tuple(DType(kind.dtype) for kind in kinds),
-                "output_shapes": tuple(ShapeValue(kind.shape) for kind in kinds),
-                "_name_of/then_branch": FunctionRef(then.original.name, b""),
-                "_name_of/else_branch": FunctionRef(otherwise.original.name, b""),
-                "_lower_using_switch_merge": True,
-                MARK: mark,
-                LENGTH: self.segments.length,
-                GROWTH: self.segments.growth,
-            },
-            name="rnnmem/segment",
-            nets={"then_branch": then.net(), "else_branch": otherwise.net()},
-        ).outputs
 
     def _empty_at_first(self, link: Link) -> str:
         """The gradient loop's list of a link: it starts empty, a segment fills it."""
@@ -211,15 +197,21 @@ class _SegmentRewrite:
     def _carried_read(self, blob: str) -> str:
         """The gradient loop's variable for what one read beside the loops gives."""
         forward = self.pair.forward
-        op = forward.body.producer[blob]
-        handle = through_identities(forward.body, op.inputs[0])
-        outer = forward.op.inputs[forward.invariants[handle]]
-        return self.gradient.invariant(self.read(InnerRead(op, forward.body.blobs[blob]), outer))
+        if forward.body.blobs[blob].dtype == "resource":
+            found = branch_read_of(forward.body, blob)
+            read, handle = InnerRead(found.op, found.blob), blob
+        else:
+            op = forward.body.producer[blob]
+            read, handle = InnerRead(op, forward.body.blobs[blob]), op.inputs[0]
+        outer = forward.op.inputs[forward.invariants[through_identities(forward.body, handle)]]
+        return self.gradient.invariant(self.read(read, outer))
 
 
-def _integer(net: NetEditor, type: str, first: str, second: str) -> str:
-    """The sum or difference of two whole numbers."""
-    attributes = {"T": DType("int32")}
-    return net.add(
-        type, (first, second), (("int32", ()),), attributes, name="rnnmem/count"
-    ).outputs[0]
+def _marks(segments: Segments, does: bytes) -> dict[str, Any]:
+    """The attributes of a branch that segments add."""
+    return {
+        MARK: does,
+        LENGTH: segments.length,
+        GROWTH: segments.growth,
+        KEPT: len(segments.starts),
+    }

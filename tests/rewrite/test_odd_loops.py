@@ -55,6 +55,25 @@ def both_directions_with_one_weight():
 
 
 @case
+def two_models_against_each_other():
+    """The second tape differentiates the first model too, for nobody: that loop never runs."""
+    made = weights((U, U), (U, U))
+    makes = tf.function(lambda x: recur(x, made[0])[None] + x)
+    judges = tf.function(lambda x: tf.reduce_sum(recur(x, made[1])))
+
+    def step(x):
+        with tf.GradientTape() as first, tf.GradientTape() as second:
+            made_up = judges(makes(x))
+            one, other = -made_up, made_up - judges(x)
+        gradients = [first.gradient(one, made[0]), second.gradient(other, made[1])]
+        for variable, gradient in zip(made, gradients, strict=True):
+            variable.assign_sub(0.05 * gradient)
+        return one, other
+
+    return Case(step, thrice(numbers(T, B, U)), values(*made))
+
+
+@case
 def the_same_function_called_twice():
     made = weights((U, U))
     layer = tf.function(lambda x, start: recur(x, made[0], start))

@@ -12,7 +12,7 @@ from rnnmem.net.loops import loop_pairs, loops_of
 from rnnmem.net.order import without_dead_ops
 from rnnmem.plan import Plan
 from rnnmem.recompute.planner import plan_net
-from rnnmem.rewrite.materialise import UNWRAP, WRAP
+from rnnmem.rewrite.curtains import UNWRAP, WRAP
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.rewrite.pair import RENAME_MAP
 from tests.handmade import encoded, op, rnn
@@ -315,3 +315,18 @@ def test_an_unknown_op_in_the_body_is_never_cloned():
     )
     _, gradient = bodies(rewritten(net))
     assert "RandomStandardNormal" not in types(gradient)
+
+
+def test_a_gradient_loop_that_does_not_run_is_not_made_to():
+    # what the judge must take for an effect stands in a second gradient loop that nobody needs
+    net = gradient_loop(rnn(), "second")
+    second = net.op_by_name["second"]
+    body = second.nets["body"]
+    strange = op("strange", "SomebodysOp", body.inputs[0], "")
+    body = body.replace(ops=(*body.ops, strange.op))
+    dead = second.replace(nets={**second.nets, "body": body})
+    net = net.replace(
+        ops=tuple(dead if one is second else one for one in net.ops),
+        outputs=tuple(blob for blob in net.outputs if blob not in second.outputs),
+    )
+    check(net, rewritten(net))

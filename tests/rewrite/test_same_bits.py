@@ -52,6 +52,77 @@ def lstm_that_reads_variables(steps=7, batch=3, units=5):
 
 
 @case(saves=True)
+def branch_that_reads_variables(steps=9, batch=4, units=32):
+    one, other, bias = made = weights((units, units), (units, units), (1, units))
+
+    def loss(x):
+        def body(i, h):
+            gate = tf.cond(
+                i % 3 == 1,
+                lambda: tf.tanh(tf.tanh(tf.matmul(h, one) + bias) * 0.5),
+                lambda: tf.sigmoid(tf.matmul(tf.sigmoid(tf.matmul(h, other)), one)),
+            )
+            return i + 1, gate + x[i]
+
+        _, h = tf.while_loop(lambda i, h: i < steps, body, (0, tf.zeros([batch, units])))
+        return tf.reduce_sum(h * h)
+
+    return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made))
+
+
+@case
+def branch_whose_variable_the_loop_changes(steps=6, batch=3, units=5):
+    (kernel,) = made = weights((units, units))
+    seen = tf.Variable(0.0)
+
+    def loss(x):
+        def body(i, h):
+            h = tf.cond(
+                i % 2 == 0, lambda: tf.tanh(tf.matmul(h, kernel)) * seen, lambda: tf.tanh(h)
+            )
+            seen.assign_add(1.0)
+            return i + 1, h + x[i]
+
+        _, h = tf.while_loop(lambda i, h: i < steps, body, (0, tf.zeros([batch, units])))
+        return tf.reduce_sum(h * h)
+
+    return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made, seen))
+
+
+@case
+def one_value_computed_twice_and_summed(steps=9, batch=4, units=16):
+    (start,) = made = weights((batch, units))
+
+    def loss(x):
+        def body(i, h, rows):
+            # Merged, both sigmoids would give the gradient's sum one addend twice.
+            z = tf.sigmoid(h) + tf.sigmoid(h) + tf.sin(h) + tf.tanh(h)
+            return i + 1, z * 0.3 + x[i], rows.write(i, z)
+
+        rows = tf.TensorArray(tf.float32, steps)
+        _, _, rows = tf.while_loop(lambda i, h, rows: i < steps, body, (0, start + 0.0, rows))
+        return tf.reduce_sum(rows.stack() ** 2)
+
+    return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made))
+
+
+@case(saves=True)
+def weights_cast_in_every_iteration(steps=9, batch=2, units=64):
+    kernel, recurrent = made = weights((units, units), (units, units))
+
+    def loss(x):
+        def body(i, h):
+            low = [tf.cast(one, tf.bfloat16) for one in (x[i], kernel, h, recurrent)]
+            z = tf.matmul(low[0], low[1]) + tf.matmul(low[2], low[3])
+            return i + 1, tf.cast(tf.tanh(z), tf.float32)
+
+        _, h = tf.while_loop(lambda i, h: i < steps, body, (0, tf.zeros([batch, units])))
+        return tf.reduce_sum(h * h)
+
+    return Case(train(loss, made), thrice(numbers(steps, batch, units)), values(*made))
+
+
+@case(saves=True)
 def lstm_that_returns_sequences(steps=7, batch=3, units=5):
     kernel, recurrent, bias = made = weights((units, 4 * units), (units, 4 * units), (1, 4 * units))
 

@@ -22,6 +22,14 @@ def test_every_bit_is_the_same(make, grappler):
     assert_same_bits(make, max_slowdown=float("inf"))
 
 
+def test_branches_that_read_variables_run_again():
+    # the states are enough: no gate's result is kept, only what the variables hold is given
+    case = CASES["branch_that_reads_variables"]()
+    args, kwargs = case.calls[0]
+    (loop,) = rnnmem.optimize(case.fn, max_slowdown=float("inf")).plan(*args, **kwargs).loops
+    assert len(loop.segments.states) == 2 and len(loop.segments.reads) == 3
+
+
 def lstm_of_unknown_length(batch=3, units=5):
     made = weights((units, 4 * units), (units, 4 * units), (1, 4 * units))
 
