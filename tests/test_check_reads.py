@@ -10,8 +10,8 @@ from rnnmem.net.cost import CPU
 from rnnmem.net.nouns import DType, Net
 from rnnmem.recompute.planner import plan_net
 from rnnmem.rewrite.net import apply_plan
-from tests.drawing import Drawing, edited, with_input, with_more, with_op
-from tests.read_drawings import READ, assign, constant, nested_reading, reading
+from tests.drawing import Drawing, edited, encoded, with_input, with_more, with_op
+from tests.read_drawings import READ, assign, nested_reading, reading
 
 R = "forward/rnnmem/read"
 ORIGINAL = reading()
@@ -21,7 +21,7 @@ PLAN = dataclasses.replace(plan_net(ORIGINAL, CPU, 100.0, segments=False), waits
 
 def rewritten(net: Net = ORIGINAL) -> Net:
     """The Net under the plan for a variable that stays the same, whether it does or not."""
-    return apply_plan(net, PLAN, constant)
+    return apply_plan(net, PLAN, encoded)
 
 
 def refusal(net: Net, original: Net = ORIGINAL) -> str:
@@ -49,21 +49,21 @@ def test_one_read_in_its_turn():
 def test_what_the_data_implies_needs_no_edge():
     # R ──► gradient ──► after
     original = reading(updated=True)
-    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), constant)
+    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), encoded)
     assert net.op_by_name["after"].controls == ("forward",)
     check(original, net)
 
 
 def test_two_gradient_loops_share_one_read():
     original = reading(gradients=2)
-    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), constant)
+    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), encoded)
     assert sum(op.type == "ReadVariableOp" for op in net.ops) == 1
     check(original, net)
 
 
 def test_a_read_of_a_loop_in_a_loop_stands_outside_both():
     original = nested_reading()
-    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), constant)
+    net = apply_plan(original, plan_net(original, CPU, 100.0, segments=False), encoded)
     assert [op.name for op in net.ops if op.type == "ReadVariableOp"] == [R]
     check(original, net)
 
@@ -147,3 +147,45 @@ def test_what_the_gradient_reads_is_judged_by_value():
     net = rewritten()
     inputs = tuple("x" if blob == f"{R}:0" else blob for blob in net.op_by_name["gradient"].inputs)
     assert refusal(with_op(net, "gradient", inputs=inputs)) == "value-changed"
+
+
+LOOKUP = {"Tindices": DType("int32"), **READ}
+
+
+def looked_up(again: str | None = None, wait: tuple[str, ...] = (), turns: bool = True) -> Net:
+    """write ─► Gather ─► Tanh, then a sum with rows that are looked up again ─► late write.
+
+    ``again``: the handle that the second lookup has; None: there is none, the rows are kept.
+    """
+    top = Drawing("top", x="float32", rows="int32", others="int32", v="resource", other="resource")
+    assign(top, "v", "x", "write")
+    first = top.op("ResourceGather", "v", "rows", name="g", controls=("write",) * turns, **LOOKUP)
+    once = top.op("Tanh", first, name="once")
+    second = first
+    if again is not None:
+        second = top.op("ResourceGather", again, "rows", name="g2", controls=wait, **LOOKUP)
+    total = top.op("AddV2", once, second, name="total")
+    assign(top, "v", total, "late")
+    return top.net(total).replace(control_outputs=("write", "late"))
+
+
+def test_rows_looked_up_again_before_anybody_writes():
+    check(looked_up(), looked_up("v", ("write",)))
+
+
+@pytest.mark.parametrize(
+    ("original", "net"),
+    [
+        (looked_up(), looked_up("v")),
+        (looked_up(), looked_up("other", ("write",))),
+        (looked_up(turns=False), looked_up("v", ("write",), turns=False)),
+    ],
+    ids=["before the write", "of another variable", "where no turn is known"],
+)
+def test_rows_that_may_be_others(original, net):
+    assert refusal(net, original) == "stateful-op-doubled"
+
+
+def test_other_rows():
+    net = with_input(looked_up("v", ("write",)), "g2", 1, "others")
+    assert refusal(net, looked_up()) == "value-changed"

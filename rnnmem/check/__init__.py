@@ -7,8 +7,11 @@ cannot prove:
     devices    an op of the original runs where it ran
     effects    each stateful op runs once, in its place and in its turn
     reads      a new read of a variable stands for one in a loop that sees the same state
+    places     a step net that is a step by itself is the same by itself
     lists      each pop gives back one push of one iteration
     segments   iterations run again are those that ran
+    encodings  what is decoded is what was encoded, but for rounding (where allowed)
+    chunks     a loop over chunks of rows gives what its ops give for all rows (where allowed)
     values     outputs, what effects read, how often loops run, which branch is taken
 """
 
@@ -16,11 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from rnnmem.check.chunks import without_chunks
 from rnnmem.check.effects import Effects, judge_effects
+from rnnmem.check.encodings import judge_roundings, with_encodings
 from rnnmem.check.form import judge_devices, judge_form, judge_signature
 from rnnmem.check.lists import judge_lists
 from rnnmem.check.numbering import Numbering
 from rnnmem.check.order import RunningOrder
+from rnnmem.check.places import Handles, handles_of, without_places
 from rnnmem.check.reads import State
 from rnnmem.check.segments import without_segments
 from rnnmem.check.signs import Signs
@@ -31,29 +37,41 @@ from rnnmem.net.nouns import Net
 __all__ = ["check"]
 
 
-def check(original: Net, rewritten: Net) -> None:
+def check(original: Net, rewritten: Net, *, chunks: bool = False, roundings: bool = False) -> None:
     """Proves that two Nets compute the same.
 
     Args:
       original: the Net as imported, after inlining and without dead ops.
       rewritten: what a rewrite made of it.
+      chunks: whether loops over chunks of rows may stand in it, whose sums are the same but for
+        the order in which they are added up.
+      roundings: whether saved copies may be rounded; nothing else may be.
 
     Raises:
       CheckError: it is not the same, or cannot be shown to be; ``reason`` says in a word what is
         wrong, the text adds a sentence and the few ops around the place.
     """
+    judge_roundings(rewritten, roundings)
+    _judge(original, rewritten, handles_of(original), chunks=chunks)
+
+
+def _judge(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = False) -> None:
+    """Judges two Nets whose inputs hold the handles of those variables."""
     order, signs = RunningOrder(), Signs()
     signatures = judge_form(original, order, signs)
     judge_form(rewritten, order, signs, signatures)
     judge_signature(original, rewritten)
     judge_devices(original, rewritten)
-    table, flat = Table(), without_segments(rewritten)
+    flat = without_places(original, rewritten, handles, _judge)
+    if chunks:
+        original, flat = without_chunks(original, flat)
+    table, flat = Table(), with_encodings(without_segments(flat))
     heads: dict[int, tuple[Head, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)
-    before = Numbering(table, order, signs, effects_before, heads, states).run(original)
+    before = Numbering(table, order, signs, effects_before, heads, states, handles).run(original)
     effects_after = Effects(order, signs, effects_before)
-    after = Numbering(table, order, signs, effects_after, heads, states).run(flat)
+    after = Numbering(table, order, signs, effects_after, heads, states, handles).run(flat)
     judge_effects(effects_before, effects_after)
     judge_trips(table, before.notes, after.notes)
     judge_lists(table, before.notes, after.notes)

@@ -11,15 +11,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
+from rnnmem.check.encodings import DECODED, ENCODED
 from rnnmem.check.order import RunningOrder
 from rnnmem.check.segments import SAME
 from rnnmem.check.signs import Signs
 from rnnmem.check.text import refused
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import is_pure
+from rnnmem.net.order import all_needed_by
 
 GUARDS = frozenset({"EnsureShape"})
 """Types that fail or hand their input on: more of them change no value and order nothing."""
+
+_JUDGES = frozenset({SAME, ENCODED, DECODED})
+"""Types that only the judge writes."""
 
 Place = tuple[int, str]
 """The effect that runs a Net, and as which of its step nets."""
@@ -52,7 +57,7 @@ class Effects:
         """Whether the op, or one that it runs, may not be run twice or left out."""
         if op.nets:
             return any(self.has_effects(net) for net in op.nets.values())
-        return op.type not in GUARDS and op.type != SAME and not is_pure(op)
+        return op.type not in GUARDS and op.type not in _JUDGES and not is_pure(op)
 
     def identify(self, net: Net, place: Place) -> Mapping[str, int]:
         """Op name -> number of the effect, for every effect that stands directly in ``net``."""
@@ -158,23 +163,8 @@ def _alive(standing: Standing) -> set[int]:
     net = standing.net
     wanted = [*net.control_outputs]
     wanted += [net.producer[blob].name for blob in net.outputs if blob in net.producer]
-    seen = _before(net, wanted)
+    seen = all_needed_by(net, wanted)
     return {effect for name, effect in standing.effects.items() if name in seen}
-
-
-def _before(net: Net, names: list[str]) -> set[str]:
-    """The ops that must have run before these, and these."""
-    producer, by_name = net.producer, net.op_by_name
-    seen: set[str] = set()
-    stack = list(names)
-    while stack:
-        name = stack.pop()
-        if name not in seen:
-            seen.add(name)
-            op = by_name[name]
-            stack.extend(op.controls)
-            stack.extend(producer[blob].name for blob in op.inputs if blob in producer)
-    return seen
 
 
 def _judge_order(before: Standing, after: Standing, order: RunningOrder) -> None:
@@ -184,7 +174,7 @@ def _judge_order(before: Standing, after: Standing, order: RunningOrder) -> None
     seen: dict[int, set[str]] = {}
     for first, second in lost:
         if second not in seen:
-            seen[second] = _before(after.net, [name_of[second]])
+            seen[second] = all_needed_by(after.net, [name_of[second]])
         if name_of[first] not in seen[second]:
             names = (name_of[first], name_of[second])
             raise refused(

@@ -7,13 +7,17 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 from rnnmem.check.effects import GUARDS, TOP, Effects, Place
+from rnnmem.check.encodings import DECODED, ENCODED
 from rnnmem.check.order import RunningOrder
-from rnnmem.check.reads import READ, Reads, State
+from rnnmem.check.places import handles_of
+from rnnmem.check.reads import LOOKUP, READ, Reads, State
 from rnnmem.check.recurrence import Solution
 from rnnmem.check.segments import SAME
 from rnnmem.check.signs import Signs, attributes_of, exact
 from rnnmem.check.table import (
+    DECODING,
     EFFECT,
+    ENCODING,
     FINAL,
     LEAF,
     OP,
@@ -22,6 +26,7 @@ from rnnmem.check.table import (
     PUSH,
     RAW,
     TRIPS,
+    ZEROS,
     Head,
     Table,
 )
@@ -97,6 +102,7 @@ class Numbering:
         effects: Effects,
         heads: dict[int, tuple[Head, ...]],
         states: dict[int, tuple[Hashable, State]] | None = None,
+        handles: Mapping[str, int] | None = None,
     ):
         """Both Nets of a check share all but the effects.
 
@@ -108,7 +114,9 @@ class Numbering:
           heads: what ops with those ids compute.
           states: effect -> sign of the read that it is, and the state that this read sees; found in
             the original, and what a new read of the rewritten Net must see.
+          handles: input of the Net -> the variable whose handle it holds; None: one each.
         """
+        self._handles = handles
         self._table, self._order, self._signs = table, order, signs
         self._effects, self._heads = effects, heads
         self._states = {} if states is None else states
@@ -121,7 +129,8 @@ class Numbering:
             self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
             for place in range(len(net.inputs))
         ]
-        self._reads = Reads(net, self._order)
+        handles = handles_of(net) if self._handles is None else self._handles
+        self._reads = Reads(net, self._order, handles)
         self.outputs = self._net(net, given, 0, TOP, ())
         for place, number in enumerate(self.outputs):
             self.notes.claims.append(Claim(("output", place), number, net, net.outputs[place]))
@@ -157,6 +166,8 @@ class Numbering:
                 results = self._effect(op, effect, inputs, level, path)
             elif op.type in _KINDS:
                 results = self._list_op(net, op, inputs)
+            elif op.type in (ENCODED, DECODED):
+                results = (self._form(op, inputs),)
             elif op.type == "OptionalGetValue" and (held := self._table.held(inputs[0])):
                 results = held
             else:
@@ -174,7 +185,9 @@ class Numbering:
         found = self._heads.get(id(op))
         if found is None:
             kinds = _KINDS.get(op.type)
-            if kinds is not None:
+            if op.type == "ZerosLike":  # of a dtype that the input has too, and on any device
+                found = (self._table.head(ZEROS),)
+            elif kinds is not None:
                 sign = exact(op.attributes.get("element_dtype"))
                 found = tuple([self._table.head(kind, 0, sign, op.type) for kind in kinds])
             else:
@@ -187,6 +200,12 @@ class Numbering:
                 )
             self._heads[id(op)] = found
         return found
+
+    def _form(self, op: Op, inputs: tuple[int, ...]) -> int:
+        """What is encoded, or what decoding gives."""
+        kind = ENCODING if op.type == ENCODED else DECODING
+        head = self._table.head(kind, 0, op.attributes["form"], op.type)
+        return self._table.make(head, inputs, op.name)
 
     def _list_op(self, net: Net, op: Op, inputs: tuple[int, ...]) -> Sequence[int]:
         make, heads = self._table.make, self._heads_of(op)
@@ -203,7 +222,7 @@ class Numbering:
         But a read gives what every other read of the same state gives.
         """
         head = self._table.head
-        if op.type == READ and (state := self._state(op, effect, path)) is not None:
+        if op.type in (READ, LOOKUP) and (state := self._state(op, effect, path)) is not None:
             return [self._table.make(head(OP, 0, state, op.type), inputs, op.name)]
         return [
             self._table.make(head(EFFECT, level, (effect, place), op.type), (), op.name)
@@ -213,13 +232,15 @@ class Numbering:
     def _state(self, op: Op, effect: int, path: tuple[str, ...]) -> Hashable:
         """The sign of a read with the state that it sees; None where the state is not known."""
         sign = self._signs.of(op)
-        if path and self._effects.are_first:
-            state = self._reads.below((*path, op.name), self._effects.at_top)
-            if state is not None:
-                self._states[effect] = sign, state
+        at_top = self._effects.at_top
+        if self._effects.are_first and (path or op.type == LOOKUP):
+            reads = self._reads
+            seen = reads.below((*path, op.name), at_top) if path else reads.beside(op, at_top)
+            if seen is not None:
+                self._states[effect] = sign, seen
         if path or self._effects.is_known(effect):
             return self._states.get(effect)
-        state = self._reads.beside(op, self._effects.at_top)
+        state = self._reads.beside(op, at_top)
         if (sign, state) not in self._states.values():
             return None
         self._effects.excuse(TOP, op.name)

@@ -20,34 +20,31 @@ from rnnmem.check.order import RunningOrder
 from rnnmem.net.nouns import FunctionRef, Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, is_pure
 
-READ = "ReadVariableOp"
+READ, LOOKUP = "ReadVariableOp", "ResourceGather"
 
 State = tuple[int, frozenset[int]]
 """A variable, and the effects of the outermost Net that may have written it before."""
 
 _LEAVE_IT_ALONE = frozenset(
-    {READ, "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
+    {READ, LOOKUP, "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
 )
 _HANDS_ON = frozenset({"Identity", "EnsureShape"})
-_UNKNOWN = -1  # a handle that may be any variable's
+UNKNOWN = -1
+"""Stands for a variable of which only a run can tell which it is."""
 _Variables = Mapping[str, int]  # blob of a Net -> input of the outermost Net
 
 
 class Reads:
     """What the reads of one Net may depend on."""
 
-    def __init__(self, net: Net, order: RunningOrder):
-        """Looks at all ops of the Net, at any depth."""
+    def __init__(self, net: Net, order: RunningOrder, handles: _Variables):
+        """Looks at all ops, at any depth; ``handles`` are the variables of the Net's inputs."""
         self._net, self._order = net, order
         self._writes: dict[str, set[int]] = {}  # op of the outermost Net -> variables
         self._inner: dict[tuple[str, ...], tuple[str, int]] = {}  # path -> outermost op, variable
         self._states: dict[tuple[str, int], State | None] = {}
-        given = {
-            blob: place
-            for place, blob in enumerate(net.inputs)
-            if net.blobs[blob].dtype == "resource"
-        }
-        self._variables = self._traced(net, given)
+        self._before: dict[frozenset[str], set[str]] = {}
+        self._variables = self._traced(net, handles)
         for op in order.of(net):
             writes: set[int] = set()
             self._look(net, op, self._variables, (), op.name, writes)
@@ -61,31 +58,55 @@ class Reads:
           path: the way to the read: names of ops and of their step nets, the read's own last.
           effects: op of the outermost Net -> its effect.
         """
-        outermost, variable = self._inner.get(tuple(path), ("", _UNKNOWN))
-        if variable == _UNKNOWN or self._may_write(outermost, variable):
+        outermost, variable = self._inner.get(tuple(path), ("", UNKNOWN))
+        if variable == UNKNOWN or self._may_write(outermost, variable):
             return None
         return self._state(outermost, variable, effects)
 
     def beside(self, read: Op, effects: Mapping[str, int]) -> State | None:
         """The state that a read in the outermost Net sees; None where that is not known."""
-        variable = self._variables.get(read.inputs[0], _UNKNOWN)
-        return None if variable == _UNKNOWN else self._state(read.name, variable, effects)
+        variable = self._variables.get(read.inputs[0], UNKNOWN)
+        return None if variable == UNKNOWN else self._state(read.name, variable, effects)
 
     def _may_write(self, name: str, variable: int) -> bool:
         writes = self._writes.get(name, ())
-        return variable in writes or _UNKNOWN in writes
+        return variable in writes or UNKNOWN in writes
 
     def _state(self, name: str, variable: int, effects: Mapping[str, int]) -> State | None:
         if (name, variable) not in self._states:
-            writers = {one for one in self._writes if self._may_write(one, variable)} - {name}
-            before = writers & self._needed({name})
-            in_turn = all(name in self._needed({one}) for one in writers - before)
+            before = (self.writers(variable) - {name}) & self.needed({name})
             state = variable, frozenset(effects[one] for one in before)
+            in_turn = self.others_in_turn(name, variable)
             self._states[name, variable] = state if in_turn else None
         return self._states[name, variable]
 
-    def _needed(self, names: set[str]) -> set[str]:
+    def writers(self, variable: int) -> set[str]:
+        """Names of the ops of the Net that may write the variable."""
+        return {one for one in self._writes if self._may_write(one, variable)}
+
+    def others_in_turn(self, name: str, variable: int) -> bool:
+        """Whether each other op that may write the variable runs before that op or after it."""
+        others = self.writers(variable) - {name}
+        late = others - self.needed({name})
+        return all(name in self.needed({one}) for one in late)
+
+    def given_to(self, op: Op) -> list[int]:
+        """The variables whose handles the inputs of the op's step nets hold at all times."""
+        given = op.inputs[1:] if op.type in BRANCHES else op.inputs
+        held = [self._variables.get(blob, UNKNOWN) for blob in given]
+        if op.type not in LOOPS:
+            return held
+        body = op.nets["body"]
+        return [one if self._stays(body, place) else UNKNOWN for place, one in enumerate(held)]
+
+    def needed(self, names: set[str]) -> set[str]:
         """The ops that must have run before these."""
+        key = frozenset(names)
+        if key not in self._before:
+            self._before[key] = self._reached(names)
+        return self._before[key]
+
+    def _reached(self, names: set[str]) -> set[str]:
         net, found, stack = self._net, set(), list(names)
         while stack:
             op = net.op_by_name[stack.pop()]
@@ -100,18 +121,18 @@ class Reads:
         path = (*path, op.name)
         if not op.nets:
             if op.type == READ and len(path) > 1:
-                self._inner[path] = outermost, variables.get(op.inputs[0], _UNKNOWN)
+                self._inner[path] = outermost, variables.get(op.inputs[0], UNKNOWN)
             writes |= _written(net, op, variables)
             return
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
-        held = [variables.get(blob, _UNKNOWN) for blob in given]
+        held = [variables.get(blob, UNKNOWN) for blob in given]
         if op.type in LOOPS:
             body = op.nets["body"]
-            held = [one if self._stays(body, place) else _UNKNOWN for place, one in enumerate(held)]
+            held = [one if self._stays(body, place) else UNKNOWN for place, one in enumerate(held)]
         for label, inner in op.nets.items():
             known = dict(zip(inner.inputs, held, strict=True))
             below = self._traced(
-                inner, {blob: one for blob, one in known.items() if one != _UNKNOWN}
+                inner, {blob: one for blob, one in known.items() if one != UNKNOWN}
             )
             for one in self._order.of(inner):
                 self._look(inner, one, below, (*path, label), outermost, writes)
@@ -149,9 +170,9 @@ def _written(net: Net, op: Op, variables: _Variables) -> set[int]:
     if is_pure(op) or op.type in _LEAVE_IT_ALONE or op.type in _HANDS_ON:
         return set()
     if "PyFunc" in op.type or any(_names_a_function(one) for one in op.attributes.values()):
-        return {_UNKNOWN}
+        return {UNKNOWN}
     handles = (blob for blob in op.inputs if net.blobs[blob].dtype == "resource")
-    return {variables.get(blob, _UNKNOWN) for blob in handles}
+    return {variables.get(blob, UNKNOWN) for blob in handles}
 
 
 def _names_a_function(value: object) -> bool:

@@ -109,11 +109,18 @@ def _groups(reads: Sequence[int]) -> list[list[int]]:
     # What a variable reaches holds all that is reached from there, so fewer bits come first.
     for index in sorted(range(len(reach)), key=lambda index: reach[index].bit_count()):
         if not grouped >> index & 1:
-            group = [
-                other
-                for other in range(len(reach))
-                if reach[index] >> other & 1 and reach[other] >> index & 1
-            ]
-            grouped |= sum(1 << other for other in group)
-            groups.append(group)
+            # All that it reaches and that reaches no less is one circle with it.
+            group = reach[index] & ~grouped
+            grouped |= group
+            groups.append(_ones(group))
     return groups
+
+
+def _ones(mask: int) -> list[int]:
+    """The places of the bits that are set, lowest first."""
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found

@@ -13,6 +13,15 @@ So what is popped with ``j`` left is what the step gives for iteration ``j - 1``
 x(t) to x(t + 1) as the forward loop does. That last condition, and that v is the right value, are
 left to the judge: the Net handed out pops every x(t) itself and runs the step's ops on it there,
 and a `SAME` op claims that what it gives for x(t + 1) is what the forward loop has.
+
+Where not every segment's states are kept, the branch goes on from what it popped first:
+
+    start and x are popped; a loop counts i up from start and takes a step from x in each iteration
+    in iterations of its choice it pushes i and x on the same lists
+    the branch goes on with the last i and x in place of start and x
+
+Whatever that choice is, the lists hold pairs of an i and the x(i) of the forward loop, if this step
+takes x(t) to x(t + 1) too, which is claimed in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +38,8 @@ SAME = "rnnmem.Same"
 
 _LOOPS = ("While", "StatelessWhile")
 _PASSES = ("Identity", "EnsureShape", "PlaceholderWithDefault")
-_CANNOT_FAIL = ("AddV2", "Const", "Identity", "TensorListPushBack")
+_CANNOT_FAIL = ("AddV2", "Const", "Equal", "Identity", "TensorListPushBack")
+_KEEPING = (*_CANNOT_FAIL, "FloorDiv", "GatherV2", "Maximum", "Minimum", "Mul", "Sub")
 _PUSH, _POP, _EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
 
 
@@ -74,6 +84,11 @@ class _Undone:
         self.then = refill.nets["then_branch"]
         self.otherwise = refill.nets["else_branch"]
         self.stem = f"{gradient.name}/{refill.name}"  # of what is added; no two may agree
+        self.variables = {one.argument: one for one in _variables(gradient, net)}
+        self.keeper: str | None = None  # the branch of the forward loop that keeps states
+        self.way: Op | None = None  # the loop that goes on to the segment
+        self.on_the_way: dict[str, str] = {}  # its state argument -> the forward argument
+        self.keeping: set[str] = set()  # branches in it that keep states
 
     def _demand(self, holds: object, sentence: str) -> None:
         if not holds:
@@ -97,14 +112,13 @@ class _Undone:
 
         Where the branch is not taken each is the variable's own argument.
         """
-        variables = {one.argument: one for one in _variables(self.gradient, self.outer)}
         found = {}
         for place, result in enumerate(self.refill.outputs):
             kept = self.otherwise.outputs[place]
             self._demand(kept in self.otherwise.inputs, "a branch not taken changes a list")
             argument = self.refill.inputs[1 + self.otherwise.inputs.index(kept)]
-            self._demand(argument in variables, "a branch changes what no loop carries")
-            found[result] = variables[argument], self.then.outputs[place]
+            self._demand(argument in self.variables, "a branch changes what no loop carries")
+            found[result] = self.variables[argument], self.then.outputs[place]
         return found
 
     def _judge_readers(self, equal: Op) -> None:
@@ -126,8 +140,7 @@ class _Undone:
         """The variables ``j`` and ``start``."""
         equal = self.body.producer.get(self.refill.inputs[0])
         self._demand(equal is not None and equal.type == "Equal", "no two counters are compared")
-        variables = {one.argument: one for one in _variables(self.gradient, self.outer)}
-        named = [variables.get(_behind(self.body, blob)) for blob in equal.inputs]
+        named = [self.variables.get(_behind(self.body, blob)) for blob in equal.inputs]
         self._demand(None not in named, "what is compared are no loop variables")
         left, start = named
         if not _steps_by(self.body, left, "Sub"):
@@ -156,34 +169,116 @@ class _Undone:
         return op
 
     def _checkpoints(self, start: _Variable) -> dict[str, str]:
-        """Popped blob of ``then`` -> the forward argument whose value at the start it is.
+        """Blob of ``then`` -> the forward argument whose value at the start of the segment it is.
 
         The start itself must be among them.
         """
+        self._find_loops()
         pushed = self._pushed_states()
-        found = {}
+        found: dict[str, str] = {}
+        lists: dict[str, str] = {}  # popped blob -> the list without it
         for result, (variable, handed) in self.changed.items():
             source = _behind(self.outer, variable.start)
             if source not in pushed:
                 continue
-            pop = self.then.producer.get(handed)
+            shorter = handed if self.way is None else self._start_of(handed)
+            pop = self.then.producer.get(shorter)
             given = self._given(variable.argument)
             right = (
                 pop is not None
                 and pop.type == _POP
-                and pop.outputs[0] == handed
+                and pop.outputs[0] == shorter
                 and pop.inputs[0] == given
                 and self.then.fan_out(given) == 1
+                and self._is_handed_on(shorter)
                 and self.then.fan_out(handed) == 1
                 and _behind(self.body, variable.following) == result
             )
             self._demand(right, "a list of states is not popped once for each segment")
             found[pop.outputs[1]] = pushed[source]
+            lists[pop.outputs[1]] = shorter
+        if self.way is not None:
+            found = self._gone_on(self.way, found, lists)
         handed = next(handed for variable, handed in self.changed.values() if variable == start)
         starts = found.get(_behind(self.then, handed)) == self.index.argument
         self._demand(starts, "a segment does not start where its state was kept")
         self.start_there = _behind(self.then, handed)
         return found
+
+    def _find_loops(self) -> None:
+        """The loop that runs a segment again, and the one that goes on to it, if any."""
+        loops = [op for op in self.then.ops if op.type in _LOOPS]
+        self._demand(0 < len(loops) < 3, "the branch does not run one loop, or two")
+        self.rerun = loops[0]
+        if len(loops) == 2:
+            first, second = loops
+            read = {_behind(self.then, blob) for blob in first.inputs}
+            self.way, self.rerun = (
+                (first, second) if read.isdisjoint(second.outputs) else (second, first)
+            )
+
+    def _start_of(self, handed: str) -> str:
+        """What the variable begins as whose last value of the way is handed out."""
+        self._demand(handed in self.way.outputs, "a list of states does not go the way")
+        return self.way.inputs[self.way.outputs.index(handed)]
+
+    def _is_handed_on(self, shorter: str) -> bool:
+        """Whether a list is read once; its length may be asked for."""
+        readers = [op for op in self.then.readers.get(shorter, ()) if op.type != "TensorListLength"]
+        return len(readers) + self.then.outputs.count(shorter) == 1
+
+    def _gone_on(
+        self, way: Op, popped: Mapping[str, str], lists: Mapping[str, str]
+    ) -> dict[str, str]:
+        """What the way makes of the blobs that were popped -> the forward arguments."""
+        body = way.nets["body"]
+        variables = _variables(way, self.then)
+        standing = {
+            one.argument: popped[_behind(self.then, one.start)]
+            for one in variables
+            if _behind(self.then, one.start) in popped
+        }
+        counts = [one for one in variables if standing.get(one.argument) == self.index.argument]
+        counting = [one for one in counts if _steps_by(body, one, "AddV2")]
+        # Another may begin as the start too: where the next state is kept.
+        self._demand(len(counting) == 1, "no counter goes the way")
+        for other in counts:
+            if other is not counting[0]:
+                del standing[other.argument]
+        for blob, shorter in lists.items():
+            (held,) = (one for one in variables if one.start == shorter)
+            self.keeping.add(self._keeps_on_the_way(body, held, standing, popped[blob]))
+        self._demand(len(self.keeping) == 1, "the lists on the way are not pushed together")
+        self.on_the_way = {
+            argument: source
+            for argument, source in standing.items()
+            if argument != counting[0].argument
+        }
+        return {one.final: standing[one.argument] for one in variables if one.argument in standing}
+
+    def _keeps_on_the_way(
+        self, body: Net, held: _Variable, standing: Mapping[str, str], source: str
+    ) -> str:
+        """The branch that pushes what stands for a forward argument on its list, or nothing."""
+        branch = body.producer.get(_behind(body, held.following))
+        self._demand(
+            branch is not None and branch.type == "StatelessIf", "a list on the way is not kept"
+        )
+        place = branch.outputs.index(_behind(body, held.following))
+        then, otherwise = branch.nets["then_branch"], branch.nets["else_branch"]
+        push, kept = then.producer.get(then.outputs[place]), otherwise.outputs[place]
+        given = dict(zip(then.inputs, branch.inputs[1:], strict=True))
+        right = (
+            push is not None
+            and push.type == _PUSH
+            and kept in otherwise.inputs
+            and branch.inputs[1 + otherwise.inputs.index(kept)] == held.argument
+            and given.get(push.inputs[0]) == held.argument
+            and standing.get(given.get(push.inputs[1])) == source
+            and all(op.type in _KEEPING for net in (then, otherwise) for op in net.ops)
+        )
+        self._demand(right, "a list on the way gets another value than it had")
+        return branch.name
 
     def _pushed_states(self) -> dict[str, str]:
         """Outer blob of a list -> the forward argument whose values it holds, one a segment."""
@@ -221,7 +316,7 @@ class _Undone:
         equal = body.producer.get(branch.inputs[0])
         if equal is None or equal.type != "Equal":
             return False
-        if getattr(self, "keeper", branch.name) != branch.name:
+        if self.keeper not in (None, branch.name):
             return False
         self.keeper = branch.name
         compared = [variables.get(_behind(body, blob)) for blob in equal.inputs]
@@ -238,9 +333,7 @@ class _Undone:
           The loop; its state argument -> the forward argument; pop in the gradient step net -> the
           blob of the loop's body that it gives.
         """
-        loops = [op for op in self.then.ops if op.type in _LOOPS]
-        self._demand(len(loops) == 1, "the branch does not run one loop")
-        (rerun,) = loops
+        rerun = self.rerun
         variables = _variables(rerun, self.then)
         by_argument = {one.argument: one for one in variables}
         body, cond = rerun.nets["body"], rerun.nets["cond"]
@@ -318,10 +411,10 @@ class _Undone:
 
     def _flat(self, rerun: Op, states: Mapping[str, str], lists: Mapping[str, str]) -> Net:
         forward_body = self.forward.nets["body"]
-        step = rerun.nets["body"]
         following = dict(zip(forward_body.inputs, forward_body.outputs, strict=True))
+        sources = (*states.values(), *self.on_the_way.values())
         wanted = dict.fromkeys(
-            blob for argument in states.values() for blob in (argument, following[argument])
+            blob for argument in sources for blob in (argument, following[argument])
         )
         forward, finals, starts = _pushing(self.forward, list(wanted), self.stem)
         gradient, popped = _popping(
@@ -330,22 +423,17 @@ class _Undone:
             self.stem,
         )
         body = gradient.nets["body"]
+        after = {argument: popped[following[source]] for argument, source in states.items()}
         names = {argument: popped[source] for argument, source in states.items()}
-        names.update(self._steady(rerun))
-        ops, blobs = self._cloned(step, names, [*lists.values(), *self._following(step, states)])
-        cloned = {op.name for op in ops}
+        ops, blobs, claims = self._claimed(rerun, self.stem, names, after, lists.values())
         given = {self.body.op_by_name[pop].outputs[1]: names[blob] for pop, blob in lists.items()}
-        claims = [
-            Op(
-                name=f"{self.stem}/same/{argument}",
-                type=SAME,
-                inputs=(
-                    names[step.outputs[step.inputs.index(argument)]],
-                    popped[following[source]],
-                ),
-            )
-            for argument, source in states.items()
-        ]
+        if self.way is not None:
+            before = {argument: popped[source] for argument, source in self.on_the_way.items()}
+            after = {
+                argument: popped[following[source]] for argument, source in self.on_the_way.items()
+            }
+            more = self._claimed(self.way, f"{self.stem}/way", before, after, ())
+            ops, blobs, claims = ops + more[0], {**blobs, **more[1]}, claims + more[2]
         gone = {self.refill.name, *lists}
         kept = [
             op.replace(inputs=tuple(given.get(blob, blob) for blob in op.inputs))
@@ -355,7 +443,6 @@ class _Undone:
         lost = {blob for name in gone for blob in body.op_by_name[name].outputs} - set(given)
         read = {blob for op in kept for blob in op.inputs}
         self._demand(read.isdisjoint(lost), "what a branch changes is read otherwise")
-        self._judge_others(step, [op for op in step.ops if f"{self.stem}/{op.name}" not in cloned])
         changed = {variable.argument for variable, _ in self.changed.values()}
         outputs = tuple(
             argument if argument in changed else given.get(result, result)
@@ -384,18 +471,51 @@ class _Undone:
             },
         )
 
+    def _claimed(
+        self,
+        loop: Op,
+        stem: str,
+        names: dict[str, str],
+        after: Mapping[str, str],
+        roots: Iterable[str],
+    ) -> tuple[list[Op], dict[str, Blob], list[Op]]:
+        """The ops of a loop's step over what is popped, and claims on what they make of states.
+
+        Args:
+          loop: the loop in the branch.
+          stem: of the names of what is added.
+          names: its arguments -> what is popped for them; what is added joins it.
+          after: its state arguments -> what is popped for the iteration that follows.
+          roots: blobs of its body that are wanted besides.
+        """
+        step = loop.nets["body"]
+        names.update(self._steady(loop))
+        ops, blobs = self._cloned(step, names, [*roots, *self._following(step, after)], stem)
+        cloned = {op.name for op in ops}
+        self._judge_others(step, [op for op in step.ops if f"{stem}/{op.name}" not in cloned])
+        claims = [
+            Op(
+                name=f"{stem}/same/{argument}",
+                type=SAME,
+                inputs=(names[step.outputs[step.inputs.index(argument)]], following),
+            )
+            for argument, following in after.items()
+        ]
+        return ops, blobs, claims
+
     def _judge_others(self, step: Net, ops: Iterable[Op]) -> None:
         """What runs in a segment beside the step must not be able to fail."""
         for op in ops:
             pushed = op.type == _POP and step.producer.get(op.inputs[0])
             safe = pushed.type == _PUSH if pushed else op.type in _CANNOT_FAIL
+            safe = safe or op.name in self.keeping
             self._demand(safe, f"{op.name!r} is no part of the step")
 
     def _steady(self, rerun: Op) -> dict[str, str]:
         """Argument of the rerun -> the gradient loop's, for what is the same in all iterations."""
         steady = {
             one.argument
-            for one in _variables(self.gradient, self.outer)
+            for one in self.variables.values()
             if _behind(self.body, one.following) == one.argument
         }
         given = dict(zip(self.then.inputs, self.refill.inputs[1:], strict=True))
@@ -410,7 +530,7 @@ class _Undone:
         return [step.outputs[step.inputs.index(argument)] for argument in states]
 
     def _cloned(
-        self, step: Net, names: dict[str, str], roots: Sequence[str]
+        self, step: Net, names: dict[str, str], roots: Sequence[str], stem: str
     ) -> tuple[list[Op], dict[str, Blob]]:
         """The ops of the step that the roots need, over the blobs that ``names`` gives them."""
         needed: set[str] = set()
@@ -424,7 +544,7 @@ class _Undone:
         chosen = [op for op in step.ops if op.name in needed]
         for op in chosen:
             for blob in op.outputs:
-                names[blob] = f"{self.stem}/{blob}"
+                names[blob] = f"{stem}/{blob}"
                 kind = step.blobs[blob]
                 blobs[names[blob]] = Blob(names[blob], kind.dtype, kind.shape)
         for op in chosen:
@@ -432,7 +552,7 @@ class _Undone:
             self._demand(not unknown, f"{op.name!r} reads what is not known")
             ops.append(
                 op.replace(
-                    name=f"{self.stem}/{op.name}",
+                    name=f"{stem}/{op.name}",
                     inputs=tuple(names[blob] for blob in op.inputs),
                     outputs=tuple(names[blob] for blob in op.outputs),
                     controls=(),

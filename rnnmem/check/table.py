@@ -15,7 +15,8 @@ loop around a place, level 2 the next one. A bit mask says which levels an expre
 A list that a loop fills, one push an iteration, and that another loop empties, one pop an
 iteration, gives back what was pushed, last first. So a pop is not an opaque value: it is the pushed
 expression with every iteration of its level reversed. Recomputing an op from popped inputs then
-has, by construction, the number of the pop of that op's output.
+has, by construction, the number of the pop of that op's output. Zeros like a list are a list of
+zeros like its elements, so what is popped there is zeros like what would be popped from the list.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from types import MappingProxyType
 LEAF, OP, PUSH, POPPED_LIST, POPPED_ELEMENT = "leaf", "op", "push", "popped list", "popped"
 SYSTEM, VARIABLE, TRIPS, FINAL, REVERSED = "system", "variable", "trips", "final", "reversed"
 RAW, OWN, EFFECT = "raw variable", "own variable", "effect"
+ZEROS = "zeros"
+ENCODING, DECODING = "encoding", "decoding"
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 _ATOMS = frozenset({RAW, OWN, VARIABLE, REVERSED})
@@ -65,6 +68,7 @@ class Table:
             POPPED_LIST: self._popped_list,
             POPPED_ELEMENT: self._popped_element,
             FINAL: self._final,
+            DECODING: self._decoding,
         }
 
     def head(self, kind: str, level: int = 0, data: Hashable = None, text: str = "") -> Head:
@@ -180,14 +184,21 @@ class Table:
     def resolved(self, number: int) -> tuple[int, int] | None:
         """``(trips, pushed)`` where the value is a list being emptied whose elements are known."""
         emptied = self.emptied(number)
-        filled = self.filled(emptied[0]) if emptied else None
-        if emptied is None or filled is None:
+        if emptied is None:
+            return None
+        whole, zeros = emptied[0], self.heads[emptied[0]].kind == ZEROS
+        if zeros:
+            (whole,) = self.children[whole]
+        filled = self.filled(whole)
+        if filled is None:
             return None
         trips, start, push = filled
         pushed, level = self.children[push][1], self.heads[number].level
+        if zeros:
+            pushed = self.make(self.head(ZEROS), (pushed,))
         understood = (
             self.heads[start].text == "EmptyTensorList"
-            and self.heads[emptied[0]].level == level
+            and self.heads[whole].level == level
             and self.heads[emptied[1]].data == self.heads[push].data
             and not self._open[pushed] >> level & 1
         )
@@ -198,7 +209,7 @@ class Table:
         for child in children:
             mask |= self.levels[child]
         kind = head.kind
-        if kind == OP or kind == LEAF:
+        if kind in (OP, LEAF, ZEROS):
             return mask
         if kind in _ATOMS:
             return mask | 1 << head.level
@@ -217,6 +228,12 @@ class Table:
     def _final(self, head: Head, children: tuple[int, ...]) -> int | None:
         """What does not change from one iteration to the next is the same at the end."""
         return None if self.levels[children[1]] >> head.level & 1 else children[1]
+
+    def _decoding(self, head: Head, children: tuple[int, ...]) -> int | None:
+        """Decoding undoes encoding in the same form."""
+        coded = self.heads[children[0]]
+        undone = coded.kind == ENCODING and coded.data == head.data
+        return self.children[children[0]][0] if undone else None
 
     def _popped_list(self, head: Head, children: tuple[int, ...]) -> int | None:
         """Popping what was just pushed gives back the list."""
