@@ -1,0 +1,1 @@
+"""The projection onto a vocabulary and its softmax loss, by chunks of tokens."""
