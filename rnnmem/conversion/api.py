@@ -74,6 +74,9 @@ def convert(
       RangeError: values are outside the range of the new dtype; nothing was changed.
       ConvertError: a variable cannot be converted, or memory does not suffice; nothing was changed.
     """
+    _check_flags(blocking=blocking, only_floats=only_floats, dry_run=dry_run)
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise OptionError(f"progress={progress!r} must be True, False, None or a function")
     wanted = _Wanted.of(dtype, device, only_floats=only_floats, overflow=overflow)
     if not tf.executing_eagerly() or tf.inside_function():
         raise ConvertError("convert works outside of tf.function and of graphs: call it there")
@@ -88,6 +91,12 @@ def convert(
     if blocking:
         tf.test.experimental.sync_devices()
     return found.result()
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise OptionError(f"{name}={value!r} must be True or False")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +172,7 @@ class _Work:
         excess = {}
         for step in self.plan.changing:
             tensor = step.tensor
-            if tensor.dtype_before in FLOATS and tensor.dtype_before != tensor.dtype_after:
+            if tensor.dtype_before != tensor.dtype_after:
                 value = self._holders[step.index].read()
                 found = excess_of(value, tensor.name, tensor.dtype_after, tensor.device_before)
                 if found is not None:

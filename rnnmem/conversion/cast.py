@@ -66,7 +66,8 @@ def on_host(values: np.ndarray, dtype: str, *, clip: bool) -> np.ndarray:
 def clipped(values: np.ndarray, dtype: str) -> np.ndarray:
     """Values outside the range of ``dtype`` become the nearest one in it; NaN stays."""
     bound = min(largest(dtype), float(np.finfo(np.float64).max))
-    wide = values.astype(np.float64 if values.dtype == np.float64 else np.float32)
+    narrow = values.dtype != np.float64 and not np.issubdtype(values.dtype, np.integer)
+    wide = values.astype(np.float32 if narrow else np.float64)
     return np.clip(wide, -bound, bound)
 
 

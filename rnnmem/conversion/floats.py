@@ -44,7 +44,7 @@ def parse_dtype(dtype: Any) -> str:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """NumPy's dtype for one of ``FLOATS``."""
+    """NumPy's dtype for one of ``FLOATS``, and for integers."""
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
@@ -75,8 +75,8 @@ def out_of_range(values: np.ndarray, before: str, after: str) -> np.ndarray:
 
     Args:
       values: an array of dtype ``before``.
-      before: its dtype's name.
-      after: the new dtype's name.
+      before: its dtype's name, of integers too.
+      after: the name of one of ``FLOATS``.
 
     Returns:
       Booleans of the same shape. An infinity that stays one, and NaN, are in range.
@@ -89,8 +89,18 @@ def out_of_range(values: np.ndarray, before: str, after: str) -> np.ndarray:
 
 @functools.cache
 def safe_bound(before: str, after: str) -> float:
-    """Values up to this magnitude are in range for certain; infinity where all values are."""
-    return float("inf") if is_exact(before, after) else largest(after)
+    """Values up to this magnitude are in range for certain; infinity where all values are.
+
+    Args:
+      before: the old dtype's name, of integers too.
+      after: the name of one of ``FLOATS``.
+    """
+    if before == "bool" or is_exact(before, after):
+        return float("inf")
+    bound = largest(after)
+    if before not in FLOATS and ml_dtypes.iinfo(numpy_dtype(before)).max <= bound:
+        return float("inf")
+    return bound
 
 
 @functools.cache

@@ -144,7 +144,7 @@ class ConversionPlan:
 
     def __str__(self) -> str:
         """The plan as a table for people."""
-        from rnnmem.report.conversion import table
+        from rnnmem.reports.conversion import table
 
         return table(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +12,8 @@ import tensorflow as tf
 from rnnmem.conversion.floats import out_of_range, safe_bound
 
 _CHUNK_ELEMENTS = 1 << 20
+# Where a chunk must be made wider first, which takes memory.
+_CHUNK_ELEMENTS_WIDENED = 1 << 18
 # Dtypes that TensorFlow sums in at full speed.
 _SUMMABLE = ("float32", "float64")
 _ROUNDING = 0.9
@@ -40,17 +43,23 @@ def excess_of(value: tf.Tensor, name: str, after: str, device: str) -> Excess | 
     """The values that would silently become infinite or NaN, None where there are none.
 
     Args:
-      value: an eager tensor; it is read once, or a second time if that does not settle it.
+      value: an eager tensor of numbers; it is read once, or a second time if that does not settle
+        it.
       name: what to call it.
       after: the new dtype's name.
       device: where it lies.
     """
     before = value.dtype.name
     bound = safe_bound(before, after)
-    if math.isinf(bound) or _norm(value, before, device) <= bound * _ROUNDING:
+    if math.isinf(bound):
+        return None
+    if before in _SUMMABLE and _is_within(value, bound, device):
         return None
     count, magnitude = 0, 0.0
-    for values in _chunks(value, device):
+    for chunk in _chunks(value, device):
+        if _is_within(chunk, bound, device):
+            continue
+        values = np.asarray(chunk)
         outside = values[out_of_range(values, before, after)]
         if outside.size:
             count += outside.size
@@ -58,22 +67,28 @@ def excess_of(value: tf.Tensor, name: str, after: str, device: str) -> Excess | 
     return Excess(name, count, magnitude) if count else None
 
 
-def _norm(value: tf.Tensor, dtype: str, device: str) -> float:
-    """The Euclidean norm, which no element exceeds; one pass and no memory. NaN settles nothing."""
-    if dtype not in _SUMMABLE:
-        return math.inf
+def _is_within(value: tf.Tensor, bound: float, device: str) -> bool:
+    """Whether all elements are in range for certain: none exceeds the Euclidean norm.
+
+    One pass; where the dtype is one that TensorFlow sums in, it takes no memory.
+    """
+    try:
+        with tf.device(device):
+            if value.dtype.name not in _SUMMABLE:
+                value = tf.cast(value, tf.float32 if value.dtype.is_floating else tf.float64)
+            norm = math.sqrt(2 * float(tf.nn.l2_loss(value)))
+    except tf.errors.ResourceExhaustedError:
+        return False
+    return norm <= bound * _ROUNDING  # NaN is not
+
+
+def _chunks(value: tf.Tensor, device: str) -> Iterator[tf.Tensor]:
+    """The elements, some at a time; on a CPU they share the buffer."""
+    summable = value.dtype.name in _SUMMABLE
+    size = _CHUNK_ELEMENTS if summable else _CHUNK_ELEMENTS_WIDENED
     with tf.device(device):
-        norm = math.sqrt(2 * float(tf.nn.l2_loss(value)))
-    return math.inf if math.isnan(norm) else norm
-
-
-def _chunks(value: tf.Tensor, device: str):
-    if device.startswith("CPU:"):
-        flat = np.asarray(value).reshape(-1)  # shares the buffer
-    else:
+        flat = tf.reshape(value, [-1])
+    for start in range(0, flat.shape[0], size):
         with tf.device(device):
-            flat = tf.reshape(value, [-1])
-    size = int(np.prod(value.shape.as_list(), dtype=np.int64))
-    for start in range(0, size, _CHUNK_ELEMENTS):
-        with tf.device(device):
-            yield np.asarray(flat[start : start + _CHUNK_ELEMENTS])
+            chunk = flat[start : start + size]
+        yield chunk
