@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections import Counter
 
 from rich.console import Console
 from rich.table import Table
 
-from rnnmem.plan import INNER, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.net.nouns import Shape
+from rnnmem.plan import BFLOAT16, INNER, SAVED, SAVED_AS, BlobFate, ChunkedLoss, LoopPlan, Plan
 from rnnmem.sizes import format_bytes
 
 _WIDTH = 132
@@ -36,7 +38,7 @@ class Explanation:
         )
         for line in _summary(self.plan, self.name):
             console.print(line, soft_wrap=True)
-        loops = [loop for top in self.plan.loops for loop in top.flat()]
+        loops = list(self.plan.every_loop())
         if any(loop.fates for loop in loops):
             console.print(_table(loops))
         if self.frontier:
@@ -61,17 +63,44 @@ def _summary(plan: Plan, name: str) -> list[str]:
     if not plan.changes_nothing:
         lines.append(f"estimated step time: {plan.slowdown:.2f}x")
     lines += [f"note: {note}" for note in plan.notes]
-    for top in plan.loops:
-        for loop in top.flat():
-            if loop.segments is not None:
-                lines.append(f"in segments: {_label(loop)}: {_segments(loop)}")
-            if loop.closed:
-                lines.append(f"left as it was: {_label(loop)}: {loop.closed}")
+    lines += [_loss(loss) for loss in plan.losses]
+    for loop in plan.every_loop():
+        if lossy := [one.blob for one in loop.encodings if BFLOAT16 in one.means]:
+            lines.append(f"rounded, so gradients differ: {_label(loop)}: {', '.join(lossy)}")
+        if loop.segments is not None:
+            lines.append(f"in segments: {_label(loop)}: {_segments(loop)}")
+        if loop.closed:
+            lines.append(f"left as it was: {_label(loop)}: {loop.closed}")
     return lines
+
+
+def _loss(loss: ChunkedLoss) -> str:
+    where = f" ({loss.line})" if loss.line else ""
+    name = f"logits {loss.blob}{where}, {_kind(loss.dtype, loss.shape)}"
+    if loss.closed:
+        return f"left as it was: {name}: {loss.closed}"
+    passes = "forward and gradient at once"
+    if loss.loops > 1:
+        passes = "once forward, and once more, computed again, for the gradient"
+    rows = "" if loss.rows is None else f" of {loss.rows}"
+    return (
+        f"logits by chunks: {name}: {format_bytes(loss.bytes)} never exist whole; {loss.length}"
+        f"{rows} rows of {loss.source} a chunk, {passes}"
+    )
+
+
+def _kind(dtype: str, shape: Shape) -> str:
+    dims = "?" if shape is None else ",".join("?" if d is None else str(d) for d in shape)
+    return f"{dtype}[{dims}]"
 
 
 def _segments(loop: LoopPlan) -> str:
     cut = loop.segments
+    if cut.slots:
+        return (
+            f"{cut.length} iterations; {format_bytes(cut.bytes)} of state kept for {cut.slots + 1} "
+            f"of {cut.count} at once, iterations run again {cut.again:.1f} times in the gradient"
+        )
     longer = f", each {cut.growth} longer than the one before" if cut.growth else ""
     return (
         f"{cut.length} iterations{longer}; {format_bytes(cut.bytes)} of state kept for each, its "
@@ -80,12 +109,17 @@ def _segments(loop: LoopPlan) -> str:
 
 
 def _verdict(plan: Plan) -> str:
-    if not plan.loops:
+    by_chunks = sum(not loss.closed for loss in plan.losses)
+    if not any(True for _ in plan.every_loop()) and not by_chunks:
         return "no loop with a gradient was found, nothing was to be done"
     if plan.changes_nothing:
         return "nothing was to be gained, the function runs as it was"
-    changed = sum(not loop.closed for top in plan.loops for loop in top.flat())
-    return f"{changed} loop{'s' if changed != 1 else ''} rewritten"
+    changed = sum(not loop.closed for loop in plan.every_loop())
+    told = f"{changed} loop{'s' if changed != 1 else ''} rewritten"
+    if not by_chunks:
+        return told
+    some = f"{by_chunks} softmax loss{'es' if by_chunks != 1 else ''} by chunks of tokens"
+    return f"{told}, {some}" if changed else some
 
 
 def _label(loop: LoopPlan) -> str:
@@ -115,7 +149,8 @@ def _alternatives(frontier: tuple[Plan, ...], chosen: Plan) -> Table:
             heading, justify="left" if heading in ("plan", "what changes") else "right"
         )
     for number, plan in enumerate(frontier, 1):
-        mine = plan.loops == chosen.loops or plan.changes_nothing and chosen.changes_nothing
+        same = (plan.loops, plan.nested) == (chosen.loops, chosen.nested)
+        mine = same or plan.changes_nothing and chosen.changes_nothing
         table.add_row(
             f"{number} <- chosen" if mine else str(number),
             format_bytes(plan.predicted_peak),
@@ -126,24 +161,25 @@ def _alternatives(frontier: tuple[Plan, ...], chosen: Plan) -> Table:
 
 
 def _what_changes(plan: Plan) -> str:
-    opened = [loop for top in plan.loops for loop in top.flat() if not loop.closed]
+    opened = [loop for loop in plan.every_loop() if not loop.closed]
     if not opened:
         return "nothing, the original"
     saved = sum(len(loop.saved) for loop in opened)
     again = sum(len(loop.recomputed) for loop in opened)
-    return f"{saved} blobs saved, {again} ops run again"
+    forms = Counter(one.means for loop in opened for one in loop.encodings)
+    told = "".join(f", {count} {SAVED_AS[means]}" for means, count in sorted(forms.items()))
+    return f"{saved} blobs saved{told}, {again} ops run again"
 
 
 def _row(fate: BlobFate, loop: LoopPlan) -> tuple[str, ...]:
-    dims = "?" if fate.shape is None else ",".join("?" if d is None else str(d) for d in fate.shape)
     word = {SAVED: "kept", INNER: "dropped"}.get(fate.fate, fate.fate)
-    if fate.fate == SAVED and not fate.was_saved:
-        word = "kept now"
+    if fate.is_kept and not fate.was_saved:
+        word = f"{word} now"
     return (
         format_bytes(fate.bytes),
         "?" if loop.trips is None else str(loop.trips),
         fate.op_type,
-        f"{fate.dtype}[{dims}]",
+        _kind(fate.dtype, fate.shape),
         fate.source,
         "left" if loop.closed else word,
         loop.closed or fate.reason,

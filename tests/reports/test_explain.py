@@ -3,7 +3,7 @@
 import pytest
 
 from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
-from rnnmem.report.explain import explain
+from rnnmem.reports.explain import explain
 
 
 def fate(blob="b", fate=SAVED, *, bytes=1024, shape=(2, 128), was_saved=True, reason="because"):

@@ -1,0 +1,235 @@
+"""``report``: where what is planned on Nets and what TensorFlow measures are told together."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rnnmem.api import Inspection, Optimized, optimize
+from rnnmem.collector import paused
+from rnnmem.errors import MeasureError, OptionError
+from rnnmem.net.nouns import Op
+from rnnmem.net.optypes import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.net.shape_rules import Fact
+from rnnmem.net.shapes import filled, known_net
+from rnnmem.net.timeline import record
+from rnnmem.reports.data import Side
+from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.moments import side
+from rnnmem.reports.report import Report
+from rnnmem.reports.resident import resident, weight_kinds
+from rnnmem.reports.stepnets import graphs
+from rnnmem.tf.measure import counts_memory, run_measured
+from rnnmem.tf.trips import observed_trips
+
+RUNS = 2
+"""Measured runs of each variant; the largest peak counts."""
+LONG_SECONDS = 0.25
+"""A step that takes longer is measured once."""
+
+_NOT_COUNTED = (
+    "nothing was measured: the device counts no memory; call rnnmem.enable_cpu_memory_stats() "
+    "before TensorFlow's first op"
+)
+
+
+def report(
+    fn: Callable[..., Any], *args: Any, measure: bool | None = None, **kwargs: Any
+) -> Report:
+    """Tells where the memory of a function goes, as TensorFlow runs it and as rnnmem does.
+
+    The timeline is that of the simulation which plans are chosen by, so the named parts add up to
+    the predicted peak. A loop whose length only a run can tell is run (not its gradient) to count.
+
+    Args:
+      fn: what :func:`rnnmem.optimize` takes, or what it returned. A function that it was not
+        applied to is told of as ``optimize`` with its defaults would run it.
+      *args: arguments of one call; where nothing is to be run, ``tf.TensorSpec`` will do.
+      measure: whether to run the function as well, two or three times in either form, and measure
+        its peak beside the predicted one. Variables are put back afterwards. None: where the device
+        counts memory, and a run has no effect but on variables.
+      **kwargs: keyword arguments of the call.
+
+    Returns:
+      The report: ``print`` it, or ``save("report.html")``.
+
+    Raises:
+      OptionError: ``fn`` is not callable, or ``measure`` is none of True, False and None.
+      MeasureError: ``measure=True`` and the device counts no memory.
+      BudgetError: the budget that ``fn`` was optimised under cannot be met.
+      NotUnderstood: the function holds something that a Net cannot.
+    """
+    if measure not in (True, False, None):
+        raise OptionError(f"measure={measure!r} must be True, False or None")
+    start = time.perf_counter()
+    optimised = fn if isinstance(fn, Optimized) else optimize(fn)
+    inspection = optimised.inspect(*args, **kwargs)
+    planned = time.perf_counter()
+    specs = [one for one in tf.nest.flatten((args, kwargs)) if isinstance(one, tf.TypeSpec)]
+    given = args or kwargs or not _takes_arguments(inspection.original)
+    inputs = None
+    if given and not specs:
+        inputs = optimised.flat_inputs(inspection, args, kwargs)
+    peaks, notes = (None, None), []
+    if measure is not False and inputs is not None:
+        peaks, notes = _measured(optimised, inspection, args, kwargs, measure)
+    measured = time.perf_counter()
+    made = report_on(inspection, inputs, peaks, tuple(notes))
+    made.seconds.update(
+        plan=planned - start,
+        measure=measured - planned,
+        report=time.perf_counter() - measured,
+    )
+    return made
+
+
+def report_on(
+    inspection: Inspection,
+    inputs: Sequence[Any] | None = None,
+    peaks: tuple[int | None, int | None] = (None, None),
+    notes: tuple[str, ...] = (),
+    batch: int | None = None,
+) -> Report:
+    """The report on a function that was traced and planned already; runs nothing but its loops.
+
+    Args:
+      inspection: from ``Optimized.inspect``.
+      inputs: tensors for the inputs of its Net, or None where there are none.
+      peaks: what was measured before and after.
+      notes: more to be told.
+      batch: where ``inputs`` is None, stands for a first dimension that an input leaves open.
+    """
+    with paused():
+        plan = inspection.plan
+        facts = _facts(inspection, inputs, batch)
+        known = known_net(inspection.net, facts)
+        observed = observed_trips(known, inspection.net, inputs) if inputs else {}
+        if observed:
+            known = known_net(inspection.net, facts, None, observed)
+        original, weights = filled(known), weight_kinds(inspection.original.graph.variables)
+        before = side("before", record(known), Kinds(original, original, plan, weights), peaks[0])
+        if inspection.rewritten is None:
+            after = _renamed(before, "after")
+            rewritten = original
+        else:
+            known = known_net(inspection.rewritten, facts, None, observed)
+            rewritten = filled(known)
+            kinds = Kinds(rewritten, original, plan, weights)
+            after = side("after", record(known), kinds, peaks[1])
+        drawn = graphs(original, rewritten, plan)
+    if inspection.joint:
+        notes = (*notes, "told of is the function together with its gradient")
+    for path, trips in observed.items():
+        notes = (*notes, f"loop {path} ran {trips} iterations on these arguments")
+    return Report(
+        name=inspection.name,
+        before=before,
+        after=after,
+        plan=plan,
+        resident=resident(inspection.original, inputs or inspection.original.graph.inputs),
+        budget=inspection.options.budget,
+        graphs=drawn,
+        notes=(*plan.notes, *_left(plan), *notes),
+        seconds={},
+    )
+
+
+def _takes_arguments(concrete: Any) -> bool:
+    return len(concrete.graph.inputs) > len(concrete.captured_inputs)
+
+
+def _facts(
+    inspection: Inspection, inputs: Sequence[Any] | None, batch: int | None
+) -> list[Fact] | None:
+    """What the inputs of a Net are in this call."""
+    count = len(inspection.net.inputs)
+    if inputs is None and batch is None:
+        return None
+    if inputs is None:
+        inputs = inspection.original.graph.inputs
+    known = [_fact(one, batch) if _is_dense(one) else Fact() for one in inputs]
+    return known[:count] + [Fact()] * (count - len(known))
+
+
+def _fact(value: Any, batch: int | None) -> Fact:
+    shape = tuple(value.shape)
+    if shape and shape[0] is None:
+        shape = batch, *shape[1:]
+    return Fact(shape=shape)
+
+
+def _is_dense(value: Any) -> bool:
+    return value.dtype not in (tf.resource, tf.variant) and value.shape.rank is not None
+
+
+def _left(plan) -> list[str]:
+    """Loops that were left as they were, with the line and the reason."""
+    found = []
+    for loop in (loop for loop in plan.every_loop() if loop.closed):
+        where = f" ({loop.source})" if loop.source else ""
+        found.append(f"loop {'/'.join(loop.path)}{where} is left as it was: {loop.closed}")
+    return found
+
+
+def _renamed(side: Side, name: str) -> Side:
+    return dataclasses.replace(side, name=name)
+
+
+def _measured(
+    optimised: Optimized, inspection: Inspection, args: tuple, kwargs: dict, wanted: bool | None
+) -> tuple[tuple[int | None, int | None], list[str]]:
+    """The peaks of both variants, as the allocator counts them; and what is to be told of it."""
+    if inspection.joint:
+        return (None, None), ["nothing was measured: a call does not run the gradient"]
+    if not counts_memory():
+        if wanted:
+            raise MeasureError(_NOT_COUNTED)
+        return (None, None), [_NOT_COUNTED]
+    effects = sorted({op.type for _, net in inspection.net.walk() for op in net.ops if _acts(op)})
+    if effects and wanted is None:
+        why = f"a run has effects ({', '.join(effects[:3])}); measure=True runs it all the same"
+        return (None, None), [f"nothing was measured: {why}"]
+    variables = list(inspection.original.graph.variables)
+    values = [np.array(one.numpy()) for one in variables]
+
+    def peak(with_plan: bool) -> int | None:
+        def call() -> Any:
+            return optimised.call_variant(inspection, with_plan, args, kwargs)
+
+        try:
+            call()  # variables and kernels are made by the first run
+            start = time.perf_counter()
+            found = run_measured(call)[1] or 0
+            again = RUNS - 1 if time.perf_counter() - start < LONG_SECONDS else 0
+            return max(found, *(run_measured(call)[1] or 0 for _ in range(again)), 0) or None
+        finally:
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    before = peak(False)
+    after = before if inspection.function is inspection.original else peak(True)
+    return (before, after), []
+
+
+def _acts(op: Op) -> bool:
+    """Whether running the op can be seen elsewhere than in a variable or a random stream."""
+    if (
+        op.type == "Assert"
+        or is_pure(op)
+        or not op.stateful
+        or op.type in (*READERS, *LOOPS, *BRANCHES)
+        or op.nets
+    ):
+        return False
+    is_random = {"seed", "seed2"} <= op.attributes.keys()
+    return not is_random and not op.type.startswith(_ON_VARIABLES)
+
+
+_HARMLESS = frozenset({"Assert", *READERS, *LOOPS, *BRANCHES})
+_ON_VARIABLES = ("Assign", "Resource", "Rng", "Stateful", "VarHandle")
+"""How the types of ops begin that do nothing but change a variable."""

@@ -1,0 +1,26 @@
+"""One colour for each kind and each fate, the same in the picture and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rnnmem.plan import HOISTED, INNER, INVARIANT, SAVED_AS
+from rnnmem.plan import RECOMPUTED as RECOMPUTED_FATE
+from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
+
+OF_KIND: Mapping[str, str] = {
+    OUTPUT: "#3d6f9e",
+    GRADIENT: "#2a9d8f",
+    SAVED: "#d1495b",
+    RECOMPUTED: "#edae49",
+    TEMPORARY: "#8d99ae",
+    ALLOCATOR: "#dfe3e8",
+}
+OF_FATE: Mapping[str, str] = {
+    **dict.fromkeys(SAVED_AS.values(), OF_KIND[SAVED]),
+    RECOMPUTED_FATE: OF_KIND[RECOMPUTED],
+    INVARIANT: "#6a994e",
+    HOISTED: "#6a994e",
+    INNER: "#b9a0cf",
+    "": "#f4f5f7",
+}

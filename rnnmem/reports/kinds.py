@@ -1,0 +1,161 @@
+"""What each blob is to a reader of the report: saved, recomputed, a weight gradient, a result.
+
+Nothing is told from names. Recomputed is what the original Net does not have in the same place. A
+weight gradient has a variable's shape, and comes from a loop that sums it or from a product or sum:
+
+    loop variable i ─► AddV2(i, partial) ─► output i      both are weight gradients
+    MatMul ─► AddN ─► Mul ─► output, or an op that writes a variable
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+
+from rnnmem.net.buffers import Origin
+from rnnmem.net.loops import PUSH, Loop, through_identities
+from rnnmem.net.nouns import Net, Op, Shape
+from rnnmem.net.optypes import LOOPS, TABLE, Work
+from rnnmem.plan import BlobFate, Plan
+from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
+
+_ADDS = frozenset({"Add", "AddV2", "AddN"})
+Place = tuple[str, ...]
+"""Names of the loops around a step net, outermost first."""
+
+
+def places(net: Net, loops: Place = ()) -> Iterator[tuple[Place, Net]]:
+    """Every Net with the loops around it; the Nets of branches stand in the place of their op."""
+    yield loops, net
+    for op in net.ops:
+        for key, inner in op.nets.items():
+            if key != "cond":
+                yield from places(inner, (*loops, op.name) if op.type in LOOPS else loops)
+
+
+@dataclasses.dataclass
+class Kinds:
+    """Sorts what is alive in one variant of a function.
+
+    Attributes:
+      net: the variant, its shapes filled in.
+      original: the function as it was; the variant itself where that is it.
+      plan: what became of the original's blobs.
+      variables: ``(dtype, shape)`` of the variables that are trained.
+    """
+
+    net: Net
+    original: Net
+    plan: Plan
+    variables: frozenset[tuple[str, Shape]]
+
+    def kind(self, origin: Origin) -> str:
+        """One of `KINDS`."""
+        if origin.saved_in:
+            return SAVED
+        if (origin.loops, origin.blob) in self.gradients:
+            return GRADIENT
+        if origin.is_result:
+            return OUTPUT
+        before = self._known.get(origin.loops)
+        if before is None or origin.op not in before:
+            return RECOMPUTED
+        return TEMPORARY
+
+    def op(self, origin: Origin) -> Op | None:
+        """The op that made a buffer, or that wrote what is saved of it in place."""
+        if origin.saved_in in self._writers.get(origin.loops, ()):
+            return self._writers[origin.loops][origin.saved_in]
+        return self._ops.get(origin.loops, {}).get(origin.op)
+
+    def fate(self, origin: Origin) -> BlobFate | None:
+        """What becomes of a blob, where it was decided on."""
+        return self._fates.get((origin.loops, origin.saved_in or origin.blob))
+
+    @functools.cached_property
+    def sources(self) -> Mapping[Place, str]:
+        """Loops -> the user's line of the innermost one."""
+        return {
+            (*loops, op.name): op.source
+            for loops, net in places(self.net)
+            for op in net.ops
+            if op.type in LOOPS
+        }
+
+    @functools.cached_property
+    def gradients(self) -> frozenset[tuple[Place, str]]:
+        """Blobs that are gradients of weights, or partial sums of one."""
+        found = set(_flowing_out(self.net, self.variables))
+        for loops, net in places(self.net):
+            for loop in (Loop(net, op) for op in net.ops if op.type in LOOPS):
+                inside = (*loops, loop.op.name)
+                found.update((inside, blob) for blob in _summed(loop, self.variables))
+        return frozenset(found)
+
+    @functools.cached_property
+    def _known(self) -> Mapping[Place, frozenset[str]]:
+        found: dict[Place, set[str]] = {}
+        for loops, net in places(self.original):
+            found.setdefault(loops, set()).update(op.name for op in net.ops)
+        return {loops: frozenset(names) for loops, names in found.items()}
+
+    @functools.cached_property
+    def _ops(self) -> Mapping[Place, Mapping[str, Op]]:
+        found: dict[Place, dict[str, Op]] = {}
+        for loops, net in places(self.net):
+            found.setdefault(loops, {}).update(net.op_by_name)
+        return found
+
+    @functools.cached_property
+    def _writers(self) -> Mapping[Place, Mapping[str, Op]]:
+        """Loops -> the blobs that their step nets push -> the ops that write those."""
+        found: dict[Place, dict[str, Op]] = {}
+        for loops, net in places(self.net):
+            for op in net.ops:
+                if op.type == PUSH and op.inputs[1] in net.producer:
+                    found.setdefault(loops, {})[op.inputs[1]] = net.producer[op.inputs[1]]
+        return found
+
+    @functools.cached_property
+    def _fates(self) -> Mapping[tuple[Place, str], BlobFate]:
+        return {
+            (loop.path, fate.blob): fate for loop in self.plan.every_loop() for fate in loop.fates
+        }
+
+
+def _is_weight_like(net: Net, blob: str, variables: frozenset[tuple[str, Shape]]) -> bool:
+    known = net.blobs.get(blob)
+    return known is not None and (known.dtype, known.shape) in variables
+
+
+def _summed(loop: Loop, variables: frozenset[tuple[str, Shape]]) -> Iterator[str]:
+    """Blobs of a body that are added up over the iterations and have a variable's shape."""
+    body = loop.body
+    for given, result in zip(body.inputs, body.outputs, strict=False):
+        blob = through_identities(body, result)
+        op = body.producer.get(blob)
+        if op is None or op.type not in _ADDS or not _is_weight_like(body, blob, variables):
+            continue
+        addends = [through_identities(body, one) for one in op.inputs]
+        if given in addends:
+            yield from (blob, *addends)
+
+
+def _flowing_out(net: Net, variables: frozenset[tuple[str, Shape]]) -> Iterator[tuple[Place, str]]:
+    """Blobs outside loops that flow, in a variable's shape, to a result or an op with effects."""
+    wanted = [(blob, True) for blob in net.outputs]
+    wanted += [(blob, False) for op in net.ops if op.stateful for blob in op.inputs]
+    seen: set[str] = set()
+    while wanted:
+        blob, returned = wanted.pop()
+        op = net.producer.get(blob)
+        if blob in seen or op is None or not _is_weight_like(net, blob, variables):
+            continue
+        seen.add(blob)
+        facts = TABLE.get(op.type)
+        passes = facts is not None and (facts.view or facts.work in (Work.POINTWISE, Work.NONE))
+        if not passes and not op.stateful or op.type in _ADDS or returned:
+            yield (), blob
+        if passes or op.type in _ADDS:
+            wanted += [(one, returned) for one in op.inputs]

@@ -1,0 +1,155 @@
+"""``Report``: everything that is told of one function, and the forms that it can be told in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rnnmem.errors import OptionError
+from rnnmem.plan import Plan
+from rnnmem.reports import terminal
+from rnnmem.reports.data import Graph, Part, Side
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Where the memory of a function goes, before and after; ``print`` it, or ``save`` it.
+
+    Attributes:
+      name: the function's name.
+      before: the function as TensorFlow runs it.
+      after: as rnnmem runs it; equal to ``before`` but for its name where nothing was changed.
+      plan: the decisions.
+      resident: what is in memory before the function runs, the largest first.
+      budget: bytes that the user gave, or None.
+      graphs: the step nets, before and after.
+      notes: what a reader should know, in sentences.
+      seconds: what took how long: ``plan`` (tracing included), ``report``, ``measure``.
+    """
+
+    name: str
+    before: Side
+    after: Side
+    plan: Plan
+    resident: tuple[Part, ...] = ()
+    budget: int | None = None
+    graphs: tuple[Graph, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The report as text of 80 columns."""
+        return terminal.text(self)
+
+    __repr__ = __str__
+
+    def summary(self) -> str:
+        """The first lines of the report: what was changed, and the peaks."""
+        return terminal.summary(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as dicts, lists, texts and numbers; sizes in bytes, unknown ones None."""
+        return {
+            "name": self.name,
+            "budget_bytes": self.budget,
+            "notes": list(self.notes),
+            "seconds": dict(self.seconds),
+            "resident": [dataclasses.asdict(part) for part in self.resident],
+            "before": _side(self.before),
+            "after": _side(self.after),
+            "plan": dataclasses.asdict(self.plan),
+        }
+
+    def to_json(self) -> str:
+        """The report as JSON text; see :meth:`to_dict`."""
+        return json.dumps(self.to_dict(), indent=1)
+
+    def to_html(self) -> str:
+        """One page that needs no network: timelines to hover over, step nets to click into."""
+        from rnnmem.reports import page
+
+        return page.html(self)
+
+    def to_trace(self) -> str:
+        """JSON for ``chrome://tracing`` or ui.perfetto.dev: counters of bytes, slices of loops."""
+        from rnnmem.reports import trace
+
+        return json.dumps(trace.events(self))
+
+    def to_png(self) -> bytes:
+        """The picture of both timelines on one axis, as PNG.
+
+        Raises:
+          OptionError: matplotlib is missing.
+        """
+        from rnnmem.reports import picture
+
+        return picture.drawn(self, "png")
+
+    def to_svg(self) -> str:
+        """The same picture as SVG text.
+
+        Raises:
+          OptionError: matplotlib is missing.
+        """
+        from rnnmem.reports import picture
+
+        return picture.drawn(self, "svg").decode()
+
+    def to_tensorboard(self, log_dir: str | os.PathLike, step: int = 0) -> None:
+        """Writes peaks as scalars and the picture as an image, for TensorBoard.
+
+        Args:
+          log_dir: folder of the event files.
+          step: the training step that they are told for.
+
+        Raises:
+          OptionError: tensorboard or matplotlib is missing.
+        """
+        from rnnmem.reports import tensorboard
+
+        with tensorboard.Writer(log_dir) as writer:
+            writer.report(self, step)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the report to a file, in the form that its ending names.
+
+        Args:
+          path: ends in ``.html``, ``.json``, ``.png``, ``.svg``, ``.txt``, or in ``.trace.json``
+            for a trace.
+
+        Raises:
+          OptionError: another ending, or matplotlib is missing for a picture.
+        """
+        path = os.fspath(path)
+        ending = next((one for one in _FORMS if path.lower().endswith(one)), None)
+        if ending is None:
+            raise OptionError(f"path={path!r} must end in one of {', '.join(_FORMS)}")
+        content = _FORMS[ending](self)
+        with open(path, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+
+
+_FORMS: Mapping[str, Callable[[Report], str | bytes]] = {
+    ".trace.json": Report.to_trace,
+    ".json": Report.to_json,
+    ".html": Report.to_html,
+    ".png": Report.to_png,
+    ".svg": Report.to_svg,
+    ".txt": str,
+}
+
+
+def _side(side: Side) -> dict[str, Any]:
+    told = dataclasses.asdict(side)
+    told["peak_by_kind"] = side.by_kind()
+    told["timeline"] = {
+        "x": list(side.x),
+        "bytes_in_use": list(side.totals),
+        "areas": told.pop("areas"),
+    }
+    del told["x"]
+    return told

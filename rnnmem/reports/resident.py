@@ -1,0 +1,52 @@
+"""What is in memory before a function runs: its variables, its arguments, what it captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Shape
+from rnnmem.reports.data import ARGUMENTS, CONSTANTS, OTHER_STATE, SLOTS, WEIGHTS, Part
+
+_OPAQUE = ("resource", "variant", "string")
+
+
+def resident(concrete: Any, inputs: Sequence[Any]) -> tuple[Part, ...]:
+    """The tensors that a call finds in memory, the largest first.
+
+    Args:
+      concrete: the traced function.
+      inputs: its arguments, then its captures, as tensors.
+    """
+    variables = list(concrete.graph.variables)
+    weights = {_kind(one) for one in variables if one.trainable}
+    parts = [_part(_variable_kind(one, weights), one.name, one) for one in variables]
+    captured = len(concrete.captured_inputs)
+    for place, (tensor, placeholder) in enumerate(zip(inputs, concrete.graph.inputs, strict=False)):
+        if placeholder.dtype.name not in _OPAQUE:
+            is_argument = place < len(concrete.graph.inputs) - captured
+            name = placeholder.op.name
+            parts.append(_part(ARGUMENTS if is_argument else CONSTANTS, name, tensor))
+    return tuple(sorted(parts, key=lambda part: -part.bytes))
+
+
+def weight_kinds(variables: Iterable[Any]) -> frozenset[tuple[str, Shape]]:
+    """``(dtype, shape)`` of the variables that are trained."""
+    return frozenset(_kind(one) for one in variables if one.trainable)
+
+
+def _variable_kind(variable: Any, weights: set[tuple[str, Shape]]) -> str:
+    if variable.trainable:
+        return WEIGHTS
+    return SLOTS if variable.shape.rank and _kind(variable) in weights else OTHER_STATE
+
+
+def _kind(value: Any) -> tuple[str, Shape]:
+    return value.dtype.name, None if value.shape.rank is None else tuple(value.shape.as_list())
+
+
+def _part(kind: str, name: str, value: Any) -> Part:
+    dtype, shape = _kind(value)
+    count = value.shape.num_elements() if value.shape.is_fully_defined() else None
+    size = (count or 0) * BYTES_PER_ELEMENT.get(dtype, 0)
+    return Part(name.partition(":")[0], kind, size, dtype=dtype, shape=shape)

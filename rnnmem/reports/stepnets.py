@@ -1,0 +1,272 @@
+"""Step nets as graphs that a page can draw: what is saved, recomputed, invariant, and why.
+
+Constants, lists and counters are left out; an edge goes through what is left out:
+
+    x ─► Identity ─► MatMul        drawn as        x ─► MatMul
+    Const ─────────────┘
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from rnnmem.net.loops import POP
+from rnnmem.net.nouns import Blob, Net, Op
+from rnnmem.net.optypes import LOOPS, READ
+from rnnmem.net.order import topological
+from rnnmem.plan import INVARIANT, RECOMPUTED, SAVED, BlobFate, Plan
+from rnnmem.reports.data import Graph, Node
+from rnnmem.reports.kinds import Place, places
+
+NODES = 6000
+"""Ops that are drawn in all, about."""
+FEWEST, MOST = 40, 240
+"""Ops that one graph may have at least, and at most."""
+GRAPHS = 150
+
+_HIDDEN = frozenset(
+    {
+        *("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "StopGradient"),
+        *("EmptyTensorList", "TensorListReserve", "TensorListPushBack", "TensorListLength"),
+        *("OptionalFromValue", "OptionalGetValue", "OptionalNone", "OptionalHasValue"),
+    }
+)
+_SMALL = 8
+"""Bytes up to which a blob is a counter."""
+
+
+def graphs(original: Net, rewritten: Net, plan: Plan) -> tuple[Graph, ...]:
+    """The function and its step nets, before and after; shapes filled in.
+
+    Args:
+      original: the function as it was.
+      rewritten: as it runs now; the original itself where nothing was changed.
+      plan: what becomes of the original's blobs.
+    """
+    known = {loops: net.op_by_name for loops, net in _nets(original)}
+    sides = [("before", original)]
+    if rewritten is not original:
+        sides.append(("after", rewritten))
+    every = [(side, loops, net) for side, whole in sides for loops, net in _nets(whole)]
+    every = every[:GRAPHS]
+    most = max(FEWEST, min(MOST, NODES // len(every)))
+    fates = {loop.path: {fate.blob: fate for fate in loop.fates} for loop in plan.every_loop()}
+    drawn = []
+    for side, loops, net in every:
+        mine = fates.get(loops, {})
+        before = known.get(loops, {}) if side == "after" else None
+        drawn.append(_Drawing(side, loops, net, mine, before, most).graph())
+    there = {graph.id for graph in drawn}
+    return tuple(_with_open_doors(graph, there) for graph in drawn)
+
+
+def _nets(net: Net) -> Iterator[tuple[Place, Net]]:
+    """The function and the bodies of its loops; where a branch is in the way, the first there."""
+    seen = set()
+    for loops, inner in places(net):
+        if loops not in seen:
+            seen.add(loops)
+            yield loops, inner
+
+
+def _with_open_doors(graph: Graph, there: set[str]) -> Graph:
+    """The graph, whose nodes open only what was drawn."""
+    nodes = tuple(
+        node if not node.opens or node.opens in there else dataclasses.replace(node, opens="")
+        for node in graph.nodes
+    )
+    return dataclasses.replace(graph, nodes=nodes)
+
+
+def graph_id(side: str, loops: Place) -> str:
+    """Names the graph of a step net."""
+    return "/".join((side, *loops))
+
+
+class _Drawing:
+    """One step net, or the function itself."""
+
+    def __init__(
+        self,
+        side: str,
+        loops: Place,
+        net: Net,
+        fates: Mapping[str, BlobFate],
+        before: Mapping[str, Op] | None,
+        most: int,
+    ):
+        self.side, self.loops, self.net = side, loops, net
+        self.fates, self.before, self.most = fates, before, most
+        self.ops = topological(net.ops)
+
+    def graph(self) -> Graph:
+        """The graph."""
+        shown = [*self._inputs(), *self._visible()]
+        edges = self._edges(shown)
+        layers = _layers(len(shown), edges)
+        spots = _spots(layers, edges)
+        nodes = tuple(map(self._node, shown, layers, spots))
+        drawn = sum(isinstance(one, Op) for one in shown)
+        return Graph(
+            id=graph_id(self.side, self.loops),
+            title=f"step net of {self.loops[-1]}" if self.loops else "the whole function",
+            loops=self.loops,
+            side=self.side,
+            nodes=nodes,
+            edges=edges,
+            left_out=sum(map(self._shows, self.ops)) - drawn,
+        )
+
+    def _inputs(self) -> list[str]:
+        """Tensors that come into a step net, but no counters."""
+        if not self.loops:
+            return []
+        return [blob for blob in self.net.inputs if self._is_tensor(blob) and self._is_read(blob)]
+
+    def _is_read(self, blob: str) -> bool:
+        return any(op.type != "Identity" for op in self.net.readers.get(blob, ()))
+
+    def _is_tensor(self, blob: str) -> bool:
+        known = self.net.blobs[blob]
+        small = known.bytes is not None and known.bytes <= _SMALL
+        return known.dtype not in ("variant", "resource") and not small
+
+    def _visible(self) -> list[Op]:
+        """The ops to be drawn."""
+        loops = [op for op in self.ops if op.type in LOOPS]
+        if not self.loops and loops:
+            return loops[: self.most]
+        found = [op for op in self.ops if self._shows(op)]
+        if len(found) <= self.most:
+            return found
+        ranked = sorted(found, key=lambda op: (not op.nets, not self._fate(op), -self._size(op)))
+        chosen = {op.name for op in ranked[: self.most]}
+        return [op for op in found if op.name in chosen]
+
+    def _shows(self, op: Op) -> bool:
+        if op.nets or op.type == POP:
+            return True
+        return op.type not in _HIDDEN and any(map(self._is_tensor, op.outputs))
+
+    def _size(self, op: Op) -> int:
+        return sum(self.net.blobs[blob].bytes or 0 for blob in op.outputs)
+
+    def _fate(self, op: Op) -> tuple[str, str]:
+        """``(fate, reason)``."""
+        for blob in op.outputs:
+            if blob in self.fates:
+                fate = self.fates[blob]
+                if self.side == "after" or fate.was_saved or not fate.is_kept:
+                    return fate.fate, fate.reason
+        if op.type == POP:
+            return SAVED, "kept by the forward loop for every iteration"
+        if op.type == READ:
+            return INVARIANT, "a variable, which is the same in every iteration"
+        if self.before is not None and op.name not in self.before and not op.nets:
+            return RECOMPUTED, "was saved before; the gradient computes it again"
+        return "", ""
+
+    def _edges(self, shown: list) -> tuple[tuple[int, int], ...]:
+        """Pairs of nodes between which data flows, through nothing that is drawn."""
+        masks: dict[str, int] = {}
+        number = {}
+        for index, one in enumerate(shown):
+            if isinstance(one, Op):
+                number[one.name] = index
+            else:
+                masks[one] = 1 << index
+        found = []
+        for op in self.ops:
+            mask = 0
+            for blob in op.inputs:
+                mask |= masks.get(blob, 0)
+            own = number.get(op.name)
+            if own is not None:
+                found += [(index, own) for index in _bits(mask)]
+                mask = 1 << own
+            masks.update(dict.fromkeys(op.outputs, mask))
+        return tuple(found)
+
+    def _node(self, one: Op | str, layer: int, spot: float) -> Node:
+        if isinstance(one, str):
+            return self._input_node(one, layer, spot)
+        blob = next(filter(self._is_tensor, one.outputs), None)
+        known = self.net.blobs[blob] if blob else Blob("", "")
+        fate, reason = self._fate(one)
+        return Node(
+            name=one.name,
+            type="saved blob" if one.type == POP else one.type,
+            layer=layer,
+            place=spot,
+            dtype=known.dtype,
+            shape=known.shape,
+            bytes=known.bytes if blob else None,
+            source=one.source or one.name,
+            fate=fate,
+            reason=reason,
+            opens=graph_id(self.side, (*self.loops, one.name)) if one.type in LOOPS else "",
+        )
+
+    def _input_node(self, blob: str, layer: int, spot: float) -> Node:
+        known = self.net.blobs[blob]
+        place = self.net.inputs.index(blob)
+        same = len(self.net.outputs) > place and self._is_handed_on(blob, place)
+        fate = self.fates.get(blob)
+        word, reason = (fate.fate, fate.reason) if fate else ("", "")
+        if same:
+            word, reason = INVARIANT, "the same in every iteration"
+        kind = "invariant" if same else "state"
+        return Node(
+            blob, kind, layer, spot, known.dtype, known.shape, known.bytes, blob, word, reason
+        )
+
+    def _is_handed_on(self, blob: str, place: int) -> bool:
+        result = self.net.outputs[place]
+        while (op := self.net.producer.get(result)) is not None and op.type == "Identity":
+            result = op.inputs[0]
+        return result == blob
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def _layers(count: int, edges: tuple[tuple[int, int], ...]) -> list[int]:
+    """How deep each node stands: behind everything that it reads."""
+    layers = [0] * count
+    into: dict[int, list[int]] = {}
+    for start, end in edges:
+        into.setdefault(end, []).append(start)
+    for node in range(count):  # nodes are in topological order, inputs first
+        layers[node] = max((layers[one] + 1 for one in into.get(node, ())), default=0)
+    return layers
+
+
+def _spots(layers: list[int], edges: tuple[tuple[int, int], ...]) -> list[float]:
+    """Places in the layers: each node goes to the mean of its neighbours (Sugiyama et al. 1981)."""
+    rows: dict[int, list[int]] = {}
+    for node, layer in enumerate(layers):
+        rows.setdefault(layer, []).append(node)
+    near: dict[int, list[int]] = {}
+    for start, end in edges:
+        near.setdefault(start, []).append(end)
+        near.setdefault(end, []).append(start)
+    spots = [0.0] * len(layers)
+    for row in rows.values():
+        for place, node in enumerate(row):
+            spots[node] = place - (len(row) - 1) / 2
+    for _ in range(4):
+        for layer in sorted(rows):
+            row = rows[layer]
+            row.sort(
+                key=lambda node: (
+                    sum(spots[one] for one in near.get(node, ())) / max(1, len(near.get(node, ())))
+                )
+            )
+            for place, node in enumerate(row):
+                spots[node] = place - (len(row) - 1) / 2
+    return spots

@@ -1,0 +1,33 @@
+"""A report on a hand-made loop pair, made without TensorFlow."""
+
+from rnnmem.net.cost import CPU
+from rnnmem.net.shapes import filled, known_net
+from rnnmem.net.timeline import record
+from rnnmem.plan import Plan
+from rnnmem.recompute.planner import plan_net
+from rnnmem.reports.data import WEIGHTS, Part
+from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.moments import side
+from rnnmem.reports.report import Report
+from rnnmem.reports.stepnets import graphs
+from rnnmem.rewrite.net import apply_plan
+from tests.handmade import encoded, rnn
+
+
+def report(name="train_step", *, trips=150, units=64, changed=True, **fields) -> Report:
+    net = rnn(units, trips)
+    weights = frozenset({("float32", (units, units))})
+    plan = plan_net(net, CPU, 1e9) if changed else Plan()
+    rewritten = apply_plan(net, plan, encoded) if changed else net
+    known, after = known_net(net), known_net(rewritten)
+    original = filled(known)
+    final = filled(after) if changed else original
+    return Report(
+        name=name,
+        before=side("before", record(known), Kinds(original, original, plan, weights)),
+        after=side("after", record(after), Kinds(final, original, plan, weights)),
+        plan=plan,
+        resident=(Part("w", WEIGHTS, units * units * 4, dtype="float32", shape=(units, units)),),
+        graphs=graphs(original, final, plan),
+        **fields,
+    )

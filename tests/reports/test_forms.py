@@ -1,0 +1,110 @@
+"""The forms of a report: text of 80 columns, JSON, a picture, a trace."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from rnnmem.errors import OptionError
+from rnnmem.plan import Plan
+from rnnmem.reports.data import KINDS, Side
+from rnnmem.reports.report import Report
+from rnnmem.sizes import format_bytes
+from tests.reports.handmade_report import report
+
+
+@pytest.fixture(scope="module")
+def told() -> Report:
+    return report(budget=3 << 20, notes=("a note to the reader",))
+
+
+def test_the_text_fits_in_80_columns_and_names_the_peaks(told):
+    text = str(told)
+    assert max(map(len, text.splitlines())) <= 80
+    for size in (told.before.peak_bytes, told.after.peak_bytes, told.budget):
+        assert format_bytes(size) in text
+    assert "note: a note to the reader" in text
+    assert "weights: variables that are trained" in text
+    assert text.startswith("train_step: 1 loop rewritten, predicted peak -")
+
+
+def test_the_curve_is_as_high_as_the_peak(told):
+    lines = str(told).splitlines()
+    start = lines.index("before, over one run:")
+    assert lines[start + 1].split("┤")[0].strip() == format_bytes(told.before.peak_bytes)
+    assert any(block in lines[start + 1] for block in "▁▂▃▄▅▆▇█")
+
+
+def test_where_nothing_was_changed_there_is_one_side():
+    text = str(report(changed=False))
+    assert text.startswith("train_step: runs as TensorFlow runs it")
+    assert "after" not in text
+
+
+def test_an_unknown_peak_is_a_question_mark_and_says_what_is_unknown():
+    side = Side("before", None, unknown=("trip count of while",))
+    text = str(Report("f", side, side, Plan()))
+    assert "?" in text
+    assert "unknown: trip count of while" in text
+
+
+def test_json_holds_all_and_the_sums_agree(told):
+    held = json.loads(told.to_json())
+    for side in ("before", "after"):
+        peak = held[side]["peak_bytes"]
+        assert sum(part["bytes"] for part in held[side]["parts"]) == peak
+        assert sum(held[side]["peak_by_kind"].values()) == peak
+        assert max(held[side]["timeline"]["bytes_in_use"]) == peak
+    assert held["budget_bytes"] == told.budget
+    assert Plan.from_json(json.dumps(held["plan"])) == told.plan
+
+
+def test_the_png_is_a_picture_of_both_sides(told):
+    pytest.importorskip("matplotlib")
+    content = told.to_png()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 20_000
+
+
+def test_the_svg_names_the_five_largest_blobs_and_the_budget(told):
+    pytest.importorskip("matplotlib")
+    content = told.to_svg()
+    texts = " ".join(
+        element.text or ""
+        for element in ElementTree.fromstring(content).iter()
+        if element.tag.endswith("text")
+    )
+    assert "before" in texts and "after" in texts
+    assert f"budget {format_bytes(told.budget)}" in texts
+    for part in [part for part in told.before.parts if part.op_type][:5]:
+        assert f"{part.op_type} {part.dtype}" in texts
+    assert told.to_svg() == content  # the same report gives the same file
+
+
+def test_the_trace_counts_what_is_in_use_and_has_a_slice_for_each_loop(told):
+    events = json.loads(told.to_trace())["traceEvents"]
+    counters = [event for event in events if event["ph"] == "C" and event["pid"] == 1]
+    assert max(sum(event["args"].values()) for event in counters) == told.before.peak_bytes
+    assert set(counters[0]["args"]) == set(KINDS)
+    loops = [event for event in events if event.get("cat") == "loop" and event["pid"] == 1]
+    assert [event["name"] for event in loops] == ["loop", "gradient"]
+    assert all(event["dur"] > 0 for event in events if event["ph"] == "X")
+    slices = [event for event in events if event.get("cat") == "saved"]
+    assert slices and all(event["args"]["reason"] for event in slices if event["pid"] == 1)
+
+
+def test_a_file_gets_the_form_of_its_ending(told, tmp_path):
+    for ending in ("json", "html", "txt", "trace.json"):
+        told.save(tmp_path / f"memory.{ending}")
+    assert json.loads((tmp_path / "memory.json").read_text())["name"] == "train_step"
+    assert "traceEvents" in json.loads((tmp_path / "memory.trace.json").read_text())
+    assert (tmp_path / "memory.txt").read_text() == str(told)
+    with pytest.raises(OptionError, match=r"path='.*memory.pdf' must end in one of .*\.html"):
+        told.save(tmp_path / "memory.pdf")
+
+
+def test_without_matplotlib_the_error_says_what_to_install(told, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(OptionError, match=r"rnnmem\[report\]"):
+        told.to_png()

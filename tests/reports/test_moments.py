@@ -1,0 +1,89 @@
+"""The timeline is the planner's simulation: nothing is added, nothing is lost."""
+
+import pytest
+
+from rnnmem.net.cost import CPU
+from rnnmem.net.nouns import Net
+from rnnmem.net.shapes import filled, known_net
+from rnnmem.net.timeline import counted_peak, record
+from rnnmem.plan import Plan
+from rnnmem.recompute.planner import plan_net
+from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
+from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.moments import MOMENTS, side
+from rnnmem.rewrite.net import apply_plan
+from tests.handmade import encoded, make_net, op, rnn
+from tests.reports.handmade_report import report
+
+WEIGHT = frozenset({("float32", (64, 64))})
+
+
+def told(net: Net, name="before", weights=WEIGHT):
+    known = known_net(net)
+    return side(name, record(known), Kinds(filled(known), filled(known), Plan(), weights))
+
+
+@pytest.mark.parametrize("trips", [1, 5, 150, 4000])
+def test_the_parts_add_up_to_the_peak_that_plans_are_chosen_by(trips):
+    net = rnn(limit=trips)
+    rewritten = apply_plan(net, plan_net(net, CPU, 1e9), encoded)
+    for one in (net, rewritten):
+        found = told(one)
+        assert found.peak_bytes == counted_peak(one)
+        assert sum(part.bytes for part in found.parts) == found.peak_bytes
+        assert all(part.bytes > 0 for part in found.parts)
+
+
+def test_at_every_moment_the_areas_add_up_to_what_is_in_use():
+    known = known_net(rnn(limit=150))
+    made = record(known)
+    found = side("before", made, Kinds(filled(known), filled(known), Plan(), WEIGHT))
+    assert max(found.totals) == found.peak_bytes == max(made.in_use)
+    assert found.totals[found.x.index(found.peak_x)] == found.peak_bytes
+    assert set(found.totals) <= set(made.in_use)
+    assert list(found.x) == sorted(found.x)
+    assert len(found.x) <= 2 * MOMENTS
+
+
+def test_each_blob_is_what_it_is():
+    """h is pushed, and t is the next h; e is summed; pushing w costs nothing."""
+    found = told(rnn(limit=150))
+    kinds = {(part.label, part.kind) for area in found.areas for part in [area.part]}
+    assert ("loop: h", SAVED) in kinds
+    assert ("gradient: e", GRADIENT) in kinds
+    assert not any(kind == RECOMPUTED for _, kind in kinds)
+    assert {kind for _, kind in kinds} <= {SAVED, GRADIENT, OUTPUT, TEMPORARY, ALLOCATOR}
+
+
+def test_what_the_original_does_not_have_is_recomputed():
+    after = report(changed=True).after
+    assert RECOMPUTED in {area.part.kind for area in after.areas}
+    recomputed = [area.part for area in after.areas if area.part.kind == RECOMPUTED]
+    assert all(part.fate == "recomputed" and part.reason for part in recomputed if part.op_type)
+
+
+def test_a_saved_blob_has_its_fate_and_the_reason():
+    before = report(changed=True).before
+    saved = [part for part in before.parts if part.kind == SAVED]
+    assert saved and all(part.fate and part.reason for part in saved)
+
+
+def test_iterations_that_were_not_simulated_take_their_room():
+    """The forward and the gradient loop of 4000 iterations are both nearly half of the axis."""
+    spans = told(rnn(limit=4000)).spans
+    width = spans[-1].end
+    assert [span.iterations for span in spans] == [4000, 4000]
+    assert all((span.end - span.start) / width > 0.1 for span in spans)
+    assert sum(span.end - span.start for span in spans) / width > 0.95
+
+
+def test_an_unknown_size_gives_no_timeline_and_names_what_is_unknown():
+    found = told(make_net({"x": "f[?,64]"}, [op("t", "Tanh", "x", "f[?,64]")], ["t"]))
+    assert found.peak_bytes is None
+    assert found.unknown
+    assert not found.areas and not found.parts
+
+
+def test_an_empty_function_has_a_peak_of_zero():
+    found = told(Net("nothing", (), (), (), {}))
+    assert (found.peak_bytes, found.parts, found.x) == (0, (), ())

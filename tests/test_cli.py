@@ -1,0 +1,174 @@
+"""The shell: what it prints, what it writes, and what it exits with."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, main
+from rnnmem.errors import OptionError
+from rnnmem.targets import spec
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = """
+import tensorflow as tf
+
+weight = tf.Variable(tf.ones([32, 32]) * 0.01)
+not_a_function = 3
+
+
+def step(x):
+    with tf.GradientTape() as tape:
+        body = lambda i, h: (i + 1, tf.sigmoid(tf.tanh(h @ weight) * 2.0 - h))
+        h = tf.while_loop(lambda i, _: i < 60, body, (0, x))[1]
+        loss = tf.reduce_sum(h * h)
+    return loss, tape.gradient(loss, weight)
+
+
+def batch():
+    return (tf.ones([64, 32]),)
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("shell") / "shell_script.py"
+    path.write_text(SCRIPT)
+    return f"{path}:step"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("shell") / "model")
+    module = tf.Module()
+    module.weight = tf.Variable(tf.ones([16, 16]))
+
+    @tf.function(input_signature=[tf.TensorSpec([8, 16], name="x")])
+    def serve(x):
+        body = lambda i, h: (i + 1, tf.tanh(h @ module.weight))  # noqa: E731
+        return {"y": tf.while_loop(lambda i, _: i < 20, body, (0, x))[1]}
+
+    module.serve = serve
+    tf.saved_model.save(module, folder, signatures=serve)
+    return folder
+
+
+def test_explain_prints_the_table_of_a_function_in_a_file(script, capsys):
+    assert main(["explain", script, "float32[64,32]", "--max-slowdown=2"]) == DONE
+    out = capsys.readouterr().out
+    assert out.startswith("step: 1 loop rewritten")
+    assert "shell_script.py:" in out
+
+
+def test_explain_as_json_is_the_plan(script, capsys):
+    assert main(["explain", script, "[64,32]", "--json"]) == DONE
+    held = json.loads(capsys.readouterr().out)
+    assert held["name"] == "step"
+    assert held["plan"]["loops"][0]["trips"] == 60
+
+
+def test_explain_takes_an_unknown_dimension(script, capsys):
+    assert main(["explain", script, "float32[?,32]"]) == DONE
+    assert "?" in capsys.readouterr().out
+
+
+def test_report_writes_every_form_that_is_asked_for(script, capsys, tmp_path):
+    paths = {form: tmp_path / f"memory.{form}" for form in ("html", "png", "svg", "trace.json")}
+    files = [f"--{form.partition('.')[0]}={path}" for form, path in paths.items()]
+    files += [f"--tensorboard={tmp_path / 'events'}"]
+    assert main(["report", script, "--args=:batch", *files]) == DONE
+    assert "measured" in capsys.readouterr().out
+    assert all(path.stat().st_size > 1000 for path in paths.values())
+    assert list((tmp_path / "events").iterdir())
+
+
+def test_report_as_json_without_a_run(script, capsys):
+    options = ["--no-measure", "--json", "--max-slowdown=2"]
+    assert main(["report", script, "float32[64,32]", *options]) == DONE
+    held = json.loads(capsys.readouterr().out)
+    assert held["before"]["measured_bytes"] is None
+    assert held["before"]["peak_bytes"] > held["after"]["peak_bytes"]
+
+
+def test_measure_runs_both_in_turn(script, capsys):
+    options = ["--repeats=2", "--json", "--max-slowdown=2"]
+    assert main(["measure", script, "float32[64,32]", *options]) == DONE
+    held = json.loads(capsys.readouterr().out)
+    assert held["before"]["peak_bytes"] > held["after"]["peak_bytes"]
+    assert held["before"]["repeats"] == 2
+
+
+def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
+    assert main(["explain", exported]) == DONE
+    assert capsys.readouterr().out.startswith("function: ")
+    page = tmp_path / "memory.html"
+    target = str(tmp_path / "smaller")
+    assert main(["optimize", exported, target, "--json", f"--html={page}"]) == DONE
+    assert list(json.loads(capsys.readouterr().out)) == ["serving_default"]
+    assert tf.saved_model.load(target).signatures["serving_default"](x=tf.ones([8, 16]))
+    assert "<html" in page.read_text()
+
+
+def test_a_budget_that_cannot_be_met_has_its_own_exit_code(script, capsys):
+    assert main(["explain", script, "float32[64,32]", "--budget=1KiB"]) == OVER_BUDGET
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert captured.err.startswith("rnnmem: BudgetError: budget=")
+    assert "the smallest peak" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("target", "shapes", "message"),
+    [
+        ("no_such_module:step", [], "there is no such module here"),
+        ("/no/such/file.py:step", [], "there is no such file"),
+        ("step", [], "names nothing"),
+        ("SCRIPT:steps", [], "has no 'steps'"),
+        ("SCRIPT:not_a_function", [], "is no function but a int"),
+        ("SCRIPT:step", ["float33[2]"], "names no dtype"),
+        ("SCRIPT:step", ["float32(2)"], "is no dtype and shape"),
+        (str(ROOT), [], "is no SavedModel"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(script, target, shapes, message, capsys):
+    target = target.replace("SCRIPT", script.rpartition(":")[0])
+    assert main(["explain", target, *shapes]) == FAILED
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_run_needs_every_dimension(script, capsys):
+    assert main(["measure", script, "float32[?,32]"]) == FAILED
+    assert "a run needs every dimension" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["explain"], ["nonsense"], ["explain", "a:b", "--no"]])
+def test_a_wrong_command_line_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == USAGE
+    assert "usage: python -m rnnmem" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["", "explain", "report", "measure", "optimize"])
+def test_help_teaches_without_importing_tensorflow(command):
+    run = [sys.executable, "-X", "importtime", "-m", "rnnmem", *command.split(), "--help"]
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "tensorflow" not in done.stderr
+    if command in ("explain", "report", "measure"):
+        assert "int32[32,?]" in done.stdout
+    if not command:
+        assert "python -m rnnmem explain train.py:train_step" in done.stdout
+        assert "exit codes" in done.stdout
+
+
+def test_shapes_are_read_as_people_write_them():
+    assert spec("int32[32, 50]") == tf.TensorSpec([32, 50], tf.int32)
+    assert spec("[]") == tf.TensorSpec([], tf.float32)
+    assert spec("bool[?]") == tf.TensorSpec([None], tf.bool)
+    with pytest.raises(OptionError):
+        spec("float32[a]")
