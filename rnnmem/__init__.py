@@ -12,10 +12,12 @@ from rnnmem.errors import (
     ConvertError,
     MeasureError,
     OptionError,
+    PipelineError,
     PlanError,
     RangeError,
     RnnmemError,
     RnnmemWarning,
+    ScheduleError,
     StaleFunctionError,
     VerifyError,
 )
@@ -25,8 +27,11 @@ if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
     from rnnmem.conversion.api import convert
     from rnnmem.conversion.plan import ConversionPlan
+    from rnnmem.memory_log import MemoryLog
     from rnnmem.net.nouns import Net
     from rnnmem.plan import Plan
+    from rnnmem.reports.api import report
+    from rnnmem.reports.report import Report
     from rnnmem.saved_model import optimize_saved_model
     from rnnmem.search import largest
     from rnnmem.tf.load import load_net
@@ -46,14 +51,18 @@ __all__ = [
     "ConvertError",
     "MeasureError",
     "Measurement",
+    "MemoryLog",
     "Net",
     "Optimized",
     "OptionError",
+    "PipelineError",
     "Plan",
     "PlanError",
     "RangeError",
+    "Report",
     "RnnmemError",
     "RnnmemWarning",
+    "ScheduleError",
     "StaleFunctionError",
     "VerifyError",
     "__version__",
@@ -65,15 +74,18 @@ __all__ = [
     "measure_pair",
     "optimize",
     "optimize_saved_model",
+    "report",
 ]
 
 _HOME = {
     "Comparison": "rnnmem.tf.measure",
     "ConversionPlan": "rnnmem.conversion.plan",
     "Measurement": "rnnmem.tf.measure",
+    "MemoryLog": "rnnmem.memory_log",
     "Net": "rnnmem.net.nouns",
     "Optimized": "rnnmem.api",
     "Plan": "rnnmem.plan",
+    "Report": "rnnmem.reports.report",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "largest": "rnnmem.search",
@@ -82,11 +94,17 @@ _HOME = {
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",
     "optimize_saved_model": "rnnmem.saved_model",
+    "report": "rnnmem.reports.api",
 }
+
+_ROOMS = frozenset({"keras", "pipeline"})
+"""Modules with public names of their own, which are not imported with the package."""
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name from the module that defines it (PEP 562)."""
+    if name in _ROOMS:
+        return importlib.import_module(f"rnnmem.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'rnnmem' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)
@@ -96,4 +114,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Lists the public names, those not imported yet included."""
-    return sorted(set(globals()) | set(__all__))
+    return sorted(set(globals()) | set(__all__) | _ROOMS)

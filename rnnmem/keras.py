@@ -1,14 +1,21 @@
-"""Keras models: ``optimize`` applied to what ``fit`` and ``train_on_batch`` run."""
+"""Keras models: ``optimize`` for what ``fit`` runs, and a callback that tells its memory."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
 from rnnmem import api
-from rnnmem.errors import OptionError, RnnmemWarning
+from rnnmem.errors import OptionError, RnnmemError, RnnmemWarning
+from rnnmem.memory_log import MemoryLog
 from rnnmem.options import Options
+from rnnmem.plan import Plan
+from rnnmem.reports.api import report_on
+from rnnmem.reports.report import Report
 from rnnmem.tf import private
 
 
@@ -55,6 +62,123 @@ def optimize(model: Any, **options: Any) -> Any:
     model._make_function = make_function
     model.train_function = None
     return model
+
+
+class MemoryCallback(keras.callbacks.Callback):
+    """The peak of each batch in the logs, the plan, and both in TensorBoard.
+
+    Give it to ``fit``::
+
+        model.fit(x, y, batch_size=32, callbacks=[rnnmem.keras.MemoryCallback("runs/memory")])
+
+    ``logs["memory_peak_bytes"]`` of a batch is the most that its step had in use above what was
+    resident before it; that of an epoch is the largest of its batches, and goes into the history.
+    In the first batch of a fit the step is traced, so from its end on :attr:`report` tells where
+    the memory goes, and what was changed if :func:`optimize` was applied to the model.
+
+    Args:
+      log_dir: folder of TensorBoard's event files: the peak and the resident bytes of each batch,
+        and the report's picture and text; None: nothing is written.
+      batch_size: stands in the report for a batch dimension that the trace leaves open, as Keras
+        does unless the data says that every batch is full.
+      device: whose memory, e.g. "GPU:1"; by default the first GPU, else "CPU:0".
+      verbose: whether to print the predicted peaks when the plan is there.
+
+    Attributes:
+      peaks: bytes for each batch of all epochs.
+      report: the report on the train step, once a batch was run; None where there is no graph, or
+        it holds something that is not understood.
+      plan: the decisions for it, likewise.
+
+    Raises:
+      MeasureError: the device counts no memory; raised when a fit begins.
+      OptionError: tensorboard is missing, or an argument is malformed.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike | None = None,
+        *,
+        batch_size: int | None = None,
+        device: str | None = None,
+        verbose: bool = True,
+    ):
+        super().__init__()
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise OptionError(f"batch_size={batch_size!r} must be a count of examples, or None")
+        self._log_dir, self._device = log_dir, device
+        self._batch_size, self._verbose = batch_size, verbose
+        self._log: MemoryLog | None = None
+        self._in_epoch: list[int] = []
+        self.report: Report | None = None
+
+    @property
+    def peaks(self) -> list[int]:
+        """Peaks of the batches so far, in bytes."""
+        return [] if self._log is None else self._log.peaks
+
+    @property
+    def plan(self) -> Plan | None:
+        """The decisions for the train step."""
+        return None if self.report is None else self.report.plan
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Starts to count."""
+        self._log = MemoryLog(self._log_dir, self._device)
+        self.report = None
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Forgets the batches of the epoch before."""
+        self._in_epoch = []
+
+    def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
+        """Starts a step."""
+        self._log.begin()
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        """Ends a step; puts its peak in the logs, and makes the report after the first."""
+        peak = self._log.end()
+        self._in_epoch.append(peak)
+        if logs is not None:
+            logs["memory_peak_bytes"] = peak
+        if self.report is None and len(self._log.peaks) == 1:
+            self._tell()
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Puts the largest peak of the epoch in the logs, from where it goes into the history."""
+        if logs is not None and self._in_epoch:
+            logs["memory_peak_bytes"] = max(self._in_epoch)
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Ends the event file."""
+        self._log.close()
+
+    def _tell(self) -> None:
+        """Makes the report, prints its peaks and writes it."""
+        self.report = _report_on_step(self.model, self._batch_size)
+        if self.report is None:
+            return
+        if self._verbose:
+            print("\n" + self.report.summary())
+        self._log.report(self.report)
+
+
+def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
+    """The report on what a Keras model runs on a batch; None where that is not understood."""
+    cell = private.keras_step_cell(model.train_function)
+    step = None if cell is None else cell.cell_contents
+    if step is None or not isinstance(step, api.Optimized) and not private.is_polymorphic(step):
+        return None
+    try:
+        if isinstance(step, api.Optimized):
+            inspected = step.inspect_all()
+        else:
+            inspected = [api.optimize(one).inspect() for one in private.traces(step)]
+        return report_on(inspected[0], batch=batch_size) if inspected else None
+    except RnnmemError as error:
+        text = f"rnnmem cannot report on this model's train step: {error}"
+        warnings.warn(text, RnnmemWarning, stacklevel=4)
+        return None
 
 
 def _check(options: dict[str, Any]) -> None:

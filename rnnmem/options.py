@@ -8,13 +8,19 @@ import os
 from collections.abc import Iterable
 
 from rnnmem.errors import OptionError, PlanError
-from rnnmem.plan import Plan
+from rnnmem.plan import BFLOAT16, BITS, OFFLOAD, Plan
 from rnnmem.sizes import parse_bytes
 
-EXACT_MEANS = ("recompute", "segments", "order")
+EXACT_MEANS = ("recompute", "segments", "order", BITS, OFFLOAD)
 """Means that change no bit."""
-DEFAULT_MEANS = ("recompute", "segments")
-"""Means that may be used unless the user names some; ``order`` too in a function without loops."""
+NAMED_MEANS = ("vocabulary", BFLOAT16)
+"""Means that change last bits, of sums or of gradients: used only where the user names them."""
+KEEPING_MEANS = (BITS, BFLOAT16, OFFLOAD)
+"""Means that say how an accumulator keeps what it saves."""
+DEFAULT_MEANS = ("recompute", "segments", "order")
+"""Means that may be used unless the user names some."""
+
+_KNOWN = (*EXACT_MEANS, *NAMED_MEANS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +60,15 @@ class Options:
             profile=_flag(profile, "profile"),
         )
 
-    def allows_order(self, has_loops: bool) -> bool:
+    @property
+    def loop_means(self) -> frozenset[str]:
+        """Means that change what a loop saves: recomputation, and other forms of what is saved."""
+        return frozenset(self.allow) & {"recompute", *KEEPING_MEANS}
+
+    @property
+    def allows_order(self) -> bool:
         """Whether large buffers may be made to take turns."""
-        return "order" in self.allow or (self.allow == DEFAULT_MEANS and not has_loops)
+        return "order" in self.allow
 
 
 def _slowdown(value) -> float:
@@ -76,11 +88,11 @@ def _means(value: Iterable[str] | None) -> tuple[str, ...]:
         names = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:
         raise OptionError(
-            f"allow={value!r} must name means, of {', '.join(EXACT_MEANS)}, or be None"
+            f"allow={value!r} must name means, of {', '.join(_KNOWN)}, or be None"
         ) from None
     for name in names:
-        if name not in EXACT_MEANS:
-            raise OptionError(f"allow={value!r}: {name!r} is none of {', '.join(EXACT_MEANS)}")
+        if name not in _KNOWN:
+            raise OptionError(f"allow={value!r}: {name!r} is none of {', '.join(_KNOWN)}")
     return names
 
 

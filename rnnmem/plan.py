@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from rnnmem.net.binomial import first_saves
 from rnnmem.net.nouns import Shape
 from rnnmem.net.segments import longest_segment, segment_count
 
 SAVED, RECOMPUTED, INVARIANT, INNER = "saved", "recomputed", "invariant", "inner"
 HOISTED = "hoisted"
+
+BITS, BFLOAT16, OFFLOAD = "bits", "bfloat16", "offload"
+SAVED_AS = {
+    (): SAVED,
+    (BITS,): "saved as bits",
+    (BFLOAT16,): "saved as bfloat16",
+    (OFFLOAD,): "offloaded",
+    (BITS, OFFLOAD): "saved as bits, offloaded",
+    (BFLOAT16, OFFLOAD): "saved as bfloat16, offloaded",
+}
+"""Means by which an accumulator keeps a blob, in the order applied -> the blob's fate."""
+
+
+OVERLAPPING = 2
+"""Iterations of a rewritten loop under way at once, where time is worth the memory of one more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +40,9 @@ class BlobFate:
       dtype: dtype name.
       shape: shape, with None for what is unknown.
       bytes: kept per iteration by the original, or None where unknown.
-      fate: ``saved``, ``recomputed``, ``invariant`` (read again from outside the loop), ``hoisted``
-        (a variable, read once beside the loop) or ``inner`` (a nested loop no longer hands it out).
+      fate: ``saved``, plain or by a means (see `SAVED_AS`), ``recomputed``, ``invariant`` (read
+        again from outside the loop), ``hoisted`` (a variable, read once beside the loop) or
+        ``inner`` (a nested loop no longer hands it out).
       was_saved: whether the original saves it.
       reason: why, in words.
       source: the user's line, or empty.
@@ -40,6 +58,29 @@ class BlobFate:
     reason: str
     source: str
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether an accumulator keeps the blob, in whatever form."""
+        return self.fate in SAVED_AS.values()
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """The form in which an accumulator keeps a blob.
+
+    Attributes:
+      blob: the saved blob of the forward step net.
+      means: ``bits`` (of a bool; of a number: whether it is above 0), ``bfloat16``, ``offload``, in
+        the order applied.
+      bytes: that the device keeps per iteration; unknown sizes are guessed.
+      seconds: estimated time per iteration of encoding, keeping and decoding.
+    """
+
+    blob: str
+    means: tuple[str, ...]
+    bytes: int = 0
+    seconds: float = 0.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
@@ -48,6 +89,10 @@ class Segments:
     The gradient runs a segment again before it goes through it, and only then saves what it reads.
     Segment k has ``length + k * growth`` iterations: equal ones where the trip count is known,
     growing ones where only the run can tell, so that memory grows with its root either way.
+
+    With slots the states of some segments only are kept, as the binomial schedule over the segments
+    says; from these the gradient goes on to the segment whose turn it is, keeping states anew in
+    slots that have become free (`rnnmem.recompute.schedule`).
 
     Attributes:
       length: iterations of the first segment.
@@ -59,6 +104,10 @@ class Segments:
       bytes: of the states of one segment.
       saved_bytes: that the wanted blobs take per iteration.
       seconds: estimated time to run an iteration again.
+      slots: states kept at once by a schedule over the segments, and one more of the last segment;
+        0: the states of every segment.
+      count: segments that the schedule is for.
+      again: how often an iteration runs again, on average.
     """
 
     length: int
@@ -70,10 +119,19 @@ class Segments:
     bytes: int = 0
     saved_bytes: int = 0
     seconds: float = 0.0
+    slots: int = 0
+    count: int = 0
+    again: float = 1.0
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Segments whose states a schedule keeps while the loop first runs; empty without one."""
+        return first_saves(self.count, self.slots) if self.slots else ()
 
     def peak_bytes(self, trips: int) -> int:
         """Bytes kept when the gradient loop has run the longest segment again."""
         count = segment_count(trips, self.length, self.growth)
+        count = min(count, self.slots + 1) if self.slots else count
         longest = longest_segment(trips, self.length, self.growth)
         return count * self.bytes + longest * self.saved_bytes
 
@@ -99,6 +157,7 @@ class LoopPlan:
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.
       segments: which iterations keep their state; None: each keeps what it saves.
+      encodings: of saved blobs that are not kept as they are.
     """
 
     path: tuple[str, ...]
@@ -116,6 +175,7 @@ class LoopPlan:
     inner: tuple[LoopPlan, ...] = ()
     source: str = ""
     segments: Segments | None = None
+    encodings: tuple[Encoding, ...] = ()
 
     def total(self, unknown_trips: int = 64) -> tuple[int, float]:
         """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
@@ -127,7 +187,13 @@ class LoopPlan:
         if self.segments is None:
             return trips * kept, trips * again
         whole = trips * (kept - self.segments.saved_bytes)
-        return whole + self.segments.peak_bytes(trips), trips * (again + self.segments.seconds)
+        # What saving less takes off is too uncertain to spend it on running iterations again.
+        again = max(0.0, again) + self.segments.again * self.segments.seconds
+        return whole + self.segments.peak_bytes(trips), trips * again
+
+    def keeps_by(self, means: str) -> bool:
+        """Whether a saved blob is kept by these means, here or in a pair inside."""
+        return any(means in one.means for loop in self.flat() for one in loop.encodings)
 
     def flat(self):
         """Yields this plan and every inner one, outermost first."""
@@ -154,31 +220,135 @@ class Turn:
 
 
 @dataclasses.dataclass(frozen=True)
+class MadeAgain:
+    """A list that a forward loop reads and its gradient loop is given anew, not kept in between.
+
+    Attributes:
+      blob: the list.
+      ops: the ops that run again, in order; they only move data that is resident anyway.
+      gradients: names of the gradient loops that are given what they make.
+      bytes: of the list.
+      seconds: estimated time to make it once.
+      zeros: names of the ops that make a list of zeros like it; they are given the new one too.
+    """
+
+    blob: str
+    ops: tuple[str, ...]
+    gradients: tuple[str, ...]
+    bytes: int
+    seconds: float
+    zeros: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkedLoss:
+    """The decision for one projection with its softmax loss.
+
+    Attributes:
+      projection: the op that makes the logits.
+      closed: why it is left exactly as it is; empty where it runs by chunks.
+      blob: the logits.
+      dtype: their dtype.
+      shape: their shape, with None for what is unknown.
+      bytes: of all logits, or None where unknown.
+      source: the blob whose rows are cut.
+      length: rows of it that a chunk has.
+      rows: how many it has, or None where only a run can tell.
+      loops: how many loops over the chunks there are: forward and gradient in one, or one each.
+      seconds: estimated time beyond the original's.
+      line: the user's line, or empty.
+    """
+
+    projection: str
+    closed: str = ""
+    blob: str = ""
+    dtype: str = ""
+    shape: Shape = None
+    bytes: int | None = None
+    source: str = ""
+    length: int = 0
+    rows: int | None = None
+    loops: int = 0
+    seconds: float = 0.0
+    line: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class NestedPlan:
+    """The decisions for a step net that is a step by itself: a training loop's body, a branch.
+
+    Attributes:
+      path: names of ops and of the attributes that hold their step nets, outermost first.
+      loops: names of those of the ops that are loops.
+      plan: the decisions.
+    """
+
+    path: tuple[str, ...]
+    loops: tuple[str, ...]
+    plan: Plan
+
+
+@dataclasses.dataclass(frozen=True)
 class Plan:
     """All decisions for one Net.
 
     Attributes:
+      losses: projections with their softmax losses that run by chunks, or why they do not.
       loops: one entry per loop pair.
       waits: control edges of the outer Net: (waiting op, op waited for).
+      gates: control edges that keep gradient ops from running beside the loss.
+      made_again: lists that gradient loops are given anew.
       turns: control edges by which large buffers take turns, at any depth.
       notes: what was found and left alone, in words.
       slowdown: estimated factor of step time.
       original_peak: estimated peak of the original above the resident state, in bytes, or None.
       predicted_peak: the same for the rewritten Net.
+      nested: decisions for step nets that hold loop pairs of their own, inner ones first; each plan
+        is for one run of its step net.
     """
 
     loops: tuple[LoopPlan, ...] = ()
+    losses: tuple[ChunkedLoss, ...] = ()
     waits: tuple[tuple[str, str], ...] = ()
+    gates: tuple[Turn, ...] = ()
+    made_again: tuple[MadeAgain, ...] = ()
     turns: tuple[Turn, ...] = ()
     notes: tuple[str, ...] = ()
     slowdown: float = 1.0
     original_peak: int | None = None
     predicted_peak: int | None = None
+    nested: tuple[NestedPlan, ...] = ()
+
+    def every_loop(self, around: tuple[str, ...] = ()) -> Iterator[LoopPlan]:
+        """Yields the decisions for every loop pair at any depth, each path from the outermost loop.
+
+        Args:
+          around: names of the loops around the plan's Net.
+        """
+        for loop in (one for top in self.loops for one in top.flat()):
+            yield dataclasses.replace(loop, path=(*around, *loop.path)) if around else loop
+        for one in self.nested:
+            yield from one.plan.every_loop((*around, *one.loops))
 
     @property
     def changes_nothing(self) -> bool:
         """Whether applying the plan would leave the Net as it is."""
-        return not self.turns and all(loop.closed for loop in self.loops)
+        return (
+            not self.turns
+            and all(one.plan.changes_nothing for one in self.nested)
+            and all(loop.closed for loop in self.loops)
+            and all(loss.closed for loss in self.losses)
+        )
+
+    @property
+    def rounds(self) -> bool:
+        """Whether a saved copy is rounded, so that gradients are not the original's bit for bit."""
+        return any(loop.keeps_by(BFLOAT16) for loop in self.every_loop() if not loop.closed)
+
+    @property
+    def offloads(self) -> bool:
+        """Whether a saved copy is on the host, and the step on another device."""
+        return any(loop.keeps_by(OFFLOAD) for loop in self.every_loop() if not loop.closed)
 
     def to_json(self) -> str:
         """The plan as JSON text."""
@@ -192,20 +362,28 @@ class Plan:
           ValueError: the text is no plan; names the field that is missing or unknown.
         """
         try:
-            data = json.loads(text)
-            return Plan(
-                **{
-                    **data,
-                    "loops": tuple(_loop_plan(loop) for loop in data["loops"]),
-                    "waits": tuple((op, other) for op, other in data["waits"]),
-                    "turns": tuple(
-                        Turn(**{**turn, "path": tuple(turn["path"])}) for turn in data["turns"]
-                    ),
-                    "notes": tuple(data["notes"]),
-                }
-            )
+            return _plan(json.loads(text))
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"this is not a plan that to_json wrote: {error}") from error
+
+
+def _plan(data: dict[str, Any]) -> Plan:
+    return Plan(
+        **{
+            **data,
+            "loops": tuple(_loop_plan(loop) for loop in data["loops"]),
+            "losses": tuple(_loss(loss) for loss in data.get("losses", ())),
+            "waits": tuple((op, other) for op, other in data["waits"]),
+            "gates": tuple(map(_turn, data.get("gates", ()))),
+            "made_again": tuple(map(_made_again, data.get("made_again", ()))),
+            "turns": tuple(map(_turn, data["turns"])),
+            "notes": tuple(data["notes"]),
+            "nested": tuple(
+                NestedPlan(tuple(one["path"]), tuple(one["loops"]), _plan(one["plan"]))
+                for one in data.get("nested", ())
+            ),
+        }
+    )
 
 
 def _loop_plan(data: dict[str, Any]) -> LoopPlan:
@@ -217,8 +395,24 @@ def _loop_plan(data: dict[str, Any]) -> LoopPlan:
             "fates": tuple(_fate(fate) for fate in data["fates"]),
             "inner": tuple(_loop_plan(inner) for inner in data["inner"]),
             "segments": _segments(data["segments"]),
+            "encodings": tuple(_encoding(one) for one in data.get("encodings", ())),
         }
     )
+
+
+def _turn(data: dict[str, Any]) -> Turn:
+    return Turn(**{**data, "path": tuple(data["path"])})
+
+
+def _made_again(data: dict[str, Any]) -> MadeAgain:
+    return MadeAgain(
+        **{**data, **{name: tuple(data[name]) for name in ("ops", "gradients", "zeros")}}
+    )
+
+
+def _loss(data: dict[str, Any]) -> ChunkedLoss:
+    shape = data["shape"]
+    return ChunkedLoss(**{**data, "shape": None if shape is None else tuple(shape)})
 
 
 def _segments(data: dict[str, Any] | None) -> Segments | None:
@@ -226,6 +420,13 @@ def _segments(data: dict[str, Any] | None) -> Segments | None:
         return None
     lists = ("wanted", "states", "invariants", "reads")
     return Segments(**{**data, **{name: tuple(data[name]) for name in lists}})
+
+
+def _encoding(data: dict[str, Any]) -> Encoding:
+    means = tuple(data["means"])
+    if means not in SAVED_AS or not means:
+        raise TypeError(f"no accumulator is kept by {', '.join(map(repr, means)) or 'no means'}")
+    return Encoding(**{**data, "means": means})
 
 
 def _fate(data: dict[str, Any]) -> BlobFate:

@@ -1,4 +1,4 @@
-"""Byte counts as people write and read them. Inside the library bytes are always int."""
+"""Counts, of bytes above all, as people write and read them. Inside the library they are int."""
 
 import operator
 import re
@@ -49,6 +49,25 @@ def parse_bytes(value: SupportsIndex | str, name: str = "size") -> int:
     if size < 1:
         raise OptionError(f"{name}={value!r} is not a size above zero: {_FORMS}")
     return size
+
+
+def parse_count(value: SupportsIndex, name: str) -> int:
+    """Reads how many of something there are.
+
+    Args:
+        value: an int, NumPy's too.
+        name: the argument that the value was given for, named in errors.
+
+    Raises:
+        OptionError: the value is not a whole number above zero.
+    """
+    try:
+        count = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise OptionError(f"{name}={value!r} is not a count: pass an int above 0")
+    return count
 
 
 def format_bytes(size: int | None) -> str:
