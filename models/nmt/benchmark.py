@@ -4,6 +4,8 @@
     python -m models.nmt.benchmark --source_length=100,400 --target_length=50,400 --json=nmt.json
     python -m models.nmt.benchmark --source_length=50 --explain  # and what becomes of each blob
     python -m models.nmt.benchmark --device=GPU:0 --batch=256    # the same on a GPU
+    python -m models.nmt.benchmark --workloads=attention-150,multi30k --limit=512MiB \
+        --json=workloads.json --picture=workloads.png            # named ones, in three variants
 
 A train step here is the loss and its gradients with respect to every variable, all returned. Memory
 is the peak above what is resident before the step. Both variants run interleaved in one process;
@@ -28,8 +30,9 @@ import tensorflow as tf
 from absl import app, flags
 
 import rnnmem
-from models.nmt.model import ModelConfig, Translator
-from models.nmt.vocabulary import CONTROL
+from models.nmt import comparison
+from models.nmt.model import ModelConfig
+from models.nmt.workloads import WORKLOADS, Workload, make_batch, make_step
 from rnnmem.sizes import format_bytes
 
 FLAGS = flags.FLAGS
@@ -51,9 +54,23 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("budget", None, "optimize's budget, e.g. 64MiB (default: least memory)")
     flags.DEFINE_float("max_slowdown", 1.1, "optimize's bound on the step time, without a budget")
+    flags.DEFINE_list(
+        "allow", None, "optimize's means, e.g. recompute,segments,vocabulary (default: its own)"
+    )
     flags.DEFINE_bool("deterministic", True, "turn TensorFlow's op determinism on")
     flags.DEFINE_bool("explain", False, "print what becomes of each saved blob, and why")
     flags.DEFINE_string("json", None, "write the figures to this file")
+    flags.DEFINE_list(
+        "workloads", None, f"named ones, in three variants each: {', '.join(WORKLOADS)}"
+    )
+    flags.DEFINE_string("limit", None, "find what fits in so much, e.g. 512MiB (of --workloads)")
+    flags.DEFINE_integer("highest", None, "the largest size that is tried with --limit")
+    flags.DEFINE_string("picture", None, "draw the figures of --workloads into this file")
+    flags.register_validator(
+        "workloads",
+        lambda names: names is None or all(name in WORKLOADS for name in names),
+        f"workloads are {', '.join(WORKLOADS)}",
+    )
     for name in ("source_length", "target_length"):
         flags.register_validator(
             name,
@@ -99,19 +116,9 @@ def build(
     Returns:
         The step, and its arguments: source int32 [B, S], target int32 [B, T + 1].
     """
-    model = Translator(ModelConfig(vocabulary, vocabulary, units, embedding))
-    variables = model.trainable_variables
-
-    def train_step(source, target):
-        with tf.GradientTape() as tape:
-            loss = model.loss(source, target)
-        gradients = tape.gradient(loss, variables)
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-    random = np.random.default_rng(0)
-    source = random.integers(len(CONTROL), vocabulary, [batch, source_length])
-    target = random.integers(len(CONTROL), vocabulary, [batch, target_length + 1])
-    return train_step, (tf.constant(source, tf.int32), tf.constant(target, tf.int32))
+    config = ModelConfig(vocabulary, vocabulary, units, embedding)
+    workload = Workload(config, batch, source_length, target_length)
+    return make_step(config), make_batch(workload)
 
 
 def compare(source_length: int, target_length: int) -> tuple[Result, str]:
@@ -123,7 +130,11 @@ def compare(source_length: int, target_length: int) -> tuple[Result, str]:
     name = f"nmt {source_length}x{target_length}"
     sizes = FLAGS.units, FLAGS.embedding, FLAGS.vocabulary
     train_step, arguments = build(FLAGS.batch, source_length, target_length, *sizes)
-    options = {"budget": FLAGS.budget, "max_slowdown": FLAGS.max_slowdown}
+    options = {
+        "budget": FLAGS.budget,
+        "max_slowdown": FLAGS.max_slowdown,
+        "allow": FLAGS.allow and tuple(FLAGS.allow),
+    }
     before, after = tf.function(train_step), rnnmem.optimize(train_step, **options)
     expected, before_first = _first_call(before, arguments)
     actual, after_first = _first_call(after, arguments)
@@ -221,6 +232,9 @@ def main(_):
     rnnmem.enable_cpu_memory_stats()
     if FLAGS.deterministic:
         tf.config.experimental.enable_op_determinism()
+    if FLAGS.workloads:
+        compare_named()
+        return
     results = []
     with tf.device(FLAGS.device):
         for source, target in workloads:
@@ -229,6 +243,28 @@ def main(_):
             if report:
                 print(report)
     print(table(results))
+    write_json(results)
+
+
+def compare_named() -> None:
+    """Runs the named workloads in every variant: table, JSON and picture."""
+    rows = []
+    try:
+        with tf.device(FLAGS.device):
+            for name in FLAGS.workloads:
+                print(f"{name}: {FLAGS.steps} rounds", end="\r", file=sys.stderr, flush=True)
+                rows += comparison.compare(name, FLAGS.steps, FLAGS.limit, FLAGS.highest)
+        print(end="\033[K", file=sys.stderr)
+        print(comparison.table(rows))
+        write_json(rows)
+        if FLAGS.picture:
+            comparison.draw(rows, FLAGS.picture)
+    except (OSError, ValueError, rnnmem.RnnmemError) as error:
+        sys.exit(f"benchmark: {error}")
+
+
+def write_json(results: list) -> None:
+    """Writes the results, the machine and the versions where `--json` asks for it."""
     if FLAGS.json:
         rows = [{**dataclasses.asdict(r), "saving": r.saving} for r in results]
         with open(FLAGS.json, "w", encoding="utf-8") as file:

@@ -78,13 +78,8 @@ def read_pairs(
     Raises:
         ValueError: see `read_lines`; or the line counts differ, or no pair is left.
     """
-    sides = [read_lines(source), read_lines(target)]
-    if len(sides[0]) != len(sides[1]):
-        raise ValueError(
-            f"{source} has {len(sides[0])} lines and {target} has {len(sides[1])}: "
-            "line n of one must be the translation of line n of the other"
-        )
-    pairs = [Pair(split(s, tokenize), split(t, tokenize)) for s, t in zip(*sides, strict=True)]
+    lines = _read_both(source, target)
+    pairs = [Pair(split(s, tokenize), split(t, tokenize)) for s, t in lines]
     whole = [pair for pair in pairs if pair.source and pair.target]
     kept = [pair for pair in whole if max(map(len, pair)) <= max_length]
     if not kept:
@@ -98,6 +93,33 @@ def read_pairs(
             *(source, target, len(pairs) - len(whole), len(whole) - len(kept), max_length),
         )
     return kept
+
+
+def read_parallel(source: str | os.PathLike, target: str | os.PathLike) -> list[tuple[str, str]]:
+    """Reads a parallel text as lines; the log says how many pairs have an empty side.
+
+    Raises:
+        ValueError: see `read_lines`; or the line counts differ, or every pair has an empty side.
+    """
+    lines = _read_both(source, target)
+    kept = [(s, t) for s, t in lines if s.strip() and t.strip()]
+    if not kept:
+        raise ValueError(f"{source} and {target}: each of {len(lines)} pairs has an empty side")
+    if len(kept) < len(lines):
+        count = len(lines) - len(kept)
+        logging.warning("%s and %s: %d pairs with an empty side left out", source, target, count)
+    return kept
+
+
+def _read_both(source, target):
+    """Pairs of lines; raises ValueError where one file has more of them."""
+    sides = [read_lines(source), read_lines(target)]
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(
+            f"{source} has {len(sides[0])} lines and {target} has {len(sides[1])}: "
+            "line n of one must be the translation of line n of the other"
+        )
+    return list(zip(*sides, strict=True))
 
 
 def batches(

@@ -68,12 +68,40 @@ def test_workloads_are_measured_compared_and_written(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_named_workloads_are_measured_in_three_variants(run, tmp_path):
+    done = run(
+        "benchmark",
+        "--workloads=tiny",
+        "--steps=2",
+        "--limit=1MiB",
+        "--highest=9",
+        f"--json={tmp_path / 'figures.json'}",
+        f"--picture={tmp_path / 'figures.png'}",
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+    rows = figures["results"]
+    assert [row["variant"] for row in rows] == ["off", "default", "smallest"]
+    for row in rows:
+        assert f"| tiny | {row['variant']} |" in done.stdout
+        assert row["identical"]
+        assert 0 < row["after_bytes"]
+        assert row["tokens_per_second"] > 0
+        assert 1 <= row["largest_batch"] <= 9
+        assert 1 <= row["longest_sentence"] <= 9
+    assert rows[0]["time_ratio"] == 1
+    assert figures["versions"]["tensorflow"]
+    assert (tmp_path / "figures.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "complaint"),
     [
         ("--source_length=5,x", "lengths are whole numbers above 0"),
         ("--target_length=5,6,7", "give as many of either"),
         ("--units=0", "units"),
+        ("--workloads=none", "workloads are attention-50"),
     ],
 )
 def test_malformed_flags_are_named(run, flag, complaint):

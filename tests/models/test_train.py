@@ -2,16 +2,115 @@
 
 import gzip
 import re
+import resource
+import signal
 
 import pytest
 
 TINY = ["--units=16", "--embedding=8", "--batch=16", "--samples=2", "--report=5", "--heldout=20"]
+
+PARTS = ("", "validation_", "test_")
 
 
 def losses(output):
     """The reported losses, a list of columns a row."""
     rows = re.findall(r"^ +\d+ ((?: +\d+\.\d{7})+) ", output, re.MULTILINE)
     return [row.split() for row in rows]
+
+
+@pytest.mark.slow
+def test_what_was_killed_goes_on_bit_for_bit(run, start, wait_for, text, tmp_path):
+    common = [*text, "--steps=60", "--save=7", "--report=50", "--samples=0", "--validate=25"]
+    through = run("train", *common, f"--out={tmp_path / 'through'}")
+    assert through.returncode == 0, through.stderr
+    expected = (tmp_path / "through" / "losses.tsv").read_bytes()
+    assert expected.count(b"\n") == 60
+
+    out = tmp_path / "killed"
+    losses = out / "losses.tsv"
+    command = [*common, f"--out={out}"]
+
+    def steps():
+        return losses.read_bytes().count(b"\n") if losses.exists() else 0
+
+    killed = start("train", *command)
+    wait_for(lambda: steps() >= 16, killed)
+    killed.kill()
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert (out / "checkpoints" / "step-00000014").is_dir() or steps() >= 21
+
+    interrupted = start("train", *command)
+    wait_for(lambda: steps() >= 30, interrupted)
+    interrupted.send_signal(signal.SIGINT)
+    output, errors = interrupted.communicate()
+    assert interrupted.returncode == 130, errors
+    assert "goes on behind step" in output
+    assert "train: SIGINT after step" in errors
+
+    other = run("train", *command, "--units=9")
+    assert other.returncode == 1
+    last = other.stderr.strip().splitlines()[-1]
+    assert "a checkpoint of another training: model was" in last
+
+    finished = run("train", *command)
+    assert finished.returncode == 0, finished.stderr
+    assert losses.read_bytes() == expected
+    for name in ("weights.data-00000-of-00001", "config.json"):
+        assert (out / name).read_bytes() == (tmp_path / "through" / name).read_bytes()
+    assert finished.stdout.splitlines()[-2].startswith("BLEU ")
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_training_and_keeps_what_was_saved(run, start, text, tmp_path):
+    flags = [*text, "--rnnmem=off", "--samples=0", f"--out={tmp_path}"]
+    assert run("train", *flags, "--steps=2").returncode == 0
+    size = 2**14  # room for the losses, not for the weights
+    full = start(
+        "train",
+        *[*flags, "--steps=4"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    _, errors = full.communicate()
+    assert full.returncode == 1
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("train: ")
+    assert "the checkpoint cannot be saved" in last
+    assert "step-00000002 is whole" in last
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
+
+
+@pytest.mark.slow
+def test_a_step_of_several_batches_is_that_of_one_large_batch(run, text, tmp_path):
+    curves = []
+    for batch, accumulate in ((24, 1), (8, 3)):
+        flags = [f"--batch={batch}", f"--accumulate={accumulate}", f"--out={tmp_path / str(batch)}"]
+        more = ["--rnnmem=off", "--steps=5", "--samples=0", "--dropout=0", "--label_smoothing=0.1"]
+        done = run("train", *text, *flags, *more)
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / str(batch) / "losses.tsv").read_text().splitlines()
+        curves.append([float(line.split("\t")[1]) for line in lines])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_patience_ends_a_training_that_gets_no_better_and_summaries_are_written(
+    run, text, tmp_path
+):
+    flags = [
+        "--steps=40",
+        "--validate=2",
+        "--patience=2",
+        "--learning_rate=0",
+        "--precision=float16",
+    ]
+    done = run("train", *text, "--rnnmem=off", *flags, "--samples=0", f"--out={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "losses.tsv").read_text().splitlines()) == 6
+    assert re.search(r"best validation BLEU [\d.]+ after step 2\n", done.stdout)
+    (events,) = (tmp_path / "summaries").iterdir()
+    for tag in (b"train/loss", b"validation/BLEU", b"train/tokens_per_second", b"scalars"):
+        assert tag in events.read_bytes()
 
 
 @pytest.mark.slow
@@ -61,14 +160,23 @@ def test_text_files_train_a_model_that_translates_text_files(run, tmp_path):
     [
         (["--source=nowhere.en"], "--source and --target: one is given without the other"),
         (["--source=nowhere.en", "--target=nowhere.de"], "nowhere.en: there is no such file"),
+        (["--source={one}", "--target={two}"], "one.en has 1 lines and {two} has 2: line n of one"),
+        (
+            [f"--{part}{side}={{long}}" for part in PARTS for side in ("source", "target")],
+            "none of 2 pairs has at most --max_length=60",
+        ),
         (["--rnnmem_budget=much"], "budget"),
         (["--out={file}/model"], "Not a directory"),
     ],
 )
 def test_what_cannot_be_trained_on_is_said_in_one_line(run, tmp_path, flags, complaint):
-    file = tmp_path / "file"
-    file.touch()
-    flags = [f"--out={tmp_path}", *(flag.format(file=file) for flag in flags)]
+    files = {name: tmp_path / f"{name}.en" for name in ("file", "one", "two", "long")}
+    for text, path in zip(
+        ("", "a\n", "a\nb\n", "a " * 10_000 + "\n" + "b " * 61), files.values(), strict=True
+    ):
+        path.write_text(text)
+    flags = [f"--out={tmp_path}", *(flag.format(**files) for flag in flags)]
+    complaint = complaint.format(**files)
     done = run("train", "--steps=1", *TINY, *flags)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]

@@ -1,6 +1,7 @@
 import pytest
 
-from models.nmt.model import ModelConfig, Translator
+from models.nmt.codec import Words
+from models.nmt.seq2seq import Seq2Seq, Seq2SeqConfig
 from models.nmt.trained import Trained
 from models.nmt.vocabulary import Vocabulary
 
@@ -8,8 +9,9 @@ from models.nmt.vocabulary import Vocabulary
 @pytest.fixture
 def model(tmp_path):
     vocabulary = Vocabulary.of([["a", "b"]])
-    sizes = ModelConfig(len(vocabulary), len(vocabulary), units=4, embedding=4)
-    Trained(Translator(sizes), vocabulary, vocabulary).save(tmp_path / "model")
+    words = Words(vocabulary)
+    model = Seq2Seq(Seq2SeqConfig(len(words), len(words), units=4, embedding=4))
+    Trained(model, words, words).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -29,12 +31,45 @@ def test_nothing_to_translate_is_nothing(run, model):
 
 
 @pytest.mark.slow
+def test_n_best_scores_attention_and_bleu(run, model, tmp_path):
+    reference = tmp_path / "reference"
+    reference.write_text("a b\n\nb\n")
+    done = run(
+        "translate",
+        f"--model={model}",
+        "--beams=3",
+        "--nbest=2",
+        "--scores",
+        f"--reference={reference}",
+        f"--attention={tmp_path / 'pictures'}",
+        text="a b\n\nb\n",
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "3", "3"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+    assert "BLEU" in done.stderr and "nrefs:1|case:mixed" in done.stderr
+    pictures = sorted((tmp_path / "pictures").iterdir())
+    assert [p.name for p in pictures] == ["00001.png", "00003.png"]
+    assert pictures[0].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_attention_as_text_and_a_line_that_is_too_long(run, model):
+    done = run("translate", f"--model={model}", "--attention=text", text="a b\n" + "a " * 10_000)
+    assert done.returncode == 0, done.stderr
+    assert "</s> |" in done.stdout or "|" in done.stdout
+    assert "line 2 has 10000 tokens: only its first 999 are translated" in done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
         (["--model=nowhere"], "nowhere: no trained model here, config.json is missing"),
         (["--input=nowhere.en"], "nowhere.en: there is no such file"),
         (["--input={folder}/latin"], "latin, line 2: not UTF-8"),
+        (["--nbest=9"], "--nbest=9 is more than --beams=5 can give"),
     ],
 )
 def test_what_cannot_be_translated_is_said_in_one_line(run, model, flags, complaint):
