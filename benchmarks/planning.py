@@ -2,17 +2,22 @@
 
     python benchmarks/planning.py                       # the step, then 25000, 50000, 100000 ops
     python benchmarks/planning.py --ops=1000,2000 --loops=5 --nomodel --profile
+    python benchmarks/planning.py --json=benchmarks/results/planning-cpu.json
 
 A made-up function is a Net with loop pairs of equal size, as TensorFlow writes them: a chain of
 products, biases and nonlinearities in each body, an accumulator for whatever the gradient reads.
-Every phase is timed apart, in time of this process, so that others hardly matter; the growth
-printed at the end is the exponent between two sizes.
+Every phase is timed apart, in time of this process, so that others hardly matter. The lines at the
+end say how time grows from one size to the next: the exponent of ops, and the factor beyond what
+ops times their logarithm would give.
 """
 
 from __future__ import annotations
 
 import cProfile
+import json
 import math
+import os
+import platform
 import pstats
 import time
 from collections.abc import Callable
@@ -38,7 +43,8 @@ def define_flags() -> None:
     flags.DEFINE_list("ops", ["25000", "50000", "100000"], "sizes of made-up functions")
     flags.DEFINE_integer("loops", 50, "loop pairs of a made-up function", lower_bound=1)
     flags.DEFINE_bool("model", True, "time the translation model's step too")
-    flags.DEFINE_integer("length", 150, "tokens of that step")
+    flags.DEFINE_list("lengths", ["50", "150"], "tokens of that step")
+    flags.DEFINE_string("json", None, "write the figures to this file")
     flags.DEFINE_bool("profile", False, "print where the time goes")
 
 
@@ -181,7 +187,7 @@ def phases(net: Net, constant: Callable[[Any, str], Constant]) -> dict[str, floa
     return seconds
 
 
-def _model() -> tuple[Net, Callable, float]:
+def _model(length: int) -> tuple[Net, Callable, float]:
     """The translation model's step as a Net, and the seconds that importing it took."""
     import tensorflow as tf
 
@@ -191,41 +197,65 @@ def _model() -> tuple[Net, Callable, float]:
     from rnnmem.tf.attributes import constant
     from rnnmem.tf.functions import net_of
 
-    step, arguments = build(32, FLAGS.length, FLAGS.length)
+    step, arguments = build(32, length, length)
     concrete = tf.function(step).get_concrete_function(*arguments)
     start = time.process_time()
     net = without_dead_ops(inline(net_of(concrete)))
     return net, constant, time.process_time() - start
 
 
-def _print(name: str, net: Net, seconds: dict[str, float]) -> float:
+def _row(name: str, net: Net, seconds: dict[str, float]) -> dict[str, Any]:
+    """One line of the figures, printed too."""
     total = sum(seconds.values())
     parts = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
     print(f"{name}: {count(net)} ops, {total:.2f} s ({parts})", flush=True)
-    return total
+    phases = {phase: round(value, 3) for phase, value in seconds.items()}
+    return {"function": name, "ops": count(net), "seconds": round(total, 3), "phases": phases}
+
+
+def growth(small: dict[str, Any], large: dict[str, Any]) -> dict[str, Any]:
+    """How time grows between two rows: as which power of ops, and against ops times logarithm."""
+    slower, more = large["seconds"] / small["seconds"], large["ops"] / small["ops"]
+    n_log_n = more * math.log(large["ops"]) / math.log(small["ops"])
+    found = {
+        "from": small["ops"],
+        "to": large["ops"],
+        "exponent": round(math.log(slower) / math.log(more), 2),
+        "beyond n log n": round(slower / n_log_n, 2),
+    }
+    print(
+        f"from {found['from']} to {found['to']} ops: time grows with ops to the power "
+        f"{found['exponent']:.2f}, by {found['beyond n log n']:.2f} of n log n"
+    )
+    return found
 
 
 def main(_) -> None:
     """Times every size and prints a line each."""
     profiler = cProfile.Profile()
-    if FLAGS.model:
-        net, constant, importing = _model()
+
+    def timed(net: Net, constant: Callable[[Any, str], Constant]) -> dict[str, float]:
         if FLAGS.profile:
             profiler.enable()
         seconds = phases(net, constant)
         profiler.disable()
-        _print(f"translation step, {FLAGS.length} tokens", net, {"import": importing, **seconds})
-    measured = []
+        return seconds
+
+    rows = []
+    for length in map(int, FLAGS.lengths if FLAGS.model else ()):
+        net, constant, importing = _model(length)
+        seconds = {"import": importing, **timed(net, constant)}
+        rows.append(_row(f"translation step, {length} tokens", net, seconds))
+    sizes = []
     for ops in map(int, FLAGS.ops):
         net = made_up(ops, FLAGS.loops)
-        if FLAGS.profile:
-            profiler.enable()
-        seconds = phases(net, encoded)
-        profiler.disable()
-        measured.append((count(net), _print(f"{FLAGS.loops} loop pairs", net, seconds)))
-    for (small, fast), (large, slow) in zip(measured, measured[1:], strict=False):
-        exponent = math.log(slow / fast) / math.log(large / small)
-        print(f"from {small} to {large} ops: time grows with ops to the power {exponent:.2f}")
+        sizes.append(_row(f"{FLAGS.loops} loop pairs", net, timed(net, encoded)))
+    grown = [growth(*pair) for pair in zip(sizes, sizes[1:], strict=False)]
+    if FLAGS.json:
+        machine = {"machine": platform.machine(), "cores": os.cpu_count()}
+        with open(FLAGS.json, "w", encoding="utf-8") as file:
+            json.dump({**machine, "rows": [*rows, *sizes], "growth": grown}, file, indent=1)
+            file.write("\n")
     if FLAGS.profile:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(45)
 

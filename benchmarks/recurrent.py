@@ -162,9 +162,9 @@ def two_lstm_recurrent_dropout(max_slowdown: float) -> Workload:
     return _keras(layers, 16, 1000, 256, max_slowdown)
 
 
-def hand_lstm(max_slowdown: float) -> Workload:
+def hand_lstm(max_slowdown: float, time: int = 1000) -> Workload:
     """An LSTM by hand, weights read in the body, loss on the last h; 1000 steps, batch 16."""
-    batch, features, units, time = 16, 256, 512, 1000
+    batch, features, units = 16, 256, 512
     kernel = tf.Variable(numbers(features, 4 * units, scale=0.05))
     recurrent = tf.Variable(numbers(units, 4 * units, seed=1, scale=0.05))
     bias = tf.Variable(tf.zeros([4 * units]))
@@ -182,6 +182,16 @@ def hand_lstm(max_slowdown: float) -> Workload:
 
     x = numbers(time, batch, features, seed=2)
     return _paired(loss, [kernel, recurrent, bias], (x,), max_slowdown)
+
+
+def hand_lstm_4000(max_slowdown: float) -> Workload:
+    """The same with 4000 steps."""
+    return hand_lstm(max_slowdown, 4000)
+
+
+def hand_lstm_16000(max_slowdown: float) -> Workload:
+    """The same with 16000 steps."""
+    return hand_lstm(max_slowdown, 16000)
 
 
 def fit_nothing_to_save(max_slowdown: float) -> Workload:
@@ -214,6 +224,7 @@ WORKLOADS: dict[str, Callable[[float], Workload]] = {
     for build in (
         *(keras_lstm_bfloat16, keras_lstm, two_lstm_recurrent_dropout, hand_lstm),
         *(keras_lstm_jit_100, keras_lstm_jit_400, fit_nothing_to_save),
+        *(hand_lstm_4000, hand_lstm_16000),
     )
 }
 
@@ -222,8 +233,12 @@ ALL = (
     Job("keras_lstm", goal_bytes=45 * MIB),
     Job("two_lstm_recurrent_dropout", 1.15, goal_bytes=220 * MIB, goal_time=1.15),
     Job("two_lstm_recurrent_dropout", 1.3, goal_bytes=160 * MIB, goal_time=1.3),
+    Job("two_lstm_recurrent_dropout", 1.35, goal_bytes=70 * MIB, goal_time=1.35),
     Job("hand_lstm"),
     Job("hand_lstm", 1.3, goal_bytes=110 * MIB),
+    Job("hand_lstm", 1.35, goal_bytes=40 * MIB, goal_time=1.35),
+    Job("hand_lstm_4000", 1.35, goal_bytes=48 * MIB, goal_time=1.35),
+    Job("hand_lstm_16000", 1.35, goal_time=1.35),
     Job("keras_lstm_jit_100"),
     Job("keras_lstm_jit_400"),
     Job("fit_nothing_to_save", goal_time=1.05),

@@ -1,6 +1,6 @@
 """Storage sharing, measured: plans of real nets, long Nets, and branches that take turns.
 
-    python benchmarks/sharing.py --json=benchmarks/results/sharing-cpu.json
+    python -m benchmarks.sharing --json=benchmarks/results/sharing-cpu.json
 
 Bytes and peaks are exact; seconds are those of one run on whatever else the machine does.
 """
@@ -13,25 +13,28 @@ import platform
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from absl import app, flags
 
 _JSON = flags.DEFINE_string("json", "", "where to write the results; empty: nowhere")
 _OPS = flags.DEFINE_integer("ops", 100_000, "ops of the long Net")
-_BRANCHES = flags.DEFINE_integer(
-    "branches", 0, "measures so many branches, in a process of its own"
-)
 _RUNS = flags.DEFINE_integer("runs", 20, "runs of the branches")
+_STEPS = flags.DEFINE_integer("steps", 20, "steps of the loss curve")
+_PART = flags.DEFINE_string("part", None, "internal: what this process measures")
 _MIB = 2**20
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: list[str]) -> None:
     """Prints a table, and writes it as JSON."""
     del argv
-    if _BRANCHES.value:
-        print(json.dumps(branches(_BRANCHES.value, _RUNS.value)))
+    if _PART.value:
+        print(json.dumps(_PARTS[_PART.value]()))
         return
-    rows = [long_net(_OPS.value), *resnet50(), *(in_a_process(threads) for threads in (1, 16))]
+    rows = [long_net(_OPS.value), *resnet50()]
+    rows += [in_a_process("branches", threads) for threads in (1, 16)]
+    rows.append(in_a_process("translation"))
     for row in rows:
         print("  ".join(f"{key} {value}" for key, value in row.items()))
     if _JSON.value:
@@ -71,39 +74,27 @@ def long_net(count: int) -> dict:
 
 
 def resnet50() -> list[dict]:
-    """Training and inference graph of keras.applications, batch 8."""
-    import keras
-    import tensorflow as tf
-
-    import rnnmem
+    """Training and inference graph, each shared in every way."""
+    from benchmarks.resnet import resnet50_nets
     from rnnmem.sharing import share_parallel, share_sequential
 
-    model = keras.applications.ResNet50(weights=None)
-    images, labels = tf.TensorSpec([8, 224, 224, 3]), tf.TensorSpec([8], tf.int32)
-
-    @tf.function
-    def train(x, y):
-        with tf.GradientTape() as tape:
-            losses = keras.losses.sparse_categorical_crossentropy(y, model(x, training=True))
-            loss = tf.reduce_mean(losses)
-        return loss, tape.gradient(loss, model.trainable_variables)
-
-    infer = tf.function(lambda x: model(x, training=False))
-    nets = {
-        "ResNet-50 inference": rnnmem.load_net(infer.get_concrete_function(images)),
-        "ResNet-50 training": rnnmem.load_net(train.get_concrete_function(images, labels)),
-    }
     ways = [share_parallel, share_sequential]
     ways.append(lambda net: share_sequential(net, algorithm="exact"))
-    return [timed(name, share, net) for name, net in nets.items() for share in ways]
+    return [timed(name, share, net) for name, net in resnet50_nets(8).items() for share in ways]
 
 
-def in_a_process(threads: int) -> dict:
-    """The branches at a number of inter-op threads, which is read when TensorFlow starts."""
-    command = [sys.executable, __file__, "--branches=16", f"--runs={_RUNS.value}"]
-    environment = {**os.environ, "TF_NUM_INTEROP_THREADS": str(threads)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return {"threads": threads, **json.loads(done.stdout.splitlines()[-1])}
+def in_a_process(part: str, threads: int = 0) -> dict:
+    """A part by itself; how many inter-op threads there are is read when TensorFlow starts."""
+    command = [sys.executable, "-m", "benchmarks.sharing", f"--part={part}"]
+    command += [f"--runs={_RUNS.value}", f"--steps={_STEPS.value}"]
+    environment = {**os.environ}
+    if threads:
+        environment["TF_NUM_INTEROP_THREADS"] = str(threads)
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    row = json.loads(done.stdout.splitlines()[-1])
+    return {"threads": threads, **row} if threads else row
 
 
 def branches(count: int, runs: int) -> dict:
@@ -143,6 +134,20 @@ def branches(count: int, runs: int) -> dict:
         "time": round(ratio, 2),
     }
 
+
+def recorded_translation() -> dict:
+    """The sizes that Paddle recorded 6.53 % for."""
+    import tensorflow as tf
+
+    import rnnmem
+    from benchmarks.translation import Sizes, compare
+
+    rnnmem.enable_cpu_memory_stats()
+    tf.config.experimental.enable_op_determinism()
+    return {"case": "machine translation", **compare(Sizes(), _STEPS.value)}
+
+
+_PARTS = {"branches": lambda: branches(16, _RUNS.value), "translation": recorded_translation}
 
 if __name__ == "__main__":
     app.run(main)
