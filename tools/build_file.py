@@ -8,6 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = {
     "rnnmem": [],
     "models": ["rnnmem"],
+    "examples": ["models", "rnnmem"],
     "benchmarks": ["models", "rnnmem"],
     "tools": [],
 }
@@ -48,7 +49,7 @@ def write(root: Path) -> str:
     }
     rules = []
     for name, members in libraries.items():
-        data = ["rnnmem/py.typed"] if name == "rnnmem" else []
+        data = ["rnnmem/py.typed", "rnnmem/reports/page.html"] if name == "rnnmem" else []
         deps = [":" + other for other in LIBRARIES[name] if other in libraries]
         rules.append(_rule("py_library", name, srcs=members, data=data, deps=deps))
     if helpers:

@@ -40,6 +40,7 @@ GROUPS = {
     "branch": "`tf.cond`, `tf.switch_case`",
     "several": "several loops",
     "gradients": "two losses, custom and second gradients",
+    "training": "training loops with the tape inside",
     "sparse": "embeddings",
     "ragged": "ragged and variable length",
     "random": "random ops in the body",

@@ -1,0 +1,74 @@
+"""The API reference and the lists of messages are those of the sources."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import rnnmem
+from rnnmem import errors
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_api_reference_is_current():
+    reference = tool("api_reference")
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.write(), "run `make docs`"
+
+
+def test_every_public_name_has_its_place():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    wrong = [
+        name
+        for name in rnnmem.__all__
+        if name != "__version__" and not hasattr(errors, name) and f"## rnnmem.{name}\n" not in text
+    ]
+    assert not wrong
+    assert "## rnnmem.keras.MemoryCallback" in text
+
+
+def test_the_messages_are_current():
+    listed = tool("error_list")
+    page = listed.PAGE.read_text(encoding="utf-8")
+    assert listed.write(page) == page, "run `make docs`"
+
+
+def test_every_error_has_its_cause_and_the_way_out():
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    kinds = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    ]
+    for name in kinds:
+        section = page.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        told = section.partition("<!--")[0].strip()
+        assert len(re.split(r"\n\n", told)) >= 2, name
+
+
+def test_messages_that_are_raised_stand_in_the_list():
+    """Held against messages that were raised, not against the tool that made the list."""
+    listed = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    for raised in (
+        lambda: rnnmem.optimize(3),
+        lambda: rnnmem.optimize(max_slowdown=0.5),
+        lambda: rnnmem.optimize(allow="magic"),
+    ):
+        try:
+            raised()
+        except rnnmem.OptionError as error:
+            assert _is_listed(str(error), listed), error
+
+
+def _is_listed(message: str, page: str) -> bool:
+    for line in re.findall(r"^\* `(.*)`$", page, re.MULTILINE):
+        pattern = ".*".join(re.escape(piece) for piece in line.split("..."))
+        if re.fullmatch(pattern, " ".join(message.split())):
+            return True
+    return False
