@@ -5,18 +5,20 @@ PY := .venv/bin/python
 PYTHONS := $(or $(PYTHON),python3.11 python3)
 PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
+BESIDE := tests/conformance tests/models
 
-.PHONY: demo test lint format fuzz conformance conformance-table benchmark build-file clean
+.PHONY: demo test lint format fuzz conformance conformance-table benchmark build-file docs clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
 
 # The fast tests run first, then those marked slow (tests/conftest.py). The table of recurrent
-# programs runs beside them, and tells what it found at the end; 5: no test was chosen there.
+# programs and the model's tests run beside them, and tell what they found at the end; 5: no test
+# was chosen there.
 test: lint
-	@$(PY) -m pytest tests/conformance $(TEST_FLAGS) > .conformance.log 2>&1 & table=$$!; \
-	$(PY) -m pytest --ignore tests/conformance $(TEST_FLAGS); rest=$$?; \
-	wait $$table; found=$$?; cat .conformance.log; rm -f .conformance.log; \
+	@$(PY) -m pytest $(BESIDE) $(TEST_FLAGS) > .beside.log 2>&1 & beside=$$!; \
+	$(PY) -m pytest $(BESIDE:%=--ignore=%) $(TEST_FLAGS); rest=$$?; \
+	wait $$beside; found=$$?; cat .beside.log; rm -f .beside.log; \
 	[ $$found -eq 0 ] || [ $$found -eq 5 ] || exit $$found; \
 	[ $$rest -eq 0 ] || exit $$rest
 
@@ -43,6 +45,11 @@ benchmark: .venv/ready-nmt
 
 build-file: .venv/ready-test
 	$(PY) tools/build_file.py
+
+# What of docs/ is made from the sources: the API reference and the lists of messages.
+docs: .venv/ready-test
+	$(PY) tools/api_reference.py
+	$(PY) tools/error_list.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .ruff_cache

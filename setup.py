@@ -10,9 +10,10 @@ VERSION_FILE = (HERE / "rnnmem" / "version.py").read_text(encoding="utf-8")
 VERSION = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE, re.MULTILINE).group(1)
 
 NMT = ["sentencepiece", "sacrebleu"]
-REPORT = ["matplotlib", "rich"]
+REPORT = ["matplotlib", "rich", "tensorboard"]
 BENCH = ["matplotlib"]
-TEST = [*NMT, *REPORT, "hypothesis", "pytest>=8", "pytest-timeout", "ruff>=0.17,<0.18"]
+BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
+TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "pytest>=8", "pytest-timeout", "ruff>=0.17,<0.18"]
 
 setup(
     name="rnnmem",
@@ -23,7 +24,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["rnnmem", "rnnmem.*", "models", "models.*"]),
-    package_data={"rnnmem": ["py.typed"]},
+    package_data={
+        "rnnmem": ["py.typed", "reports/page.html"],
+        "models.nmt": ["flagfiles/*.flags"],
+    },
     install_requires=["absl-py", "ml_dtypes", "numpy", "scipy", "tensorflow>=2.16"],
     extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "test": TEST},
     classifiers=[

@@ -1,20 +1,56 @@
-"""Draws Nets by hand, op by op, and edits drawn ones."""
+"""Draws Nets by hand, op by op, and edits drawn ones; needs no TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from rnnmem.net.nouns import Blob, Constant, DType, Net, Op
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, DType, Net, Op
+
+KINDS = {
+    "f": "float32",
+    "h": "bfloat16",
+    "i": "int32",
+    "z": "bool",
+    "v": "variant",
+    "r": "resource",
+}
+
+
+def blob(name: str, kind: str) -> Blob:
+    """``f[4,?]`` is a float32 matrix of four rows; ``f*`` and ``float32`` are of unknown rank."""
+    drawn = re.fullmatch(r"(\w)(?:\[(.*)\]|\*)", kind)
+    if drawn is None:
+        assert kind in BYTES_PER_ELEMENT or kind in KINDS.values(), kind
+        return Blob(name, kind)
+    dtype, dims = drawn.groups()
+    if dims is None:
+        return Blob(name, KINDS[dtype])
+    shape = tuple(None if dim == "?" else int(dim) for dim in dims.split(",") if dim)
+    return Blob(name, KINDS[dtype], shape)
+
+
+def encoded(value: Any, dtype: str) -> Constant:
+    """Stands for the exporter's encoding: (value, dtype) -> Constant."""
+    listed = isinstance(value, (tuple, list))
+    shape = (len(value),) if listed else ()
+    return Constant(dtype, shape, repr(value).encode(), tuple(value) if listed else value)
 
 
 class Drawing:
     """A Net in the making: every call adds an op and gives the blob that it writes."""
 
-    def __init__(self, name: str, **inputs: str):
+    def __init__(self, name: str, /, **inputs: str):
         self.name = name
-        self.blobs = {blob: Blob(blob, dtype) for blob, dtype in inputs.items()}
+        self.blobs = {given: blob(given, kind) for given, kind in inputs.items()}
         self.inputs = list(inputs)
         self.ops: list[Op] = []
+
+    def add(self, op: Op, blobs: Iterable[Blob]) -> None:
+        """An op that is made already, with what it writes."""
+        self.ops.append(op)
+        self.blobs |= {one.name: one for one in blobs}
 
     def op(
         self,
@@ -31,15 +67,12 @@ class Drawing:
         name = name or f"{type.lower()}{len(self.ops)}"
         dtypes = (gives,) if isinstance(gives, str) else gives
         outputs = tuple(f"{name}:{place}" for place in range(len(dtypes)))
-        for blob, dtype in zip(outputs, dtypes, strict=True):
-            self.blobs[blob] = Blob(blob, dtype)
-        self.ops.append(
-            Op(name, type, inputs, outputs, attributes, controls, nets or {}, device=device)
-        )
+        made = Op(name, type, inputs, outputs, attributes, controls, nets or {}, device=device)
+        self.add(made, map(blob, outputs, dtypes))
         return outputs[0] if isinstance(gives, str) else outputs
 
     def const(self, value: float, dtype: str = "int32", name: str = "") -> str:
-        held = Constant(dtype, (), repr(value).encode(), value)
+        held = encoded(value, dtype)
         return self.op("Const", gives=dtype, name=name, value=held, dtype=DType(dtype))
 
     def empty_list(self, name: str = "", element: str = "float32") -> str:
@@ -53,10 +86,10 @@ class Drawing:
             element_dtype=DType(element),
         )
 
-    def push(self, held: str, blob: str, name: str = "") -> str:
-        element = DType(self.blobs[blob].dtype)
+    def push(self, held: str, item: str, name: str = "") -> str:
+        element = DType(self.blobs[item].dtype)
         return self.op(
-            "TensorListPushBack", held, blob, gives="variant", name=name, element_dtype=element
+            "TensorListPushBack", held, item, gives="variant", name=name, element_dtype=element
         )
 
     def pop(self, held: str, name: str = "", element: str = "float32") -> tuple[str, str]:
@@ -163,24 +196,24 @@ def with_more(net: Net, draw: Callable[[Drawing], object], before: str = "") -> 
 def renamed(net: Net, mark: str) -> Net:
     """The same Net with every op and blob below its face named otherwise."""
 
-    def blob(name: str) -> str:
+    def other(name: str) -> str:
         return name if name in net.inputs else f"{mark}/{name}"
 
     ops = tuple(
         op.replace(
             name=f"{mark}/{op.name}",
-            inputs=tuple(map(blob, op.inputs)),
-            outputs=tuple(map(blob, op.outputs)),
+            inputs=tuple(map(other, op.inputs)),
+            outputs=tuple(map(other, op.outputs)),
             controls=tuple(f"{mark}/{name}" for name in op.controls),
             nets={label: renamed(inner, mark) for label, inner in op.nets.items()},
         )
         for op in net.ops
     )
     return net.replace(
-        outputs=tuple(map(blob, net.outputs)),
+        outputs=tuple(map(other, net.outputs)),
         ops=ops,
         blobs={
-            blob(name): Blob(blob(name), old.dtype, old.shape) for name, old in net.blobs.items()
+            other(name): Blob(other(name), old.dtype, old.shape) for name, old in net.blobs.items()
         },
         control_outputs=tuple(f"{mark}/{name}" for name in net.control_outputs),
     )

@@ -1,35 +1,17 @@
-"""Nets made by hand, for tests that need no TensorFlow.
+"""Nets made by hand as lists of equations; :mod:`tests.drawing` draws them op by op.
 
-An op that writes one blob gives it its own name, so that a Net reads like a list of equations:
+An op that writes one blob gives it its own name:
 
     make_net({"x": "f[4]"}, [op("y", "Tanh", "x", "f[4]")], ["y"])
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rnnmem.net.nouns import Blob, Constant, DType, Net, Op, ShapeValue
-
-KINDS = {
-    "f": "float32",
-    "h": "bfloat16",
-    "i": "int32",
-    "z": "bool",
-    "v": "variant",
-    "r": "resource",
-}
-
-
-def blob(name: str, kind: str) -> Blob:
-    """``f[4,?]`` is a float32 matrix of four rows, ``f*`` a float32 of unknown rank."""
-    dtype, dims = re.fullmatch(r"(\w)(?:\[(.*)\]|\*)", kind).groups()
-    if dims is None:
-        return Blob(name, KINDS[dtype], None)
-    shape = tuple(None if dim == "?" else int(dim) for dim in dims.split(",") if dim)
-    return Blob(name, KINDS[dtype], shape)
+from rnnmem.net.nouns import Blob, DType, Net, Op, ShapeValue
+from tests.drawing import KINDS, Drawing, blob, encoded
 
 
 class Drawn:
@@ -55,13 +37,6 @@ def const(name: str, value: Any) -> Drawn:
     return op(name, "Const", "", kind, attributes={"dtype": DType(held.dtype), "value": held})
 
 
-def encoded(value: Any, dtype: str) -> Constant:
-    """Stands for the exporter's encoding: (value, dtype) -> Constant."""
-    listed = isinstance(value, (tuple, list))
-    shape = (len(value),) if listed else ()
-    return Constant(dtype, shape, repr(value).encode(), tuple(value) if listed else value)
-
-
 def make_net(
     inputs: Mapping[str, str],
     ops: Iterable[Drawn],
@@ -70,11 +45,10 @@ def make_net(
     name: str = "net",
     **fields: Any,
 ) -> Net:
-    ops = list(ops)
-    blobs = {one: blob(one, kind) for one, kind in inputs.items()}
-    blobs |= {one.name: one for drawn in ops for one in drawn.blobs}
-    made = tuple(drawn.op for drawn in ops)
-    return Net(name, tuple(inputs), tuple(outputs), made, blobs, **fields)
+    drawing = Drawing(name, **inputs)
+    for drawn in ops:
+        drawing.add(drawn.op, drawn.blobs)
+    return drawing.net(*outputs).replace(**fields)
 
 
 def while_op(

@@ -50,7 +50,7 @@ class Interpreter:
         match op.type:
             case "Const":
                 held = op.attributes["value"]
-                return [np.dtype(held.dtype).type(float(held.encoded))]
+                return [np.array(held.value, held.dtype)[()]]
             case "NoOp":
                 return []
             case "EmptyTensorList":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnnmem.net.nouns import Constant, DType, Net, ShapeValue
+from rnnmem.net.nouns import DType, Net, ShapeValue
 from rnnmem.plan import LoopPlan, Plan, Segments
 from rnnmem.rewrite.net import apply_plan
-from tests.drawing import Drawing, LoopDrawing
+from tests.drawing import Drawing, LoopDrawing, encoded
 
 FORWARD, GRADIENT = ("forward", "body"), ("gradient", "body")
 
@@ -228,9 +228,3 @@ def in_segments(net: Net, saved: tuple[str, ...], length: int, growth: int = 0) 
     plan = LoopPlan(("forward",), ("gradient",), saved=saved, recomputed=recomputed)
     loops = (dataclasses.replace(plan, segments=segments),)
     return apply_plan(net, Plan(loops=loops), encoded, anchored=True)
-
-
-def encoded(value, dtype: str) -> Constant:
-    """A number for a drawing; of a shape only that it is one."""
-    number = value if isinstance(value, int) else -1
-    return Constant(dtype, (), repr(number).encode(), number)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnmem.net.nouns import Blob, Constant, DType, Net
+from rnnmem.net.nouns import Blob, DType, Net
 from tests.drawing import Drawing, LoopDrawing
 from tests.loop_drawings import count, counted
 
 READ = {"dtype": DType("float32")}
-
-
-def constant(value: object, dtype: str) -> Constant:
-    shape = (len(value),) if isinstance(value, list) else ()
-    return Constant(dtype, shape, repr(value).encode())
 
 
 def with_shapes(net: Net, shape=(64, 64)) -> Net:

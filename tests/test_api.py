@@ -403,7 +403,9 @@ def broken(*args, **kwargs):
     raise RuntimeError("planner on fire")
 
 
-@pytest.mark.parametrize("part", ["net_of", "decide", "apply_plan", "check", "function_of"])
+@pytest.mark.parametrize(
+    "part", ["net_of", "decide_with_places", "apply_plan", "check", "function_of"]
+)
 def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
     monkeypatch.setattr(api, part, broken)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF)
@@ -419,7 +421,7 @@ def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
     assert "planner on fire" in str(step.explain(X, W))
 
 
-@pytest.mark.parametrize("part", ["decide", "apply_plan", "check"])
+@pytest.mark.parametrize("part", ["decide_with_places", "apply_plan", "check"])
 def test_a_failure_of_ours_is_raised_under_verify(part, monkeypatch):
     monkeypatch.setattr(api, part, broken)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF, verify=True)
@@ -493,7 +495,7 @@ def test_verify_runs_the_original_on_the_first_call_alone():
 def test_an_explanation_of_a_closed_loop_says_why():
     plan = rnnmem.optimize(make_step()[0], max_slowdown=INF).plan(X, W)
     closed = tuple(dataclasses.replace(loop, closed="too odd") for loop in plan.loops)
-    from rnnmem.report.explain import explain
+    from rnnmem.reports.explain import explain
 
     text = str(explain(Plan(loops=closed), name="f"))
     assert text.startswith("f: nothing was to be gained")

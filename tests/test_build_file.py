@@ -11,7 +11,7 @@ def test_build_names_exactly_the_sources_that_exist():
     # Walked anew, so that the writer of BUILD does not judge itself.
     exist = {
         path.relative_to(ROOT).as_posix()
-        for room in ("rnnmem", "models", "tests", "benchmarks", "tools")
+        for room in ("rnnmem", "models", "examples", "tests", "benchmarks", "tools")
         for path in (ROOT / room).glob("**/*.py")
     }
     names = set(build_file.named((ROOT / "BUILD").read_text(encoding="utf-8")))

@@ -172,7 +172,7 @@ def test_what_is_thrown_is_the_same_again():
 def main(first: int, last: int) -> int:
     """Holds the trials with these numbers; prints what failed, and how many cases there were."""
     tf.config.experimental.enable_op_determinism()
-    cases = step_nets = failures = 0
+    cases = step_nets = failures = listed = 0
     for number in range(first, last):
         trial = Trial.drawn(Thrown(number))
         try:
@@ -184,6 +184,9 @@ def main(first: int, last: int) -> int:
         else:
             cases += held
             step_nets += bool(held)
+            if len(DIFFER) > listed:
+                listed = len(DIFFER)
+                print(f"DIFFERS {number}: {DIFFER[-1]}", flush=True)
     print(
         f"{first} to {last}: {cases} cases of {step_nets} step nets that were rewritten, "
         f"{last - first - step_nets - failures} left alone, {failures} failed, "

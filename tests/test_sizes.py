@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rnnmem.errors import OptionError, RnnmemError
-from rnnmem.sizes import format_bytes, parse_bytes
+from rnnmem.sizes import format_bytes, parse_bytes, parse_count
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,11 @@ def test_any_text_is_a_size_or_an_option_error(text):
         assert parse_bytes(text) >= 1
     except OptionError as error:
         assert repr(text) in str(error)
+
+
+def test_counts_are_whole_numbers_above_zero():
+    count = parse_count(np.int64(4), "stages")
+    assert count == 4 and type(count) is int
+    for bad in (0, -1, 2.0, True, None, "4"):
+        with pytest.raises(OptionError, match=f"stages={bad!r} is not a count"):
+            parse_count(bad, "stages")

@@ -15,13 +15,9 @@ _SECOND = "its gradient is differentiated again"
 LEFT_ALONE: dict[str, str] = {
     "while.one_trip": "it runs at most one iteration",
     "while.zero_trips_known": "it runs at most one iteration",
-    "autograph.break_continue": _BRANCH,
-    "branch.cond": _BRANCH,
     "branch.loop_in_cond": "no loop pair was found",
     "branch.loop_in_cond_in_body": _BRANCH,
-    "branch.switch_case": _BRANCH,
     "gradients.of_gradients": _SECOND,
-    "gradients.two_losses": _BRANCH,
 }
 """Program -> why no loop of it is rewritten, whatever time may be spent."""
 
@@ -32,22 +28,27 @@ _NESTED = (
 )
 
 _UNKNOWN = "no peak is foretold: a shape or a trip count is unknown to the Net"
-_ALONE = "foretold with a gradient of its own, as for a forward pass: no pair was found"
 _FORETOLD = {
     "branch.loop_in_cond": _UNKNOWN,
     "branch.loop_in_cond_in_body": _UNKNOWN,
     "effects.numpy_function": _UNKNOWN,
     "effects.py_function": _UNKNOWN,
-    "gradients.accumulated_in_loop": _ALONE,
     "tensorarray.gather_scatter": _UNKNOWN,
 }
 
 GAPS: dict[tuple[str, str], str] = {
     **{(name, "prediction"): why for name, why in _FORETOLD.items()},
-    **{(name, "prediction as it was"): why for name, why in _FORETOLD.items()},
+    **{
+        (name, "prediction as it was"): why
+        for name, why in _FORETOLD.items()
+        if name != "branch.loop_in_cond"
+    },
     ("gradients.custom_gradient", "compiled bits"): _XLA,
     ("nested.two_deep", "compiled bits"): _XLA,
+    ("branch.loop_in_cond_in_body", "outer tape, eager"): _NESTED,
+    ("training.loop", "prediction"): "whole rows share the buffer they are cut from; counted apart",
     ("random.generator", "outer tape, eager"): _NESTED,
+    ("random.stateful", "outer tape, eager"): _NESTED,
     ("random.stateless", "compiled bits"): _XLA,
     ("random.stateless", "outer tape, eager"): _NESTED,
     ("while.captured_tensor", "compiled bits"): _XLA,
@@ -68,6 +69,7 @@ RACES: dict[tuple[str, str], str] = {
     ("branch.cond", "prediction as it was"): _BRANCHES,
     ("branch.switch_case", "prediction"): _BRANCHES,
     ("branch.switch_case", "prediction as it was"): _BRANCHES,
+    ("training.branch", "prediction"): _PARTIALS,
     ("effects.assert", "prediction as it was"): _PARTIALS,
     ("effects.check_numerics", "prediction"): _PARTIALS,
     ("keras.relu_hard_sigmoid", "prediction as it was"): "a tenth too low, cause not found",

@@ -1042,6 +1042,65 @@ def _gradient_in_loop(dtype):
     return Case(None, cell.variables, inputs, step=step)
 
 
+# Training loops: the tape stands inside a loop or a branch
+
+
+def _trained(cell, x, h):
+    """One step of training on a loop over the rows of x; its loss."""
+    with tf.GradientTape() as tape:
+        state = h
+        for t in tf.range(T):
+            state = tf.sin(cell(x[t], state)) * state
+        loss = squares(state)
+    update(cell.variables, tape.gradient(loss, cell.variables))
+    return loss
+
+
+@program("training.loop")
+def _training_loop(dtype):
+    cell = Cell(D, H, dtype)
+
+    def step(x, h):
+        total = tf.constant(0.0, dtype)
+        for i in tf.range(3):
+            total += _trained(cell, x[i], h)
+        return total
+
+    inputs = values(3, T, B, D, dtype=dtype), values(B, H, dtype=dtype)
+    return Case(None, cell.variables, inputs, step=step)
+
+
+@program("training.early_stop", known=False)
+def _training_until_it_is_good(dtype):
+    cell = Cell(D, H, dtype)
+
+    def step(x, h):
+        loss, i = tf.constant(1e9, dtype), 0
+        while i < 3 and loss > 1e-9:
+            loss = _trained(cell, x[i], h)
+            i += 1
+        return loss, i
+
+    inputs = values(3, T, B, D, dtype=dtype), values(B, H, dtype=dtype)
+    return Case(None, cell.variables, inputs, step=step)
+
+
+@program("training.branch")
+def _branch_that_trains(dtype):
+    cell = Cell(D, H, dtype)
+
+    def step(x, h):
+        return tf.cond(
+            tf.reduce_sum(x) > -1e6,
+            lambda: _trained(cell, x, h),
+            lambda: squares(cell(x[0], h)),
+        )
+
+    return Case(
+        None, cell.variables, (values(T, B, D, dtype=dtype), values(B, H, dtype=dtype)), step=step
+    )
+
+
 # Sparse, ragged, variable length
 
 

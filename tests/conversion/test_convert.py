@@ -332,6 +332,37 @@ class TestOverflow:
         rnnmem.convert(many, "float16")
         assert many.numpy().max() == 65504.0
 
+    @pytest.mark.parametrize("before", ["int32", "int64", "uint16", "uint64"])
+    def test_integers_too_large_are_no_less_an_overflow(self, before):
+        values = tf.cast([1, 65535, 3], before)
+        variable = tf.Variable(values, name="count")
+        with pytest.raises(rnnmem.RangeError, match=r"count \(1 value, up to 65535\)"):
+            rnnmem.convert(variable, "float16", only_floats=False)
+        assert variable.dtype == before
+        rnnmem.convert(variable, "float16", only_floats=False, overflow="clip")
+        assert variable.numpy().tolist() == [1.0, 65504.0, 3.0]
+        ignored = tf.Variable(values)
+        rnnmem.convert(ignored, "float16", only_floats=False, overflow="ignore")
+        assert np.isinf(ignored.numpy()).tolist() == [False, True, False]
+
+    @pytest.mark.parametrize(
+        ("before", "after", "large"),
+        [
+            ("bfloat16", "float16", 1e30),
+            ("float16", "float8_e4m3fn", 6e4),
+            ("float8_e5m2", "float8_e4m3fn", 57344.0),
+            ("float64", "float32", 1e300),
+            ("float32", "bfloat16", 3.4e38),
+        ],
+    )
+    def test_one_value_among_many_is_found_in_every_dtype(self, before, after, large):
+        values = np.ones(3_000_000, np.float32).astype(numpy_dtype(before))
+        values[2_345_678] = large
+        variable = tf.Variable(values, name="many")
+        with pytest.raises(rnnmem.RangeError, match=r"many \(1 value,"):
+            rnnmem.convert(variable, after)
+        assert variable.dtype.name == before
+
     def test_a_dtype_without_infinity(self):
         variable = tf.Variable([449.0, -1000.0, 500.0], name="v")
         with pytest.raises(rnnmem.RangeError, match="2 values, up to 1000"):
@@ -360,6 +391,13 @@ class TestBadInput:
     def test_overflow(self):
         with pytest.raises(rnnmem.OptionError, match="overflow='wrap'.*clip"):
             rnnmem.convert(tf.Variable([1.0]), "float16", overflow="wrap")
+
+    @pytest.mark.parametrize("name", ["blocking", "only_floats", "dry_run", "progress"])
+    def test_flags(self, name):
+        variable = tf.Variable([1.0])
+        with pytest.raises(rnnmem.OptionError, match=f"{name}='no' must be True"):
+            rnnmem.convert(variable, "float16", **{name: "no"})
+        assert variable.dtype == tf.float32
 
     @pytest.mark.parametrize("target", [None, "model", 3, object(), [None, "x"], np.ones(3)])
     def test_target(self, target):

@@ -1,12 +1,12 @@
 """Graphs from files and functions as Nets, and real nets planned."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
 
 import rnnmem
+from benchmarks.resnet import resnet50_nets
 from rnnmem.errors import NetError, OptionError
 from rnnmem.sharing import estimate, order, share_parallel, share_sequential
 from rnnmem.tf.workspace import Workspace
@@ -73,11 +73,14 @@ def test_bad_sources(tmp_path):
         rnnmem.load_net(broken)
 
 
+@pytest.fixture(scope="module")
+def resnet50():
+    return resnet50_nets(2)
+
+
 @pytest.mark.slow
-def test_19_resnet50_inference_needs_at_most_seven_storages():
-    model = keras.applications.ResNet50(weights=None)
-    function = tf.function(lambda x: model(x, training=False))
-    net = rnnmem.load_net(function.get_concrete_function(tf.TensorSpec([2, 224, 224, 3])))
+def test_19_resnet50_inference_needs_at_most_seven_storages(resnet50):
+    net = resnet50["ResNet-50 inference"]
     largest = max(blob.bytes for blob in net.blobs.values() if blob.dtype == "float32")
     shared = share_sequential(net)
     assert shared.after.blobs <= 7 < shared.before.blobs
@@ -89,18 +92,8 @@ def test_19_resnet50_inference_needs_at_most_seven_storages():
 
 
 @pytest.mark.slow
-def test_19_resnet50_training_is_planned():
-    model = keras.applications.ResNet50(weights=None)
-
-    @tf.function
-    def train(x, y):
-        with tf.GradientTape() as tape:
-            losses = keras.losses.sparse_categorical_crossentropy(y, model(x, training=True))
-            loss = tf.reduce_mean(losses)
-        return loss, tape.gradient(loss, model.trainable_variables)
-
-    specs = tf.TensorSpec([2, 224, 224, 3]), tf.TensorSpec([2], tf.int32)
-    net = rnnmem.load_net(train.get_concrete_function(*specs))
+def test_19_resnet50_training_is_planned(resnet50):
+    net = resnet50["ResNet-50 training"]
     for share in (share_parallel, share_sequential):
         shared = share(net)
         assert shared.after.bytes < 0.4 * shared.before.bytes

@@ -3,6 +3,7 @@
 Thread counts are read when TensorFlow starts, so the measuring runs in processes of its own.
 """
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem.check import check
-from rnnmem.errors import NetError, OptionError
+from rnnmem.errors import NetError, OptionError, PlanError
 from rnnmem.net.cost import CPU
 from rnnmem.plan import Plan, Turn
 from rnnmem.rewrite.gates import with_turns
@@ -139,6 +140,20 @@ def test_a_plan_with_turns_goes_to_json_and_back():
     assert Plan.from_json(plan.to_json()) == plan
     assert plan.predicted_peak < plan.original_peak
     assert "take turns" in str(optimised.explain(numbers(512, 256)))
+
+
+def test_the_turns_of_a_saved_plan_are_those_that_run():
+    x = numbers(512, 256)
+    plan = rnnmem.optimize(branches(4)).plan(x)
+    again = rnnmem.optimize(branches(4), plan=plan)
+    assert again.plan(x) == plan
+    gates = [op for op in net_of(again.get_concrete_function(x)).ops if op.type == "EnsureShape"]
+    assert len(gates) == len(plan.turns)
+    fewer = dataclasses.replace(plan, turns=plan.turns[:1])
+    assert rnnmem.optimize(branches(4), plan=fewer).plan(x).turns == plan.turns[:1]
+    other = dataclasses.replace(plan, turns=(Turn("nobody", None, "Sum"),))
+    with pytest.raises(PlanError, match="another function"):
+        rnnmem.optimize(branches(4), plan=other).plan(x)
 
 
 def test_the_means_can_be_left_out():

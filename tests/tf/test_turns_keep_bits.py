@@ -26,7 +26,10 @@ def values(draw, *shape):
 
 
 def random_function(seed: int):
-    """Branches over shared inputs: products with variables, other ops, sums; with a gradient."""
+    """Branches over shared inputs: products with variables, other ops, sums; with a gradient.
+
+    Some results on the way are read once more, so that others must wait to write over them.
+    """
     draw, numbers = random.Random(seed), np.random.default_rng(seed)
     weights = [tf.Variable(values(numbers, COLUMNS, COLUMNS)) for _ in range(draw.randint(1, 4))]
     bias = tf.Variable(values(numbers, COLUMNS))
@@ -40,12 +43,15 @@ def random_function(seed: int):
     ]
     names, pairs = sorted(ONE), sorted(TWO)
     with_gradient = draw.random() < 0.5
+    more = [tf.reduce_sum, tf.reduce_max, tf.reduce_min, lambda y, axis: tf.gather(y, 0, axis=axis)]
 
     def forward(x):
         found = []
         for branch in plan:
             y = x @ weights[int(branch[0][1] * len(weights))]
             for kind, way in branch:
+                if way % 0.1 < 0.04:
+                    found.append(more[int(way * 4)](y, axis=1))
                 if kind == "one":
                     y = ONE[names[int(way * len(names))]](y)
                 elif kind == "two":
