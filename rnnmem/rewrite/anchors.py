@@ -1,7 +1,8 @@
 """Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before.
 
 An anchored blob is pushed into a list and popped at once. A held one is put into a list where it
-stays until the next iteration puts its own there: nobody may write into its buffer meanwhile.
+stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
+that the next iteration is not early, such a loop has one iteration in flight.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Anchors:
         kept = {blob for _, blobs in held for blob in blobs}
         passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
         self.dtypes = [dtype for dtype, _ in (*passed, *held)]
+        self.loop.one_in_flight |= bool(held)
         return [
             *(self._chain(dtype, blobs) for dtype, blobs in passed),
             *(self._shelf(dtype, blobs) for dtype, blobs in held),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rnnmem.net.loops import order_shows
 from rnnmem.net.nouns import Blob, DType, Net, Op, Shape, ShapeValue
 from rnnmem.net.order import topological
 
@@ -132,6 +133,7 @@ class LoopEditor:
         self.inputs = list(op.inputs)
         self.outputs = list(op.outputs)
         self.positions: list[int | None] = list(range(len(op.inputs)))  # None: a new variable
+        self.one_in_flight = False
 
     def add_variable(self, start: str, stem: str) -> tuple[str, str]:
         """Adds a variable that starts as the outer blob ``start``; its next value is set later.
@@ -195,6 +197,8 @@ class LoopEditor:
             changed["_num_original_outputs"] = sum(
                 1 for old in self.positions if old is not None and old < count
             )
+        if self.one_in_flight and not order_shows(self.op.nets["body"]):
+            attributes["parallel_iterations"] = 1
         for net in (self.body, self.cond):
             net.attributes = self._signature_attributes(net)
         op = self.op.replace(
