@@ -148,11 +148,12 @@ def _replace(editor: LoopEditor, argument: str, pop: Op, popped: str, anchored: 
         device=pop.device,
         source=pop.source,
     )
-    # Sums sort their addends by the names of the ops: the zero keeps the pop's.
+    # Sums sort their addends by the names of the ops, and take in other sums where shapes are
+    # known: the zero keeps the pop's name, and like a pop's its shape is not seen.
     shown = hidden(
         body,
         made.outputs[0],
-        kind.shape,
+        None,
         name=pop.name,
         stands_for=pop.name,
         optional=anchored,
