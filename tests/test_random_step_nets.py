@@ -24,7 +24,15 @@ from rnnmem.net.cost import CPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.tf.functions import net_of
 from tests.forced_segments import forced_segments
-from tests.random_step_nets import Built, Draw, Drawn, Recipe, Thrown, random_recipe
+from tests.random_step_nets import (
+    Built,
+    Draw,
+    Drawn,
+    Instruction,
+    Recipe,
+    Thrown,
+    random_recipe,
+)
 
 SAVED_SETS = 3
 """Saved sets that are tried of one step net."""
@@ -171,6 +179,74 @@ def many_keep_their_bits(trial):
 def test_any_step_net_keeps_its_bits():
     many_keep_their_bits()
     assert len(DIFFER) <= MOST_DIFFER, "\n".join(DIFFER)
+
+
+def plain(kind, a=0, b=0, n=0, inner=()):
+    return Instruction(kind, a, b, n, inner, ())
+
+
+ONCE_DIFFERED = {
+    "an iteration began before the last one's sum was done": Trial(
+        Recipe(
+            dtype="float32",
+            trips=4,
+            known="constant",
+            states=3,
+            instructions=(
+                plain("abs"),
+                plain("add_tree", 0, 3),
+                plain("abs"),
+                plain("abs"),
+                plain("abs", 3),
+                plain("abs"),
+                plain("abs", 4),
+            ),
+            following=((2, False), (0, False), (0, False)),
+            stacked=False,
+            gradients=1,
+            of_inputs=True,
+            dynamic=False,
+            after=(plain("abs"),),
+            seed=0,
+        ),
+        choices=((1.02, 386, False), (1.02, 0, False)),
+        also_without_fusions=True,
+    ),
+    "the shape of a zero was seen, and a sum was taken into another": Trial(
+        Recipe(
+            dtype="float32",
+            trips=2,
+            known="constant",
+            states=1,
+            instructions=(
+                plain("negative", 2, 1, 4),
+                plain(
+                    "function",
+                    4,
+                    5,
+                    2,
+                    (plain("negative", 0, 4), plain("negative", 0, 3, 4), plain("add_n", 3, 2, 5)),
+                ),
+            ),
+            following=((0, False),),
+            stacked=False,
+            gradients=2,
+            of_inputs=True,
+            dynamic=False,
+            after=(),
+            seed=543,
+        ),
+        choices=((2.0, 130, True),),
+        also_without_fusions=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", ONCE_DIFFERED)
+def test_what_once_differed_no_longer_does(why):
+    listed = len(DIFFER)
+    assert hold(ONCE_DIFFERED[why])
+    assert not DIFFER[listed:]
 
 
 def test_what_is_thrown_is_the_same_again():

@@ -6,8 +6,9 @@ import pytest
 
 from rnnmem.errors import NetError
 from rnnmem.net.nouns import DType, ShapeValue
+from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
-from tests.handmade import const, make_net, op, rnn, while_op
+from tests.handmade import const, encoded, make_net, op, rnn, while_op
 
 SMALL = make_net({"x": "f[4]"}, [op("a", "Neg", "x", "f[4]"), op("b", "Abs", "a", "f[4]")], ["b"])
 
@@ -221,3 +222,18 @@ def test_attributes_are_set_on_the_loop():
     outer = NetEditor(rnn())
     loop = LoopEditor(outer, outer.ops["loop"]).finish(parallel_iterations=1, mine=b"x")
     assert (loop.attributes["parallel_iterations"], loop.attributes["mine"]) == (1, b"x")
+
+
+def test_what_an_iteration_holds_is_not_let_go_by_the_next_one():
+    def hold(editor):
+        anchors = Anchors(editor, encoded)
+        anchors.hold(["na"])
+        anchors.write()
+
+    def pass_on(editor):
+        anchors = Anchors(editor, encoded)
+        anchors.add(["na"])
+        anchors.write()
+
+    assert edit(hold)[0].attributes["parallel_iterations"] == 1
+    assert edit(pass_on)[0].attributes["parallel_iterations"] == 10
