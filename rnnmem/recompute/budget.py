@@ -290,12 +290,7 @@ class Decision:
         peak = self.original_peak
         if peak is None or needed_budget(peak) <= budget:
             return self._as_it_was(_UNKNOWN if peak is None else _FITS)
-        raise BudgetError(
-            f"budget={budget} ({format_bytes(budget)}) cannot be met: nothing can be recomputed, "
-            f"and the function as it is needs {needed_budget(peak)} bytes "
-            f"({format_bytes(needed_budget(peak))}) above the resident state, as predicted; "
-            "give at least that much, or a smaller batch"
-        )
+        raise _cannot_be_met(budget, needed_budget(peak), "nothing can be recomputed")
 
     def as_it_is(self, budget: int | None) -> Plan:
         """The plan that does nothing more to a Net to which something was done already.
@@ -305,12 +300,7 @@ class Decision:
         """
         predicted = counted_peak(self.known)
         if budget is not None and predicted is not None and needed_budget(predicted) > budget:
-            needed = needed_budget(predicted)
-            raise BudgetError(
-                f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above "
-                f"the resident state is predicted to be {needed} bytes ({format_bytes(needed)}); "
-                "give at least that much, or a smaller batch"
-            )
+            raise _cannot_be_met(budget, needed_budget(predicted), "nothing more can be recomputed")
         notes = (_UNKNOWN,) if budget is not None and predicted is None else ()
         return Plan(notes=notes, original_peak=self.original_peak, predicted_peak=predicted)
 
@@ -346,12 +336,15 @@ class Decision:
         peak, slowdown = budget_for(least), least.slowdown
         if needed_budget(self.original_peak) < peak:
             peak, slowdown = needed_budget(self.original_peak), 1.0
-        return BudgetError(
-            f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest "
-            f"peak above the resident state is predicted to be {peak} bytes "
-            f"({format_bytes(peak)}), at about {slowdown:.2f}x the step time; "
-            "give at least that much, or a smaller batch"
-        )
+        return _cannot_be_met(budget, peak, f"at about {slowdown:.2f}x the step time")
+
+
+def _cannot_be_met(budget: int, smallest: int, remark: str) -> BudgetError:
+    return BudgetError(
+        f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above the "
+        f"resident state is predicted to be {smallest} bytes ({format_bytes(smallest)}), {remark}; "
+        "give at least that much, or a smaller batch"
+    )
 
 
 def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
