@@ -112,11 +112,6 @@ class Seq2SeqConfig:
             )
 
     @property
-    def memory_size(self) -> int:
-        """Size of one of the encoder's outputs."""
-        return self.units * (2 if self.bidirectional_layers == self.encoder_layers else 1)
-
-    @property
     def feeds_back(self) -> bool:
         """Whether the decoder's next step hangs on the attention of this one."""
         return self.attention == "bahdanau" or self.input_feeding or self.coverage > 0

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -864,8 +863,3 @@ def segments_stay_in_rows(ops: Sequence[Op], values: Mapping[str, Value]) -> boo
             if isinstance(ids, Rows) and (ids.base, ids.ramp) not in picked:
                 return False
     return True
-
-
-def is_zero(dims: Sequence[Dim]) -> bool:
-    """Whether a blob of these sizes has no element."""
-    return not math.prod(dim.factor for dim in dims)

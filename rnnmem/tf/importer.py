@@ -60,13 +60,6 @@ def import_graph_def(
     return Net(name, tuple(inputs), tuple(outputs), kept, blobs, tuple(control_outputs))
 
 
-def import_function(function_def, library: Mapping[str, object]) -> Net:
-    """Reads one FunctionDef of a library as a Net."""
-    return _Reader({**library, function_def.signature.name: function_def}, lambda *_: "").net(
-        function_def.signature.name
-    )
-
-
 @dataclasses.dataclass
 class _Reader:
     library: Mapping[str, object]

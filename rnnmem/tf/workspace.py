@@ -138,11 +138,6 @@ class Workspace:
                     size = blob.bytes
                     self._capacities[name] = None if None in (known, size) else max(known, size)
 
-    @property
-    def storage_bytes(self) -> int:
-        """Bytes of the storages that step nets own together."""
-        return sum(storage.capacity for storage in self._shared.values())
-
     def run(self, inputs: Sequence[Any]) -> list[tf.Tensor]:
         """Runs the Net on its inputs, in their order; returns its outputs.
 
