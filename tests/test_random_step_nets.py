@@ -212,6 +212,31 @@ ONCE_DIFFERED = {
         choices=((1.02, 386, False), (1.02, 0, False)),
         also_without_fusions=True,
     ),
+    "nobody waited any more for a sum that the gradient of a logarithm waits for": Trial(
+        Recipe(
+            dtype="float64",
+            trips=4,
+            known="data",
+            states=2,
+            instructions=(
+                plain("logarithm", 2, 4, 3),
+                plain("negative", 2, 1, 3),
+                plain("tape", 5, 3, 1),
+                plain("negative", 4, 0, 1),
+                plain("einsum", 4, 3, 4),
+                plain("concat", 0, 2, 4),
+            ),
+            following=((3, False), (2, True)),
+            stacked=True,
+            gradients=1,
+            of_inputs=True,
+            dynamic=False,
+            after=(),
+            seed=838,
+        ),
+        choices=((1.3, 114, True), (1e9, 0, False)),
+        also_without_fusions=True,
+    ),
     "the shape of a zero was seen, and a sum was taken into another": Trial(
         Recipe(
             dtype="float32",

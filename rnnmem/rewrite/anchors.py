@@ -2,7 +2,8 @@
 
 An anchored blob is pushed into a list and popped at once. A held one is put into a list where it
 stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
-that the next iteration is not early, such a loop has one iteration in flight.
+that the next iteration is not early, such a loop has one iteration in flight. An awaited op keeps
+that somebody waits for it, who now is the push of a number.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Anchors:
         self.constant = constant
         self.blobs: dict[str, None] = {}
         self.held: dict[str, None] = {}
+        self.awaited: dict[str, None] = {}
         self.dtypes: list[str] = []  # of the lists that were written
 
     def hold(self, blobs: Iterable[str]) -> None:
@@ -36,6 +38,10 @@ class Anchors:
         """Reads a blob in place of its accumulator, which held it if a sum might write into it."""
         (self.hold if blob in addends else self.add)([blob])
 
+    def wait_for(self, ops: Iterable[str]) -> None:
+        """Waits for each of the ops, if nobody else does any more."""
+        self.awaited.update(dict.fromkeys(ops))
+
     def write(self) -> list[str]:
         """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
         held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
@@ -43,10 +49,21 @@ class Anchors:
         passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
         self.dtypes = [dtype for dtype, _ in (*passed, *held)]
         self.loop.one_in_flight |= bool(held)
-        return [
+        written = [
             *(self._chain(dtype, blobs) for dtype, blobs in passed),
             *(self._shelf(dtype, blobs) for dtype, blobs in held),
         ]
+        if awaited := self._no_longer_awaited():
+            self.dtypes.append("int32")
+            written.append(
+                self._chain("int32", [number(self.loop.body, 0, self.constant)], awaited)
+            )
+        return written
+
+    def _no_longer_awaited(self) -> list[str]:
+        ops = self.loop.body.ops
+        still = {name for op in ops.values() for name in op.controls}
+        return [name for name in self.awaited if name in ops and name not in still]
 
     def _by_dtype(self, wanted: set[str]) -> list[tuple[str, list[str]]]:
         found: dict[str, list[str]] = {}
@@ -67,14 +84,14 @@ class Anchors:
             if blob in wanted
         ]
 
-    def _chain(self, dtype: str, blobs: list[str]) -> str:
+    def _chain(self, dtype: str, blobs: list[str], awaited: Iterable[str] = ()) -> str:
         outer, body = self.loop.outer, self.loop.body
         start = empty_list(outer, dtype, None, self.constant, name="rnnmem/anchor")
         argument, held = self.loop.add_variable(start, "anchor")
         unknown = number(body, -1, self.constant)
         current = argument
         for blob in blobs:
-            current = push(body, current, blob, name="rnnmem/anchor_push")
+            current = push(body, current, blob, name="rnnmem/anchor_push", controls=awaited)
             current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/anchor_pop")
         self.loop.set_next(argument, current)
         return held

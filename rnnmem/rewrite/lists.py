@@ -122,8 +122,24 @@ def pop(
     return op.outputs[0], op.outputs[1]
 
 
+def awaited_by(net: NetEditor, popping: Op) -> list[str]:
+    """Names of the ops that a pop of the original Net waits for, itself or in its shape."""
+    return [name for op in _popping_ops(net, popping) for name in op.controls]
+
+
+def remove_pop(net: NetEditor, popping: Op) -> None:
+    """Takes a pop out, with the constant that only it read."""
+    for op in _popping_ops(net, popping):
+        if op.type == POP or net.original.fan_out(op.outputs[0]) == 1:
+            net.remove(op.name)
+
+
 def pop_freely(net: NetEditor, popping: Op) -> None:
     """Takes control edges off a pop: it may wait for what will be computed from it now."""
-    for op in (popping, net.original.producer.get(popping.inputs[1])):
-        if op is not None and op.type in (POP, "Const"):
-            net.ops[op.name] = op.replace(controls=())
+    for op in _popping_ops(net, popping):
+        net.ops[op.name] = op.replace(controls=())
+
+
+def _popping_ops(net: NetEditor, popping: Op) -> list[Op]:
+    found = (popping, net.original.producer.get(popping.inputs[1]))
+    return [op for op in found if op is not None and op.type in (POP, "Const")]

@@ -30,7 +30,16 @@ from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
 from rnnmem.rewrite.keeper import Keeper
-from rnnmem.rewrite.lists import Encode, element_shape, empty_list, pop, pop_freely, push
+from rnnmem.rewrite.lists import (
+    Encode,
+    awaited_by,
+    element_shape,
+    empty_list,
+    pop,
+    pop_freely,
+    push,
+    remove_pop,
+)
 from rnnmem.rewrite.materialise import Materialiser
 
 RENAME_MAP = "_rnnmem_rename_map"
@@ -189,7 +198,8 @@ class _PairRewrite:
             editor.body.rename(link.popped, self.clones[number].guarded(link.pushed))
             self.renamed[link.pushed] = HOISTED if link.pushed in self.plan.hoisted else RECOMPUTED
         popping = self.pair.gradients[number].loop.pops[link.popped_by]
-        editor.body.remove(popping.name)
+        self.gradient_anchors[number].wait_for(awaited_by(editor.body, popping))
+        remove_pop(editor.body, popping)
         editor.remove_variable(popping.inputs[0])
 
     def _vanished(self, blob: str) -> bool:
@@ -218,8 +228,10 @@ class _PairRewrite:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
         for link in self.pair.gradients[number].links:
             if link.pushed == blob:
-                loop = self.pair.gradients[number].loop
-                pop_freely(self.gradients[number].body, loop.pops[link.popped_by])
+                popping = self.pair.gradients[number].loop.pops[link.popped_by]
+                body = self.gradients[number].body
+                self.gradient_anchors[number].wait_for(awaited_by(body, popping))
+                pop_freely(body, popping)
                 return link.popped
         editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
