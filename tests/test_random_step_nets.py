@@ -42,6 +42,8 @@ STEP_NETS = CASES * 10 // 22
 DIFFER: list[str] = []
 """Step nets whose bits differ with TensorFlow's fusions on; with them off no bit may differ."""
 MOST_DIFFER = max(1, CASES // 100)
+AGAIN = 20
+"""Runs of an original whose bits an optimised step has not: is it reproducible itself?"""
 FUSIONS = ("arithmetic_optimization", "constant_folding", "remapping")
 SLOWDOWNS = (1.02, 1.1, 1.3, 2.0, 1e9, 1e9)
 
@@ -153,7 +155,8 @@ def hold(trial: Trial) -> int:
     with fusions(True):
         expected = bits(built, built.original, start)
         gaps = [difference(expected, bits(built, function, start)) for function in functions]
-    if any(gaps):
+        runs = [bits(built, built.original, start) for _ in range(AGAIN if any(gaps) else 0)]
+    if any(gaps) and not any(difference(expected, run) for run in runs):
         DIFFER.append(f"{max(gaps)}: {trial}")
     if any(gaps) or trial.also_without_fusions:
         with fusions(False):
