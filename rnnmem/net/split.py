@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from rnnmem.net.inline import inline
 from rnnmem.net.nouns import Blob, DType, Net, Op
-from rnnmem.net.optypes import is_pure
+from rnnmem.net.optypes import LOOPS, is_pure
 
 _BACKWARD = "rnnmem_backward"
 
@@ -105,7 +105,36 @@ def split(joint: Net, inputs: int, outputs: int) -> Halves:
         ),
         control_outputs=tuple(name for name in joint.control_outputs if name in after),
     )
-    return Halves(forward, backward, exchanged)
+    return Halves(_awaiting(forward), _awaiting(backward), exchanged)
+
+
+def _awaiting(net: Net) -> Net:
+    """The Net with an output that waits for what is only to run.
+
+    Where the Net is called and the call inlined, what only control outputs need is pruned.
+    """
+    waits = tuple(name for name in net.control_outputs if is_pure(net.op_by_name[name]))
+    places = (at for at, blob in enumerate(net.outputs) if _is_handed_out_by_a_loop(net, blob))
+    if not waits or (place := next(places, None)) is None:
+        return net
+    kind = net.blobs[net.outputs[place]]
+    # Sums sort by names: next to the loop's.
+    name = f"{net.producer[kind.name].name}/awaited"
+    result = Blob(f"{name}:0", kind.dtype, kind.shape)
+    identity = Op(
+        name, "Identity", (kind.name,), (result.name,), {"T": DType(kind.dtype)}, controls=waits
+    )
+    return net.replace(
+        ops=(*net.ops, identity),
+        blobs={**net.blobs, result.name: result},
+        outputs=(*net.outputs[:place], result.name, *net.outputs[place + 1 :]),
+    )
+
+
+def _is_handed_out_by_a_loop(net: Net, blob: str) -> bool:
+    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
+        blob = op.inputs[0]
+    return op is not None and op.type in LOOPS
 
 
 def _forward_ops(joint: Net, outputs: int) -> set[str]:

@@ -22,11 +22,6 @@ LEFT_ALONE: dict[str, str] = {
 """Program -> why no loop of it is rewritten, whatever time may be spent."""
 
 _XLA = "XLA fuses a step net otherwise once it hands less out; close, not equal"
-_NESTED = (
-    "an eager tape needs one more function around, under whose names TensorFlow's graph optimizer "
-    "adds in another order; the same bits as a plain tf.function around the original"
-)
-
 _UNKNOWN = "no peak is foretold: a shape or a trip count is unknown to the Net"
 _FORETOLD = {
     "branch.loop_in_cond": _UNKNOWN,
@@ -45,14 +40,9 @@ GAPS: dict[tuple[str, str], str] = {
     },
     ("gradients.custom_gradient", "compiled bits"): _XLA,
     ("nested.two_deep", "compiled bits"): _XLA,
-    ("branch.loop_in_cond_in_body", "outer tape, eager"): _NESTED,
     ("training.loop", "prediction"): "whole rows share the buffer they are cut from; counted apart",
-    ("random.generator", "outer tape, eager"): _NESTED,
-    ("random.stateful", "outer tape, eager"): _NESTED,
     ("random.stateless", "compiled bits"): _XLA,
-    ("random.stateless", "outer tape, eager"): _NESTED,
     ("while.captured_tensor", "compiled bits"): _XLA,
-    ("while.captured_tensor", "outer tape, eager"): _NESTED,
 }
 """(program, property) -> why the cell does not hold."""
 
