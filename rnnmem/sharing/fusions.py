@@ -7,6 +7,8 @@ and ends there too, or at a gate on what is hidden from it anyway.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rnnmem.net.history import History
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
@@ -15,7 +17,16 @@ from rnnmem.net.order import topological
 APART = frozenset(
     {
         *("ArgMax", "ArgMin", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size"),
-        *("Sum", "TopKV2", "Unpack", "Split", "SplitV", "TensorListPushBack", "TensorListStack"),
+        *(
+            "OptionalFromValue",
+            "Sum",
+            "TopKV2",
+            "Unpack",
+            "Split",
+            "SplitV",
+            "TensorListPushBack",
+            "TensorListStack",
+        ),
         *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
         *("ResourceApplyGradientDescent", "ResourceApplyAdam", "ResourceApplyKerasMomentum"),
         *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
@@ -42,6 +53,10 @@ HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
 
 PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
 """Op types that are worth a gate: large results from little."""
+
+
+NEAR = 64
+"""Ops around another that are looked at, for one at which an edge may stand."""
 
 
 def twins_of(net: Net) -> frozenset[str]:
@@ -83,7 +98,7 @@ class Sources:
             if self._is_apart(index):
                 return index
             for other in self.past.after[index]:
-                if other < waiting and other not in seen and len(seen) < 64:
+                if other < waiting and other not in seen and len(seen) < NEAR:
                     seen.add(other)
                     pending.append(other)
         return None
@@ -91,6 +106,32 @@ class Sources:
     def _is_apart(self, index: int) -> bool:
         op = self.net.op_by_name[self.past.ops[index].name]
         return op.name not in self.twins and is_apart(self.net, op)
+
+
+def waiting_places(
+    net: Net, past: History, index: int, twins: frozenset[str]
+) -> Iterator[tuple[int, int | None]]:
+    """Where an edge may stand that holds up an op: there, or at what it needs, the nearest first.
+
+    Args:
+      net: the Net.
+      past: its history.
+      index: of the op.
+      twins: see :func:`twins_of`.
+
+    Yields:
+      ``(index, slot)`` of an op that may wait, with the input that passes a gate; None: itself.
+    """
+    pending, seen = [index], {index}
+    for one in pending:
+        name = past.ops[one].name
+        slot = None if name in twins else target(net, name)
+        if slot is not None:
+            yield one, None if slot < 0 else slot
+        for other in past.before[one]:
+            if other not in seen and len(seen) < NEAR:
+                seen.add(other)
+                pending.append(other)
 
 
 def is_apart(net: Net, op: Op) -> bool:

@@ -23,11 +23,11 @@ from collections.abc import Iterator, Sequence
 
 from rnnmem.net.cost import Machine
 from rnnmem.net.history import History, history, overwrites
-from rnnmem.net.nouns import Blob, Net
+from rnnmem.net.nouns import Blob, Net, Op
 from rnnmem.net.program import in_place_inputs
 from rnnmem.plan import Turn
 from rnnmem.sharing.estimate import bytes_inside, estimate_sizes
-from rnnmem.sharing.fusions import Sources, target, twins_of
+from rnnmem.sharing.fusions import Sources, twins_of, waiting_places
 from rnnmem.sharing.last_reader import last_readers
 from rnnmem.sharing.lives import VIEWS
 from rnnmem.sharing.orders import lowest_peak
@@ -140,7 +140,24 @@ def _ordered(planned: Net) -> Net:
     past = history(planned)
     extra = [max((bytes_inside(inner) for inner in op.nets.values()), default=0) for op in past.ops]
     chosen = lowest_peak(past, estimate_sizes(past), extra)
+    chosen = _put_off(past, chosen)
     return planned.replace(ops=tuple(past.ops[index] for index in chosen))
+
+
+def _put_off(past: History, chosen: Sequence[int]) -> list[int]:
+    """The order, with ops that neither make nor read a large buffer right before who needs them.
+
+    So that what leads to a large buffer may wait for one that goes before.
+    """
+    blobs = past.net.blobs
+    place = {index: position for position, index in enumerate(chosen)}
+    due = dict(place)
+    for index in reversed(chosen):
+        op = past.ops[index]
+        large = any((blobs[blob].bytes or 0) >= LARGE for blob in (*op.inputs, *op.outputs))
+        if past.after[index] and not large:
+            due[index] = min(due[other] for other in past.after[index])
+    return sorted(chosen, key=lambda index: (due[index], place[index]))
 
 
 def _late(net: Net, planned: Net) -> Net:
@@ -173,6 +190,11 @@ def _with_in_place(net: Net) -> Net:
     blobs = dict(net.blobs)
     ops = []
     for op in net.ops:
+        source = net.producer.get(op.inputs[0]) if op.type in FROM_LISTS else None
+        if source is not None and source.type == "OptionalFromValue":
+            op = _past(op.replace(type="Alias"), source, source.inputs[:1])
+        elif source is not None and source.type == "TensorListPushBack" and _is_anchor(net, source):
+            op = _past(op, source, (source.inputs[0], *op.inputs[1:]))
         if op.type in FROM_LISTS:
             for blob in op.outputs:
                 blobs[blob] = Blob(blob, blobs[blob].dtype, (0,))
@@ -186,6 +208,18 @@ def _with_in_place(net: Net) -> Net:
                 break
         ops.append(op)
     return net.replace(ops=tuple(ops), blobs=blobs)
+
+
+def _past(op: Op, source: Op, inputs: tuple[str, ...]) -> Op:
+    """The op reading what lies before the source, for which it still waits."""
+    return op.replace(inputs=inputs, controls=(*op.controls, source.name))
+
+
+def _is_anchor(net: Net, push: Op) -> bool:
+    """Whether what is pushed is popped at once, so that no list keeps it."""
+    readers = net.readers.get(push.outputs[0], ())
+    alone = net.fan_out(push.outputs[0]) == len(readers) == 1
+    return alone and readers[0].type == "TensorListPopBack"
 
 
 def _large_units(past: History) -> list[Unit]:
@@ -206,10 +240,11 @@ def _edges(net: Net, past: History, twins: frozenset[str]) -> list[Turn]:
     """The edges that a storage plan over the order of ``past`` needs beyond the data flow."""
     units = {unit.name: unit for unit in _large_units(past)}
     ranges = [Range(unit.name, unit.defined, unit.used, unit.size) for unit in units.values()]
-    takes: dict[int, list[Unit]] = {}
+    takes: dict[int, list[list[Unit]]] = {}  # op -> units before its own in their storages
     for storage in assign(ranges, "best_fit").storages:
-        for one, other in zip(storage, storage[1:], strict=False):
-            takes.setdefault(units[other.name].defined, []).append(units[one.name])
+        held = [units[one.name] for one in storage]
+        for number, unit in enumerate(held[1:], 1):
+            takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
     ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
     edges: list[Turn] = []
     sources = Sources(net, past, twins)
@@ -217,20 +252,31 @@ def _edges(net: Net, past: History, twins: frozenset[str]) -> list[Turn]:
         known = 0
         for other in others:
             known |= ahead[other]
-        for unit in takes.get(index, ()):
-            for user in unit.last:
-                if known >> user & 1:
-                    continue
-                source = sources.from_(user, index)
-                waiting = past.ops[index].name
-                slot = None if source is None or waiting in twins else target(net, waiting)
-                if source is None or slot is None:
-                    continue
-                waited = past.ops[source].name
-                edges.append(Turn(past.ops[index].name, None if slot < 0 else slot, waited))
-                known |= ahead[source]
+        for earlier in takes.get(index, ()):
+            for unit in earlier:
+                for user in sorted(unit.last, reverse=True):  # the last implies most others
+                    edge = None if known >> user & 1 else _edge(net, past, index, user, sources)
+                    if edge is not None:
+                        edges.append(edge[0])
+                        known |= ahead[edge[1]]
+                if all(known >> user & 1 for user in unit.last):
+                    break  # which waited for those before it
         ahead.append(known | 1 << index)
     return edges
+
+
+def _edge(
+    net: Net, past: History, index: int, user: int, sources: Sources
+) -> tuple[Turn, int] | None:
+    """An edge by which an op waits for another, and the op that is waited for; None: there is none.
+
+    Where the op may not wait itself, one does that it needs.
+    """
+    for place, slot in waiting_places(net, past, index, sources.twins):
+        source = sources.from_(user, place) if user < place else None
+        if source is not None:
+            return Turn(past.ops[place].name, slot, past.ops[source].name), source
+    return None
 
 
 def _controlled(net: Net, edges: Sequence[Turn]) -> Net:

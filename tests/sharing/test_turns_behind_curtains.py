@@ -1,0 +1,81 @@
+"""Where an op may not wait itself, the curtain before it does, or an op that it needs."""
+
+from rnnmem.net.cost import CPU
+from rnnmem.net.history import history
+from rnnmem.net.timeline import simulate
+from rnnmem.plan import Turn
+from rnnmem.rewrite.gates import with_turns
+from rnnmem.sharing.fusions import twins_of, waiting_places
+from rnnmem.sharing.turns import turns_of
+from tests.handmade import const, make_net, op
+
+WIDE, ROW, ROWS = "f[512,2048]", "f[1,2048]", "f[512]"
+SIZE = 512 * 2048 * 4
+
+
+def products(count, hidden=True, behind="Mul"):
+    """x ─► curtain ─► Mul(curtain, w) ─► Sum     that often; a Mul itself might be fused"""
+    ops = [const("axis", 1)]
+    for n in range(count):
+        if hidden:
+            ops.append(op(f"held{n}", "OptionalFromValue", f"x{n}", "v[]"))
+            ops.append(op(f"seen{n}", "OptionalGetValue", f"held{n}", ROW))
+        ops.append(op(f"wide{n}", behind, f"{'seen' if hidden else 'x'}{n} w", WIDE))
+        ops.append(op(f"sum{n}", "Sum", f"wide{n} axis", ROWS))
+    inputs = {"w": WIDE} | {f"x{n}": ROW for n in range(count)}
+    return make_net(inputs, ops, [f"sum{n}" for n in range(count)])
+
+
+def test_a_curtain_waits():
+    net = products(3)
+    turns = turns_of(net, CPU, 1.5)
+    assert turns.edges == (Turn("held1", None, "sum0"), Turn("held2", None, "sum1"))
+    assert (turns.bytes_before, turns.bytes) == (3 * SIZE, SIZE)
+    ordered = with_turns(net, turns.edges)
+    assert simulate(ordered).peak_bytes < SIZE + 2**15 < 2 * SIZE < simulate(net).peak_bytes
+
+
+def test_what_might_be_fused_does_not_wait():
+    assert turns_of(products(3, hidden=False), CPU, 1.5) is None
+
+
+def test_what_stands_behind_a_curtain_is_the_buffer_in_front_of_it():
+    # tanh is there until its second sum is, beside the product: two buffers, or one after the other
+    net = make_net(
+        {"x": ROW, "y": ROW, "w": WIDE},
+        [
+            const("axis", 1),
+            op("sum", "AddV2", "x w", WIDE),
+            op("tanh", "Tanh", "sum", WIDE),
+            op("held", "OptionalFromValue", "tanh", "v[]"),
+            op("seen", "OptionalGetValue", "held", WIDE),
+            op("one", "Sum", "tanh axis", ROWS),
+            op("two", "Sum", "seen axis", ROWS),
+            op("put", "OptionalFromValue", "y", "v[]"),
+            op("taken", "OptionalGetValue", "put", ROW),
+            op("other", "Mul", "taken w", WIDE),
+            op("most", "Max", "other axis", ROWS),
+        ],
+        ["one", "two", "most"],
+    )
+    turns = turns_of(net, CPU, 1.5)
+    assert set(turns.edges) == {Turn("put", None, "one"), Turn("put", None, "two")}
+    assert (turns.bytes_before, turns.bytes) == (2 * SIZE, SIZE)
+
+
+def test_an_op_waits_at_what_it_needs():
+    """MatMul(h, k) = q ─► Tanh ─► AddV2(·, w): the product waits, at a gate on k"""
+    net = make_net(
+        {"x": "v[]", "k": "f[4,2048]", "w": WIDE},
+        [
+            op("h", "OptionalGetValue", "x", "f[1,4]"),
+            op("q", "MatMul", "h k", ROW),
+            op("e", "Tanh", "q", ROW),
+            op("wide", "AddV2", "e w", WIDE),
+        ],
+        ["wide"],
+    )
+    past = history(net)
+    index = [one.name for one in past.ops].index("wide")
+    places = list(waiting_places(net, past, index, twins_of(net)))
+    assert [(past.ops[place].name, slot) for place, slot in places] == [("q", 1)]
