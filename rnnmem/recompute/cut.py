@@ -101,11 +101,14 @@ class Step:
         return min(self.ways_to_keep(blob), key=lambda one: one.bytes + price * one.seconds)
 
     def bytes_kept(self, blob: str) -> int:
-        """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway."""
+        """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway.
+
+        The shape of a blob is never worth making a whole blob of it again.
+        """
         producer = self.body.producer.get(blob)
         if producer is not None and producer.type == "ReadVariableOp":
             return 1
-        if blob in self.counted:
+        if blob in self.counted or producer is not None and producer.type in SHAPES:
             return 0
         if producer is not None and producer.type in LOOPS:
             return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
@@ -150,6 +153,10 @@ class SavedSet:
     bytes: int
     seconds: float
     encodings: tuple[Encoding, ...] = ()
+
+
+SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+"""Op types that read nothing of a blob but its shape."""
 
 
 def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
