@@ -220,6 +220,21 @@ class Turn:
 
 
 @dataclasses.dataclass(frozen=True)
+class Fold:
+    """An operand that an op broadcasts itself, so that it is not made whole.
+
+    Attributes:
+      op: the op that reads it.
+      slot: the input of it that reads what was repeated, in place of the repeated blob.
+      path: of the step net in which it stands, names of ops and attributes in turn.
+    """
+
+    op: str
+    slot: int
+    path: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class MadeAgain:
     """A list that a forward loop reads and its gradient loop is given anew, not kept in between.
 
@@ -297,6 +312,7 @@ class Plan:
       loops: one entry per loop pair.
       waits: control edges of the outer Net: (waiting op, op waited for).
       gates: control edges that keep gradient ops from running beside the loss.
+      folds: operands that ops of gradient step nets broadcast themselves.
       made_again: lists that gradient loops are given anew.
       turns: control edges by which large buffers take turns, at any depth.
       notes: what was found and left alone, in words.
@@ -311,6 +327,7 @@ class Plan:
     losses: tuple[ChunkedLoss, ...] = ()
     waits: tuple[tuple[str, str], ...] = ()
     gates: tuple[Turn, ...] = ()
+    folds: tuple[Fold, ...] = ()
     made_again: tuple[MadeAgain, ...] = ()
     turns: tuple[Turn, ...] = ()
     notes: tuple[str, ...] = ()
@@ -375,6 +392,7 @@ def _plan(data: dict[str, Any]) -> Plan:
             "losses": tuple(_loss(loss) for loss in data.get("losses", ())),
             "waits": tuple((op, other) for op, other in data["waits"]),
             "gates": tuple(map(_turn, data.get("gates", ()))),
+            "folds": tuple(map(_fold, data.get("folds", ()))),
             "made_again": tuple(map(_made_again, data.get("made_again", ()))),
             "turns": tuple(map(_turn, data["turns"])),
             "notes": tuple(data["notes"]),
@@ -398,6 +416,10 @@ def _loop_plan(data: dict[str, Any]) -> LoopPlan:
             "encodings": tuple(_encoding(one) for one in data.get("encodings", ())),
         }
     )
+
+
+def _fold(data: dict[str, Any]) -> Fold:
+    return Fold(**{**data, "path": tuple(data["path"])})
 
 
 def _turn(data: dict[str, Any]) -> Turn:

@@ -17,7 +17,7 @@ from rnnmem.net.variables import Writers
 from rnnmem.options import Options
 from rnnmem.plan import ChunkedLoss, MadeAgain, Plan
 from rnnmem.recompute.again import made_again
-from rnnmem.recompute.pace import ONE_BY_ONE, one_by_one, overlapped
+from rnnmem.recompute.pace import ONE_BY_ONE, one_by_one, one_by_one_where_cheap, overlapped
 from rnnmem.recompute.planner import NOT_ALLOWED, RECOMPUTE, trades_of
 from rnnmem.recompute.trades import Trades
 from rnnmem.sizes import format_bytes
@@ -173,8 +173,12 @@ class Decision:
         return list(map(self.simulated, found))
 
     def _paced(self, trades: Trades, bounds: set[float], most: float) -> list[Plan]:
-        """Plans within each bound, and one with an iteration at a time within the last."""
+        """Plans within each bound, and with one iteration at a time, here or there, in the last."""
         found = [overlapped(self._with_losses(trades.within(bound))) for bound in sorted(bounds)]
+        lost = sum(filter(None, trades.lost))
+        if lost and most - lost >= 1.0:
+            plan = self._with_losses(trades.within(most - lost))
+            found.append(one_by_one_where_cheap(plan, trades.lost))
         if most - ONE_BY_ONE >= 1.0:
             found.append(one_by_one(self._with_losses(trades.within(most - ONE_BY_ONE))))
         return found

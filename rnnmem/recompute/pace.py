@@ -11,12 +11,18 @@ own; one at a time holds least, and lets cores wait:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from rnnmem.net.loops import LoopPair
+from rnnmem.net.nouns import Net, Op
+from rnnmem.net.optypes import Work, facts
 from rnnmem.plan import OFFLOAD, OVERLAPPING, LoopPlan, Plan
 
 ONE_BY_ONE = 0.1
 """Part of the step time that is lost one at a time; measured on loops of many kinds, 0 to 0.3."""
+
+WIDE_SECONDS = 5e-5
+"""An op that takes longer than this keeps all cores busy by itself."""
 
 
 def overlapped(plan: Plan) -> Plan:
@@ -31,6 +37,51 @@ def one_by_one(plan: Plan) -> Plan:
     return dataclasses.replace(
         plan, loops=_paced(plan.loops, 1), slowdown=plan.slowdown + ONE_BY_ONE
     )
+
+
+def lost_one_by_one(
+    pair: LoopPair, seconds: Callable[[Op, Net], float], trips: int, step: float
+) -> float | None:
+    """The part of the step time that the gradient loops of a pair lose one iteration at a time.
+
+    A large elementwise op keeps all cores busy by itself, so nothing is lost while such run.
+
+    Args:
+      pair: the loop pair.
+      seconds: estimated time of one run of an op of a Net.
+      trips: iterations of the loops.
+      step: estimated time of the whole step.
+
+    Returns:
+      An estimate; None where such ops take less than half of an iteration.
+    """
+    whole = wide = 0.0
+    for gradient in pair.gradients:
+        body = gradient.loop.body
+        for op in body.ops:
+            taken = seconds(op, body)
+            known = facts(op)
+            elementwise = known is not None and known.work not in (Work.PRODUCT, Work.NONE)
+            whole += taken
+            wide += taken if elementwise and taken > WIDE_SECONDS else 0.0
+    if not step or wide < whole / 2:
+        return None
+    return ONE_BY_ONE * trips * (whole - wide) / step
+
+
+def one_by_one_where_cheap(plan: Plan, lost: Sequence[float | None]) -> Plan:
+    """The plan with one iteration at a time in loops that lose little, two in the others.
+
+    Args:
+      plan: its loops are those of the pairs that ``lost`` tells of.
+      lost: of each pair, what `lost_one_by_one` gives.
+    """
+    loops: list[LoopPlan] = []
+    slowdown = plan.slowdown
+    for loop, part in zip(plan.loops, lost, strict=True):
+        loops += _paced([loop], OVERLAPPING if part is None else 1)
+        slowdown += 0.0 if part is None or loop.closed else part
+    return dataclasses.replace(plan, loops=tuple(loops), slowdown=slowdown)
 
 
 def _paced(loops: Iterable[LoopPlan], in_flight: int) -> tuple[LoopPlan, ...]:

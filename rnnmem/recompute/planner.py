@@ -46,8 +46,10 @@ from rnnmem.recompute.cut import (
     stored_bytes,
 )
 from rnnmem.recompute.exact import fastest_within, smallest_within
+from rnnmem.recompute.folds import folds_of
 from rnnmem.recompute.forms import Forms, signs_in
 from rnnmem.recompute.frontier import frontier
+from rnnmem.recompute.pace import lost_one_by_one
 from rnnmem.recompute.segments import with_segments
 from rnnmem.recompute.trades import Trades
 
@@ -111,6 +113,9 @@ def trades_of(
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
         return _Planner(machine, 0.0, clock, means).exact(pair, outside(pair), kept, seconds)
 
+    seconds = step_seconds(net, machine)
+    runs = [_trips_of(pair.forward) for pair in pairs]
+    folded = [folds_of(pair, clock) for pair in pairs]
     return Trades(
         net=net,
         pairs=pairs,
@@ -118,8 +123,14 @@ def trades_of(
             _choices(pair, _Planner(machine, 0.0, clock, means), outside(pair), segments)
             for pair in pairs
         ),
-        seconds=step_seconds(net, machine),
+        seconds=seconds,
         refine=refine,
+        folds=tuple(folds for folds, _ in folded),
+        spared=tuple(spared * trips for (_, spared), trips in zip(folded, runs, strict=True)),
+        lost=tuple(
+            lost_one_by_one(pair, clock, trips, seconds)
+            for pair, trips in zip(pairs, runs, strict=True)
+        ),
     )
 
 

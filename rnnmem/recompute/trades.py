@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.nouns import Net
 from rnnmem.net.trips import UNKNOWN_TRIPS
-from rnnmem.plan import LoopPlan, Plan
+from rnnmem.plan import Fold, LoopPlan, Plan
 from rnnmem.recompute.after_loss import after_the_loss
 from rnnmem.recompute.frontier import choose_within
 from rnnmem.recompute.waits import waits_of
@@ -44,6 +44,10 @@ class Trades:
       refine: ``(pair, bytes, seconds)`` -> the exact plan of a pair that keeps at most that many
         bytes per iteration, or spends at most that much more time per iteration than the original;
         None where there is none, or no exact choice can be made.
+      folds: of each pair, the operands that are no longer made whole where it is rewritten.
+      spared: of each pair, the estimated seconds that its folds take off.
+      lost: of each pair, the part of the step time that it loses with one iteration at a time;
+        None where that is not known to be little.
     """
 
     net: Net
@@ -51,21 +55,27 @@ class Trades:
     choices: tuple[tuple[LoopPlan, ...], ...]
     seconds: float
     refine: Refine
+    folds: tuple[tuple[Fold, ...], ...] = ()
+    spared: tuple[float, ...] = ()
+    lost: tuple[float | None, ...] = ()
 
     def plan(self, loops: Sequence[LoopPlan]) -> Plan:
         """The plan that these decisions make."""
         again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
-        opened = [pair for pair, loop in zip(self.pairs, loops, strict=True) if not loop.closed]
+        open_places = [place for place, loop in enumerate(loops) if not loop.closed]
+        opened = [self.pairs[place] for place in open_places]
+        again -= sum(self.spared[place] for place in open_places)
         return Plan(
             loops=tuple(loops),
             waits=waits_of(self.net, opened),
             gates=after_the_loss(self.net, opened),
+            folds=tuple(fold for place in open_places for fold in self.folds[place]),
             slowdown=1.0 + again / self.seconds if self.seconds else 1.0,
         )
 
     def within(self, max_slowdown: float) -> Plan:
         """The plan that keeps fewest bytes at no more than this factor of step time."""
-        allowed = (max_slowdown - 1.0) * self.seconds
+        allowed = (max_slowdown - 1.0) * self.seconds + sum(self.spared)
         return self.plan(self._refined(choose_within(self.choices, allowed), allowed))
 
     def without_schedules(self) -> Trades:

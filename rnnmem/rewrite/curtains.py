@@ -57,7 +57,7 @@ def hidden(
         WRAP,
         (blob,),
         (("variant", ()),),
-        {"Toutput_types": dtypes},
+        {"Toutput_types": dtypes, STANDS_FOR: stands_for.encode()},
         name="rnnmem/wrapped",
         controls=controls,
     )

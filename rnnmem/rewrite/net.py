@@ -13,6 +13,7 @@ from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.again import make_again
 from rnnmem.rewrite.curtains import SHOWN
 from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.folds import with_folds
 from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.hoisted import HoistedReads
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
@@ -83,7 +84,10 @@ def apply_plan(
     elif names:
         _await_in_step_net(editor, names)
     reads.put_in_turn()
-    return without_dead_ops(with_turns(editor.net(), plan.gates))
+    rewritten = with_turns(editor.net(), plan.gates)
+    if anchored:  # XLA folds them itself
+        rewritten = with_folds(rewritten, plan.folds)
+    return without_dead_ops(rewritten)
 
 
 def _alive(net: Net) -> set[str]:

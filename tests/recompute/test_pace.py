@@ -1,7 +1,18 @@
 """How many iterations a plan has under way at once."""
 
+import dataclasses
+
+import pytest
+
 from rnnmem.net.cost import CPU
-from rnnmem.recompute.pace import ONE_BY_ONE, one_by_one, overlapped
+from rnnmem.net.loops import loop_pairs
+from rnnmem.recompute.pace import (
+    ONE_BY_ONE,
+    lost_one_by_one,
+    one_by_one,
+    one_by_one_where_cheap,
+    overlapped,
+)
 from rnnmem.recompute.planner import plan_net
 from tests.handmade import rnn
 from tests.loop_drawings import nested
@@ -27,3 +38,32 @@ def test_what_is_left_alone_keeps_its_pace():
     plan = plan_net(rnn(limit=1), CPU, float("inf"))
     assert plan.changes_nothing
     assert overlapped(plan) == one_by_one(plan) == plan
+
+
+def lost(units, seconds=CPU.seconds):
+    net = rnn(units=units)
+    (pair,) = loop_pairs(net, net, {})
+    return lost_one_by_one(pair, seconds, 5, 1.0)
+
+
+def test_products_and_small_ops_leave_cores_idle():
+    assert lost(64) is None
+    assert lost(1024) is None  # its products take longest
+
+
+def test_little_is_lost_beside_large_elementwise_ops():
+    def seconds(op, _):
+        return 0.01 if op.type == "TanhGrad" else 1e-6
+
+    assert 0 < lost(64, seconds) < 5 * 1e-5
+    assert lost(64, lambda op, net: 1e-5) is None
+
+
+def test_only_loops_that_lose_little_have_one_iteration_at_a_time():
+    plan = overlapped(plan_net(rnn(), CPU, float("inf")))
+    assert one_by_one_where_cheap(plan, [None]) == plan
+    slow = one_by_one_where_cheap(plan, [0.02])
+    assert paces(slow) == {1} and slow.slowdown == pytest.approx(plan.slowdown + 0.02)
+    closed = dataclasses.replace(plan.loops[0], closed="left")
+    plan = dataclasses.replace(plan, loops=(closed,))
+    assert one_by_one_where_cheap(plan, [0.02]) == plan
