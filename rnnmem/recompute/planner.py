@@ -130,7 +130,7 @@ def _choices(
     plans = frontier(lambda price: dataclasses.replace(planner, price=price).pair(pair, outside))
     if pair.closed or not segments:
         return plans
-    step = planner.step(pair, (), outside)
+    step = planner.step_alone(pair, outside)
     opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
     return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
 
@@ -215,6 +215,7 @@ class _Planner:
     price: float
     clock: _Clock
     means: frozenset[str] = RECOMPUTE
+    steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
 
     def forms(self, pair: LoopPair) -> Forms:
         """The forms in which the pair's accumulators may keep blobs."""
@@ -254,6 +255,12 @@ class _Planner:
             chosen = smallest_within(step, seconds + _seconds_as_it_was(step))
         return None if chosen is None else self._decided(_named(pair), pair, step, chosen, ())
 
+    def step_alone(self, pair: LoopPair, outside: _Outside) -> Step:
+        """The pair's step where the pairs inside it stay closed."""
+        if pair.path not in self.steps:
+            self.steps[pair.path] = self.step(pair, (), outside)
+        return self.steps[pair.path]
+
     def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
         kept, again = plan.total()
         return bool(plan.closed), kept + self.price * again
@@ -262,7 +269,7 @@ class _Planner:
         self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
-        step = self.step(pair, inner, outside)
+        step = self.step(pair, inner, outside) if inner else self.step_alone(pair, outside)
         choose = choose_saved_set if self.means >= RECOMPUTE else kept_as_it_is
         chosen = choose(step, self.price)
         if chosen is None:
@@ -433,7 +440,7 @@ def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[
 def _steady_branches(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
     """Branch ops of the step net that read nothing but such variables -> their handles."""
     inside = _unchanged_inside(forward, unchanged)
-    reads = {op.name: branch_reads(op) or {} for op in forward.body.ops}
+    reads = {op.name: branch_reads(op) for op in forward.body.ops if op.nets}
     return {
         name: frozenset(some) for name, some in reads.items() if some and all(map(inside, some))
     }
