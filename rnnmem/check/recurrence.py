@@ -55,9 +55,8 @@ class Solution:
         raw = [self._first + index for index in group]
         own = [table.make(table.head(OWN, level, place)) for place in range(len(group))]
         local = dict(zip(raw, own, strict=True))
-        mask = sum(1 << index for index in group)
+        mask = sum([1 << index for index in group])
         roots = [following[index] for index in group]
-        self._read_by(*roots)
         for one in self._open_below(roots):
             if one in local:
                 continue
@@ -82,18 +81,15 @@ class Solution:
     def _open_below(self, roots: Iterable[int]) -> list[int]:
         return self._table.below(roots, self._first, self._final)
 
-    def _read_by(self, *roots: int) -> int:
-        """Which variables the roots read, as a bit mask."""
+    def _read_by(self, root: int) -> int:
+        """Which variables a number reads, as a bit mask."""
         reads, table = self._reads, self._table
-        for one in table.below(roots, self._first, reads):
+        for one in table.below((root,), self._first, reads):
             mask = 0
             for child in table.children[one]:
                 mask |= reads.get(child, 0)
             reads[one] = mask
-        total = 0
-        for root in roots:
-            total |= reads.get(root, 0)
-        return total
+        return reads.get(root, 0)
 
 
 def _groups(reads: Sequence[int]) -> list[list[int]]:
