@@ -276,15 +276,16 @@ class Run:
     def _next(self, thread: int) -> None:
         """The thread's next op: its own cheap ones, its own newest, then the oldest of another."""
         if inline := self.inline[thread]:
-            self._start(thread, *inline.popleft())
+            frame, index = inline.popleft()
         elif own := self.own[thread]:
-            self._start(thread, *own.pop())
+            frame, index = own.pop()
         else:
-            for queue in self.own:
-                if queue:
-                    self._start(thread, *queue.popleft())
-                    return
-            self.idle.append(thread)
+            queue = next(filter(None, self.own), None)
+            if queue is None:
+                self.idle.append(thread)
+                return
+            frame, index = queue.popleft()
+        self._start(thread, frame, index)
 
     # --- ops
 

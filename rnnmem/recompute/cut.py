@@ -388,7 +388,10 @@ class _Network:
         if not self.edges:
             return set()
         wanted = [
-            min([held + price * seconds for held, seconds in ways]) for ways in self.edges.values()
+            ways[0][0] + price * ways[0][1]
+            if len(ways) == 1
+            else min([held + price * seconds for held, seconds in ways])
+            for ways in self.edges.values()
         ]
         finite = [capacity for capacity in wanted if capacity < math.inf]
         scale = min(1.0, _LARGEST / max(1.0, sum(finite)))

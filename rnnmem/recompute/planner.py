@@ -155,15 +155,15 @@ def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
 
 def step_seconds(net: Net, machine: Machine) -> float:
     """Estimated time of one run of the Net, its loops with all their iterations."""
-    return sum(op_seconds(op, net, machine) for op in net.ops)
+    return sum([op_seconds(op, net, machine) for op in net.ops])
 
 
 def op_seconds(op: Op, net: Net, machine: Machine) -> float:
     """Estimated time of one run of the op, with all that it runs inside."""
+    if not op.nets:
+        return machine.seconds(op, net)
     inner = [step_seconds(step_net, machine) for step_net in op.nets.values()]
-    if op.type in LOOPS:
-        return _trips_of(Loop(net, op)) * sum(inner)
-    return max(inner) if inner else machine.seconds(op, net)
+    return _trips_of(Loop(net, op)) * sum(inner) if op.type in LOOPS else max(inner)
 
 
 class _Clock:
@@ -174,9 +174,10 @@ class _Clock:
         self.known: dict[int, tuple[Op, float]] = {}  # with the op, so that its id stays its own
 
     def __call__(self, op: Op, net: Net) -> float:
-        if id(op) not in self.known:
-            self.known[id(op)] = op, op_seconds(op, net, self.machine)
-        return self.known[id(op)][1]
+        found = self.known.get(id(op))
+        if found is None:
+            found = self.known[id(op)] = op, op_seconds(op, net, self.machine)
+        return found[1]
 
 
 def _trips_of(loop: Loop) -> int:
