@@ -103,9 +103,8 @@ class Buffer:
         self.bytes = size
         self.origin = origin
         self.refs = 1
-        account.live = live = (
-            account.live + size
-        )  # `Account.book`, written out: nothing runs oftener
+        # `Account.book`, written out here and below: nothing runs oftener.
+        account.live = live = account.live + size
         account.log.append((self, size, live))
         if live > account.peak:
             account.peak = live
