@@ -69,7 +69,7 @@ def _judge(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = Fa
     if chunks:
         original, flat = without_chunks(original, flat)
     table, flat = Table(), with_encodings(without_segments(flat))
-    heads: dict[int, tuple[Head, ...]] = {}
+    heads: dict[tuple[Hashable, int], tuple[Head, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)
     before = Numbering(table, order, signs, effects_before, heads, states, handles).run(original)

@@ -56,9 +56,10 @@ def with_encodings(net: Net) -> Net:
     """
     changed = {}
     for op in net.ops:
-        nets = {label: with_encodings(inner) for label, inner in op.nets.items()}
-        if any(nets[label] is not inner for label, inner in op.nets.items()):
-            changed[op.name] = op.replace(nets=nets)
+        if op.nets:
+            nets = {label: with_encodings(inner) for label, inner in op.nets.items()}
+            if any(nets[label] is not inner for label, inner in op.nets.items()):
+                changed[op.name] = op.replace(nets=nets)
         for mark, type in ((_ENCODES, ENCODED), (_DECODES, DECODED)):
             held = op.attributes.get(mark)
             if held is not None and held != b"offload":

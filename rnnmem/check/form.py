@@ -133,7 +133,12 @@ class _Form:
         reads = tuple([blobs[blob].dtype for blob in op.inputs])
         writes = tuple([blobs[blob].dtype for blob in op.outputs])
         sign = self.signs.of(op)
-        self.signatures.setdefault(sign, set()).add((reads, writes))
+        seen = self.signatures.get(sign)
+        if seen is None:
+            seen = self.signatures[sign] = set()
+        if (reads, writes) in seen:
+            return
+        seen.add((reads, writes))
         expected = self._expected(op, sign)
         if expected and (reads, writes) not in expected:
             text = f"{op.name!r} reads {reads} and writes {writes}"

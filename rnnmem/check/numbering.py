@@ -41,6 +41,11 @@ _ANYWHERE = frozenset({"Const", "EmptyTensorList"})
 
 _MARKS = ("_noinline", "_XlaMustCompile", "_XlaCompile", "api_implements")
 _KINDS = {"TensorListPushBack": (PUSH,), "TensorListPopBack": (POPPED_LIST, POPPED_ELEMENT)}
+_OF_THEIR_OWN = frozenset(
+    {*TRANSPARENT, *LOOPS, *BRANCHES, *_KINDS, SAME, ENCODED, DECODED, "OptionalGetValue"}
+)
+"""Types whose results are not simply what their sign computes of the inputs."""
+
 _instances = itertools.count()
 
 
@@ -100,7 +105,7 @@ class Numbering:
         order: RunningOrder,
         signs: Signs,
         effects: Effects,
-        heads: dict[int, tuple[Head, ...]],
+        heads: dict[tuple[Hashable, int], tuple[Head, ...]],
         states: dict[int, tuple[Hashable, State]] | None = None,
         handles: Mapping[str, int] | None = None,
     ):
@@ -111,7 +116,7 @@ class Numbering:
           order: finds the running orders.
           signs: finds the ops' signs.
           effects: of the Net.
-          heads: what ops with those ids compute.
+          heads: what ops of a sign, with so many outputs, compute.
           states: effect -> sign of the read that it is, and the state that this read sees; found in
             the original, and what a new read of the rewritten Net must see.
           handles: input of the Net -> the variable whose handle it holds; None: one each.
@@ -146,6 +151,10 @@ class Numbering:
         for op in self._order.of(net):
             inputs = tuple([numbers[blob] for blob in op.inputs])
             effect = effects.get(op.name)
+            if effect is None and not op.nets and op.type not in _OF_THEIR_OWN:
+                for blob, head in zip(op.outputs, self._heads_of(op), strict=True):
+                    numbers[blob] = make(head, inputs, op.name)
+                continue
             if effect is not None and not op.nets:
                 self._claim_inputs(net, op, effect, inputs)
             if op.type in TRANSPARENT:
@@ -168,10 +177,9 @@ class Numbering:
                 results = self._list_op(net, op, inputs)
             elif op.type in (ENCODED, DECODED):
                 results = (self._form(op, inputs),)
-            elif op.type == "OptionalGetValue" and (held := self._table.held(inputs[0])):
-                results = held
             else:
-                results = [make(head, inputs, op.name) for head in self._heads_of(op)]
+                held = self._table.held(inputs[0])
+                results = held or [make(head, inputs, op.name) for head in self._heads_of(op)]
             numbers.update(zip(op.outputs, results, strict=True))
         return tuple([numbers[blob] for blob in net.outputs])
 
@@ -182,7 +190,8 @@ class Numbering:
         ]
 
     def _heads_of(self, op: Op) -> tuple[Head, ...]:
-        found = self._heads.get(id(op))
+        key = self._signs.of(op), len(op.outputs)
+        found = self._heads.get(key)
         if found is None:
             kinds = _KINDS.get(op.type)
             if op.type == "ZerosLike":  # of a dtype that the input has too, and on any device
@@ -198,7 +207,7 @@ class Numbering:
                         for place in range(len(op.outputs))
                     ]
                 )
-            self._heads[id(op)] = found
+            self._heads[key] = found
         return found
 
     def _form(self, op: Op, inputs: tuple[int, ...]) -> int:

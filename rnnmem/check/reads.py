@@ -29,6 +29,7 @@ _LEAVE_IT_ALONE = frozenset(
     {READ, LOOKUP, "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
 )
 _HANDS_ON = frozenset({"Identity", "EnsureShape"})
+_MAY_HAND_ON = _HANDS_ON | LOOPS
 UNKNOWN = -1
 """Stands for a variable of which only a run can tell which it is."""
 _Variables = Mapping[str, int]  # blob of a Net -> input of the outermost Net
@@ -118,12 +119,13 @@ class Reads:
 
     def _look(self, net, op, variables: _Variables, path, outermost: str, writes: set[int]) -> None:
         """Notes what the op writes, and the reads below it."""
-        path = (*path, op.name)
         if not op.nets:
-            if op.type == READ and len(path) > 1:
-                self._inner[path] = outermost, variables.get(op.inputs[0], UNKNOWN)
-            writes |= _written(net, op, variables)
+            if op.type == READ and path:
+                self._inner[*path, op.name] = outermost, variables.get(op.inputs[0], UNKNOWN)
+            if not is_pure(op):
+                writes |= _written(net, op, variables)
             return
+        path = (*path, op.name)
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
         held = [variables.get(blob, UNKNOWN) for blob in given]
         if op.type in LOOPS:
@@ -141,6 +143,8 @@ class Reads:
         """The variables whose handles the blobs of a Net are."""
         found = dict(given)
         for op in self._order.of(net):
+            if op.type not in _MAY_HAND_ON:
+                continue
             for place in range(len(op.outputs)):
                 source = self._source(op, place)
                 if source is not None and source in found:
@@ -167,7 +171,7 @@ class Reads:
 
 
 def _written(net: Net, op: Op, variables: _Variables) -> set[int]:
-    if is_pure(op) or op.type in _LEAVE_IT_ALONE or op.type in _HANDS_ON:
+    if op.type in _LEAVE_IT_ALONE or op.type in _HANDS_ON:
         return set()
     if "PyFunc" in op.type or any(_names_a_function(one) for one in op.attributes.values()):
         return {UNKNOWN}

@@ -49,12 +49,14 @@ class Solution:
 
     def _solve_group(self, group: Sequence[int], following: Sequence[int]) -> None:
         table, level = self._table, self._level
+        if len(group) == 1 and following[group[0]] == self._first + group[0]:
+            self._final[following[group[0]]] = self._starts[group[0]]  # handed on as it is
+            return
         raw = [self._first + index for index in group]
         own = [table.make(table.head(OWN, level, place)) for place in range(len(group))]
         local = dict(zip(raw, own, strict=True))
-        mask = sum(1 << index for index in group)
+        mask = sum([1 << index for index in group])
         roots = [following[index] for index in group]
-        self._read_by(*roots)
         for one in self._open_below(roots):
             if one in local:
                 continue
@@ -77,20 +79,17 @@ class Solution:
         )
 
     def _open_below(self, roots: Iterable[int]) -> list[int]:
-        return self._table.below(roots, lambda one: one >= self._first and one not in self._final)
+        return self._table.below(roots, self._first, self._final)
 
-    def _read_by(self, *roots: int) -> int:
-        """Which variables the roots read, as a bit mask."""
+    def _read_by(self, root: int) -> int:
+        """Which variables a number reads, as a bit mask."""
         reads, table = self._reads, self._table
-        for one in table.below(roots, lambda one: one >= self._first and one not in reads):
+        for one in table.below((root,), self._first, reads):
             mask = 0
             for child in table.children[one]:
                 mask |= reads.get(child, 0)
             reads[one] = mask
-        total = 0
-        for root in roots:
-            total |= reads.get(root, 0)
-        return total
+        return reads.get(root, 0)
 
 
 def _groups(reads: Sequence[int]) -> list[list[int]]:
@@ -101,9 +100,11 @@ def _groups(reads: Sequence[int]) -> list[list[int]]:
         read_by_others |= mask & ~(1 << index)
     for middle in range(len(reach)):
         if read_by_others >> middle & 1:
-            through = reach[middle]
+            through, bit = reach[middle], 1 << middle
+            if through == bit:
+                continue
             for index, mask in enumerate(reach):
-                if mask >> middle & 1:
+                if mask & bit:
                     reach[index] = mask | through
     groups, grouped = [], 0
     # What a variable reaches holds all that is reached from there, so fewer bits come first.

@@ -17,14 +17,17 @@ class Signs:
 
     def __init__(self) -> None:
         """None is known yet."""
-        self._signs: dict[int, Hashable] = {}
+        self._signs: dict[int, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def of(self, op: Op) -> Hashable:
-        """What two ops must share to compute the same from the same inputs."""
+        """What two ops must share to compute the same from the same inputs; a number for it."""
         # An op outlives the check that holds its Net, so its id is its own.
         found = self._signs.get(id(op))
         if found is None:
-            found = self._signs[id(op)] = (op.type, op.device, attributes_of(op))
+            sign = (op.type, op.device, attributes_of(op))
+            found = self._numbers.setdefault(sign, len(self._numbers))
+            self._signs[id(op)] = found
         return found
 
 

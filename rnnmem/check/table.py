@@ -21,7 +21,7 @@ zeros like its elements, so what is popped there is zeros like what would be pop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from types import MappingProxyType
 
 LEAF, OP, PUSH, POPPED_LIST, POPPED_ELEMENT = "leaf", "op", "push", "popped list", "popped"
@@ -32,16 +32,26 @@ ENCODING, DECODING = "encoding", "decoding"
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 _ATOMS = frozenset({RAW, OWN, VARIABLE, REVERSED})
+_OF_THEIR_LEVEL = _ATOMS | {EFFECT, TRIPS, FINAL}
+"""Kinds that depend on other levels than what they read."""
+
+Rule = Callable[["Head", tuple[int, ...]], int | None]
 
 
 class Head:
-    """What an expression computes; kept once, so it is compared by identity."""
+    """What an expression computes; kept once, so it is compared by identity.
 
-    __slots__ = ("data", "index", "kind", "level", "text")
+    Attributes:
+      numbers: children -> the number of this head over them.
+      rule: gives a simpler number for the same value, where there is one.
+    """
 
-    def __init__(self, index: int, kind: str, level: int, data: Hashable, text: str):
+    __slots__ = ("data", "kind", "level", "numbers", "rule", "text")
+
+    def __init__(self, kind: str, level: int, data: Hashable, text: str, rule: Rule | None):
         """Made by :meth:`Table.head` only."""
-        self.index, self.kind, self.level, self.data, self.text = index, kind, level, data, text
+        self.kind, self.level, self.data, self.text, self.rule = kind, level, data, text, rule
+        self.numbers: dict[tuple[int, ...], int] = {}
 
 
 class Table:
@@ -62,9 +72,8 @@ class Table:
         self.origins: list[str] = []
         self._open: list[int] = []  # number -> levels of the loop variables that it leaves open
         self._head_of: dict[Hashable, Head] = {}
-        self._number_of: dict[tuple[int, ...], int] = {}
         self._reversals: dict[tuple[int, int], dict[int, int]] = {}
-        self._rules: dict[str, Callable[[Head, tuple[int, ...]], int | None]] = {
+        self._rules: dict[str, Rule] = {
             POPPED_LIST: self._popped_list,
             POPPED_ELEMENT: self._popped_element,
             FINAL: self._final,
@@ -76,22 +85,28 @@ class Table:
         key = (kind, level, data)
         found = self._head_of.get(key)
         if found is None:
-            found = self._head_of[key] = Head(len(self._head_of), kind, level, data, text or kind)
+            rule = self._rules.get(kind)
+            found = self._head_of[key] = Head(kind, level, data, text or kind, rule)
         return found
 
     def make(self, head: Head, children: tuple[int, ...] = (), origin: str = "") -> int:
         """The number of ``head`` over ``children``, after the rules of its kind."""
-        rule = self._rules.get(head.kind)
-        if rule is not None and (simpler := rule(head, children)) is not None:
+        if (rule := head.rule) is not None and (simpler := rule(head, children)) is not None:
             return simpler
-        key = (head.index, *children)
-        found = self._number_of.get(key)
+        found = head.numbers.get(children)
         if found is None:
-            found = self._number_of[key] = len(self.heads)
+            found = head.numbers[children] = len(self.heads)
+            levels, unbound = self.levels, self._open
+            mask = left_open = 0
+            for child in children:
+                mask |= levels[child]
+                left_open |= unbound[child]
+            if head.kind in _OF_THEIR_LEVEL:
+                mask, left_open = _at_its_level(head, mask, left_open)
             self.heads.append(head)
             self.children.append(children)
-            self.levels.append(self._mask(head, children))
-            self._open.append(self._open_mask(head, children))
+            levels.append(mask)
+            unbound.append(left_open)
             self.origins.append(origin)
         return found
 
@@ -123,15 +138,19 @@ class Table:
             done[one] = self.remade(one, done)
         return done.get(number, number)
 
-    def below(self, roots: Iterable[int], wanted: Callable[[int], object]) -> list[int]:
-        """The wanted numbers that roots reach over wanted ones; what is read comes first."""
+    def below(self, roots: Iterable[int], first: int, known: Container[int]) -> list[int]:
+        """The numbers from ``first`` on that roots reach over such ones; what is read comes first.
+
+        Numbers that are known already are left out, and not looked behind.
+        """
+        children = self.children
         seen: set[int] = set()
         stack = list(roots)
         while stack:
             one = stack.pop()
-            if one not in seen and wanted(one):
+            if one >= first and one not in seen and one not in known:
                 seen.add(one)
-                stack.extend(self.children[one])
+                stack.extend(children[one])
         return sorted(seen)
 
     def remade(
@@ -139,7 +158,10 @@ class Table:
     ) -> int:
         """The expression over what the first mapping that knows a child has in its place."""
         old = self.children[number]
-        new = tuple([mapping.get(one, else_mapping.get(one, one)) for one in old])
+        if else_mapping:
+            new = tuple([mapping.get(one, else_mapping.get(one, one)) for one in old])
+        else:
+            new = tuple([mapping.get(one, one) for one in old])
         return number if new == old else self.make(self.heads[number], new, self.origins[number])
 
     def filled(self, number: int) -> tuple[int, int, int] | None:
@@ -204,27 +226,6 @@ class Table:
         )
         return (trips, pushed) if understood else None
 
-    def _mask(self, head: Head, children: tuple[int, ...]) -> int:
-        mask = 0
-        for child in children:
-            mask |= self.levels[child]
-        kind = head.kind
-        if kind in (OP, LEAF, ZEROS):
-            return mask
-        if kind in _ATOMS:
-            return mask | 1 << head.level
-        if kind == EFFECT:
-            return (2 << head.level) - 2
-        if kind in (TRIPS, FINAL):
-            return mask & ~(1 << head.level)
-        return mask
-
-    def _open_mask(self, head: Head, children: tuple[int, ...]) -> int:
-        mask = 1 << head.level if head.kind == OWN else 0
-        for child in children:
-            mask |= self._open[child]
-        return mask & ~(1 << head.level) if head.kind == VARIABLE else mask
-
     def _final(self, head: Head, children: tuple[int, ...]) -> int | None:
         """What does not change from one iteration to the next is the same at the end."""
         return None if self.levels[children[1]] >> head.level & 1 else children[1]
@@ -252,3 +253,17 @@ class Table:
             return None
         trips, pushed = found
         return self.reversed(pushed, top.level, trips)
+
+
+def _at_its_level(head: Head, mask: int, left_open: int) -> tuple[int, int]:
+    """The levels that a head depends on and leaves open, given those of what it reads."""
+    kind, bit = head.kind, 1 << head.level
+    if kind == OWN:
+        return mask | bit, left_open | bit
+    if kind == VARIABLE:
+        return mask | bit, left_open & ~bit
+    if kind in _ATOMS:
+        return mask | bit, left_open
+    if kind == EFFECT:
+        return 2 * bit - 2, left_open
+    return mask & ~bit, left_open

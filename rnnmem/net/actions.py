@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series
@@ -11,10 +12,10 @@ if TYPE_CHECKING:
     from rnnmem.net.executor import Frame, Run, Value
 
 
-def _allocate(run: Run, step: Step, frame: Frame) -> list[Value]:
+def _allocate(run: Run, step: Step, frame: Frame) -> Sequence[Value]:
     account, sizes = run.account, step.sizes
     if len(sizes) == 1:  # nearly always
-        return [_last(account, step, frame)]
+        return (_last(account, step, frame),)
     results: list[Value] = [
         Buffer(account, size, origin) if size else None
         for size, origin in zip(sizes[:-1], step.origins, strict=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import heapq
+from heapq import heappop, heappush
 
 from rnnmem.net.actions import ACTIONS
 from rnnmem.net.buffers import Account, Buffer, ListValue, Member, Series, Span, series_like
@@ -52,7 +52,7 @@ class Run:
         self,
         program: Program,
         account: Account,
-        events: list[tuple[str, int]],
+        events: list[tuple[str, int]] | None,
         iterations: int = 1,
         window: int = 1,
         *,
@@ -64,7 +64,7 @@ class Run:
         Args:
           program: what runs.
           account: where its buffers are booked.
-          events: takes (op, bytes alive) of every op.
+          events: takes (op, bytes alive) of every op; None: nobody asks for them.
           iterations: how often it runs.
           window: iterations in flight.
           eager: whether loops start on what they have got, before all of their inputs are there.
@@ -169,8 +169,9 @@ class Run:
             self._hand(frame.number + 1, position, value)
         waits = frame.waits
         for index in program.readers[slot]:
-            waits[index] -= 1
-            if not waits[index]:
+            left = waits[index] - 1
+            waits[index] = left
+            if not left:
                 self.ready.append((frame, index))
             elif self.eager and program.steps[index].eager:
                 self.fed.append((frame, index, slot))
@@ -205,13 +206,14 @@ class Run:
         busy = self.busy
         while True:
             if busy:
-                self.now, _, thread, frame, index, scratch = heapq.heappop(busy)
+                self.now, _, thread, frame, index, scratch = heappop(busy)
                 if thread < 0:
                     self.own[0].append((frame, index))
                     self._spread(0)
                     continue
                 self._finish(frame, index, scratch)
-                self._spread(thread)
+                if self.ready:  # else an idle thread has nothing to take that it had not before
+                    self._spread(thread)
                 self._next(thread)
                 if self.fed:
                     self._feed()
@@ -233,26 +235,25 @@ class Run:
             while ready:
                 task = deal()
                 step = steps[task[1]]
-                if step.kind is Kind.LOOP:
-                    self.late.append(task)
+                if step.cheap:
+                    loop = step.inner and step.kind is Kind.LOOP
+                    (self.late if loop else inline).append(task)
                 elif step.sums and self._pauses(task[0]):
                     self.held.append(task)
                     self._pause()
-                elif step.cheap:
-                    inline.append(task)
                 else:
                     if kept is not None:
                         self.own[thread].append(kept)
                     kept = task
             if kept is not None:
                 (self.own[thread] if inline else inline).append(kept)
-        if self.idle:
-            if thread in self.idle:
-                self.idle.remove(thread)
+        if idle := self.idle:
+            if thread in idle:
+                idle.remove(thread)
                 self._next(thread)
-            for other in list(self.idle):
+            for other in list(idle):
                 if any(self.own):
-                    self.idle.remove(other)
+                    idle.remove(other)
                     self._next(other)
 
     def _pauses(self, frame: Frame) -> bool:
@@ -269,21 +270,22 @@ class Run:
             self.paused_until = self.now + PAUSE
         for task in self.held:
             self.order += 1
-            heapq.heappush(self.busy, (self.paused_until, self.order, -1, *task, None))
+            heappush(self.busy, (self.paused_until, self.order, -1, *task, None))
         self.held.clear()
 
     def _next(self, thread: int) -> None:
         """The thread's next op: its own cheap ones, its own newest, then the oldest of another."""
         if inline := self.inline[thread]:
-            self._start(thread, *inline.popleft())
+            frame, index = inline.popleft()
         elif own := self.own[thread]:
-            self._start(thread, *own.pop())
+            frame, index = own.pop()
         else:
-            for queue in self.own:
-                if queue:
-                    self._start(thread, *queue.popleft())
-                    return
-            self.idle.append(thread)
+            queue = next(filter(None, self.own), None)
+            if queue is None:
+                self.idle.append(thread)
+                return
+            frame, index = queue.popleft()
+        self._start(thread, frame, index)
 
     # --- ops
 
@@ -304,32 +306,34 @@ class Run:
         else:
             for slot, value in zip(outputs, made, strict=True):
                 values[slot] = value
-        self.events.append((step.op.name, self.account.live))
+        if self.events is not None:
+            self.events.append((step.op.name, self.account.live))
         self.order += 1
         entry = (self.now + step.seconds, self.order, thread, frame, index, scratch)
-        heapq.heappush(self.busy, entry)
+        heappush(self.busy, entry)
 
     def _finish(self, frame: Frame, index: int, scratch: Buffer | None) -> None:
         step = self.program.steps[index]
         if scratch is not None:
             scratch.drop()
-        uses, values, waits = frame.uses, frame.values, frame.waits
+        uses, values = frame.uses, frame.values
         for slot in step.read:
-            uses[slot] = left = uses[slot] - 1
-            if not left:
-                value = values[slot]
-                if value is not None:
-                    value.drop()
-                    values[slot] = None
+            left = uses[slot] - 1
+            uses[slot] = left
+            if not left and (value := values[slot]) is not None:
+                value.drop()
+                values[slot] = None
         for slot in step.outputs:
             value = values[slot]
             self._put(frame, slot, value)
             if not uses[slot] and value is not None:
                 value.drop()
-        for follower in self.program.followers[index]:
-            waits[follower] -= 1
-            if not waits[follower]:
-                self.ready.append((frame, follower))
+        if followers := self.program.followers[index]:
+            waits = frame.waits
+            for follower in followers:
+                waits[follower] -= 1
+                if not waits[follower]:
+                    self.ready.append((frame, follower))
         frame.left -= 1
         if not frame.left:
             self._close_if_done(frame)

@@ -25,11 +25,13 @@ class Needed:
       ops: the ops that run, in an order in which they may.
       inputs: positions of the Net's inputs that are read.
       variables: loop op -> positions of its variables that are needed.
+      bodies: loop op -> what a run of its body needs for those.
     """
 
     ops: tuple[Op, ...]
     inputs: frozenset[int]
     variables: Mapping[str, frozenset[int]]
+    bodies: Mapping[str, Needed]
 
 
 def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
@@ -44,28 +46,31 @@ def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
     awaited = set(net.control_outputs)
     ops: list[Op] = []
     variables: dict[str, frozenset[int]] = {}
-    for op in reversed(topological(net.ops)):
-        read = blobs.intersection(op.outputs)
-        if not read and op.name not in awaited and is_pure(op):
+    bodies: dict[str, Needed] = {}
+    for op in reversed(net.of_ops(topological)):
+        if blobs.isdisjoint(op.outputs) and op.name not in awaited and is_pure(op):
             continue
         ops.append(op)
         awaited.update(op.controls)
         if op.type in LOOPS:
             # Who waits for a loop waits for all of its variables' last values.
-            variables[op.name] = _variables(op, set(op.outputs) if op.name in awaited else read)
+            awaits = op.name in awaited
+            live = set(op.outputs) if awaits else blobs.intersection(op.outputs)
+            variables[op.name], bodies[op.name] = _in_loop(op, live)
             blobs.update(op.inputs[position] for position in variables[op.name])
         else:
             blobs.update(op.inputs)
     inputs = frozenset(i for i, blob in enumerate(net.inputs) if blob in blobs)
-    return Needed(tuple(reversed(ops)), inputs, variables)
+    return Needed(tuple(reversed(ops)), inputs, variables, bodies)
 
 
-def _variables(op: Op, read: set[str]) -> frozenset[int]:
+def _in_loop(op: Op, read: set[str]) -> tuple[frozenset[int], Needed]:
+    """The variables of a loop that are needed, and what its body needs for them."""
     cond, body = op.nets["cond"], op.nets["body"]
     live = {position for position, blob in enumerate(op.outputs) if blob in read}
     live |= {position for position, blob in enumerate(cond.inputs) if cond.fan_out(blob)}
     while True:
-        more = needed(body, sorted(live)).inputs - live
-        if not more:
-            return frozenset(live)
-        live |= more
+        found = needed(body, sorted(live))
+        if found.inputs <= live:
+            return frozenset(live), found
+        live |= found.inputs

@@ -24,7 +24,8 @@ PUSH, POP, EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
 
 def through_identities(net: Net, blob: str) -> str:
     """The blob that an Identity chain hands on."""
-    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
+    producer = net.producer
+    while (op := producer.get(blob)) is not None and op.type == "Identity":
         blob = op.inputs[0]
     return blob
 
@@ -63,17 +64,16 @@ class Loop:
     @functools.cached_property
     def pushes(self) -> Mapping[int, Op]:
         """Variable -> its push, for every variable that is an accumulator and nothing else."""
-        found = {}
-        for index, blob in enumerate(self.body.inputs):
-            push = self.body.producer.get(through_identities(self.body, self.body.outputs[index]))
+        found, body = {}, self.body
+        for index, blob in enumerate(body.inputs):
+            push = body.producer.get(through_identities(body, body.outputs[index]))
             if push is None or push.type != PUSH or push.inputs[0] != blob:
                 continue
             start = self.net.producer.get(through_identities(self.net, self.op.inputs[index]))
             alone = (
-                self.body.fan_out(blob) == 1
-                and self.body.fan_out(push.outputs[0]) == 1
-                and not self.cond.readers.get(self.cond.inputs[index])
-                and self.cond.inputs[index] not in self.cond.outputs
+                body.fan_out(blob) == 1
+                and body.fan_out(push.outputs[0]) == 1
+                and not self.cond.fan_out(self.cond.inputs[index])
             )
             if alone and start is not None and start.type == EMPTY:
                 found[index] = push
@@ -82,14 +82,14 @@ class Loop:
     @functools.cached_property
     def pops(self) -> Mapping[int, Op]:
         """Variable -> its pop, for every variable that only hands back an accumulator's blobs."""
-        found = {}
-        for index, blob in enumerate(self.body.inputs):
-            pop = self.body.producer.get(through_identities(self.body, self.body.outputs[index]))
+        found, body = {}, self.body
+        for index, blob in enumerate(body.inputs):
+            pop = body.producer.get(through_identities(body, body.outputs[index]))
             if pop is None or pop.type != POP or pop.inputs[0] != blob:
                 continue
             alone = (
-                self.body.fan_out(blob) == 1
-                and self.body.fan_out(pop.outputs[0]) == 1
+                body.fan_out(blob) == 1
+                and body.fan_out(pop.outputs[0]) == 1
                 and not self.cond.readers.get(self.cond.inputs[index])
                 and not self.net.fan_out(self.op.outputs[index])
             )

@@ -10,13 +10,14 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 Shape = tuple[int | None, ...] | None
 """A blob's shape: None where the rank is unknown, a None entry where a dimension is."""
 
+_T = TypeVar("_T")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
@@ -75,10 +76,16 @@ class Blob:
     @property
     def bytes(self) -> int | None:
         """Bytes of the value, or None where the dtype holds handles or a dimension is unknown."""
-        size = BYTES_PER_ELEMENT.get(self.dtype)
-        if size is None or self.shape is None or None in self.shape:
-            return None
-        return size * math.prod(self.shape)
+        return bytes_of(self.dtype, self.shape)
+
+
+@functools.lru_cache(4096)  # a function has few shapes, and is asked for their bytes all the time
+def bytes_of(dtype: str, shape: Shape) -> int | None:
+    """Bytes of a value, or None where the dtype holds handles or a dimension is unknown."""
+    size = BYTES_PER_ELEMENT.get(dtype)
+    if size is None or shape is None or None in shape:
+        return None
+    return size * math.prod(shape)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,6 +122,46 @@ class Op:
         return dataclasses.replace(self, **changes)
 
 
+class _Index:
+    """Who writes, reads and awaits what among some ops; each question is settled once."""
+
+    def __init__(self, ops: tuple[Op, ...]):
+        self._ops = ops
+        self._found: dict[Callable, Any] = {}
+
+    def found(self, find: Callable[[tuple[Op, ...]], _T]) -> _T:
+        if find not in self._found:
+            self._found[find] = find(self._ops)
+        return self._found[find]
+
+    @functools.cached_property
+    def op_by_name(self) -> Mapping[str, Op]:
+        return {op.name: op for op in self._ops}
+
+    @functools.cached_property
+    def producer(self) -> Mapping[str, Op]:
+        return {blob: op for op in self._ops for blob in op.outputs}
+
+    @functools.cached_property
+    def readers(self) -> Mapping[str, tuple[Op, ...]]:
+        found: dict[str, list[Op]] = {}
+        for op in self._ops:
+            for blob in op.inputs:
+                if blob in found:
+                    found[blob].append(op)
+                else:
+                    found[blob] = [op]
+        return {blob: tuple(ops) for blob, ops in found.items()}
+
+    @functools.cached_property
+    def controlled(self) -> Mapping[str, tuple[Op, ...]]:
+        found: dict[str, list[Op]] = {}
+        for op in self._ops:
+            for name in op.controls:
+                found.setdefault(name, []).append(op)
+        return {name: tuple(ops) for name, ops in found.items()}
+
+
 @dataclasses.dataclass(frozen=True)
 class Net:
     """A list of ops over named blobs.
@@ -139,35 +186,39 @@ class Net:
 
     def replace(self, **changes: Any) -> Net:
         """A copy of this Net with the given fields changed."""
-        return dataclasses.replace(self, **changes)
+        copy = dataclasses.replace(self, **changes)
+        if copy.ops is self.ops:
+            copy.__dict__["_index"] = self._index
+        return copy
+
+    @functools.cached_property
+    def _index(self) -> _Index:
+        """What is known of the ops; Nets of the same ops share it."""
+        return _Index(self.ops)
 
     @functools.cached_property
     def op_by_name(self) -> Mapping[str, Op]:
         """Op name -> Op."""
-        return {op.name: op for op in self.ops}
+        return self._index.op_by_name
 
     @functools.cached_property
     def producer(self) -> Mapping[str, Op]:
         """Blob -> the op that writes it (the last one, where several do); inputs have none."""
-        return {blob: op for op in self.ops for blob in op.outputs}
+        return self._index.producer
 
     @functools.cached_property
     def readers(self) -> Mapping[str, tuple[Op, ...]]:
         """Blob -> the ops that read it, once per input slot; absent where nobody does."""
-        found: dict[str, list[Op]] = {}
-        for op in self.ops:
-            for blob in op.inputs:
-                found.setdefault(blob, []).append(op)
-        return {blob: tuple(ops) for blob, ops in found.items()}
+        return self._index.readers
 
     @functools.cached_property
     def controlled(self) -> Mapping[str, tuple[Op, ...]]:
         """Op name -> the ops that wait for it through a control edge."""
-        found: dict[str, list[Op]] = {}
-        for op in self.ops:
-            for name in op.controls:
-                found.setdefault(name, []).append(op)
-        return {name: tuple(ops) for name, ops in found.items()}
+        return self._index.controlled
+
+    def of_ops(self, find: Callable[[tuple[Op, ...]], _T]) -> _T:
+        """``find(ops)``, worked out once for all Nets of the same ops."""
+        return self._index.found(find)
 
     def fan_out(self, blob: str) -> int:
         """How many slots read the blob: op inputs, and outputs of this Net."""

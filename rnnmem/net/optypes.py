@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rnnmem.net.nouns import Net, Op
+from rnnmem.net.nouns import Net, Op, Shape, bytes_of
 
 
 class Work(enum.Enum):
@@ -299,6 +300,7 @@ TABLE: Mapping[str, OpFacts] = MappingProxyType({
 
 BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
+_RUN_NETS = BRANCHES | LOOPS
 
 READ = "ReadVariableOp"
 READERS = frozenset(
@@ -318,7 +320,7 @@ _HAND_ON = frozenset({READ, "TensorListPopBack", "TensorListSetItem"})
 def facts(op: Op) -> OpFacts | None:
     """What is known of the op, or None where it must never run twice."""
     known = TABLE.get(op.type)
-    if known is not None or op.type not in BRANCHES | LOOPS:
+    if known is not None or op.type not in _RUN_NETS:
         return known
     if all(_pure(net) for net in op.nets.values()):
         return OpFacts(Work.NONE)
@@ -363,10 +365,12 @@ _PURE_INSIDE = frozenset(
 )
 """Pure too, but not worth running twice outside a step net that runs as a whole."""
 
+_ALWAYS_PURE = frozenset(TABLE) | _PURE_INSIDE
+
 
 def is_pure(op: Op) -> bool:
     """Whether the op may be removed where nobody reads what it writes."""
-    return facts(op) is not None or op.type in _PURE_INSIDE
+    return op.type in _ALWAYS_PURE or facts(op) is not None
 
 
 def why_never_twice(op: Op) -> str:
@@ -392,23 +396,10 @@ def arithmetic(op: Op, net: Net) -> tuple[float, float]:
     if op.type in _HAND_ON:
         return 0.0, 0.0
     known = facts(op)
-    work = known.work if known else Work.READS
-    if work is Work.NONE:
+    if known is not None and known.work is _NO_WORK:
         return 0.0, 0.0
-    written = sum([_size(net, blob) for blob in op.outputs])
-    read = sum([_size(net, blob) for blob in op.inputs])
-    match work:
-        case Work.MOVES:
-            return 0.0, 2.0 * written
-        case Work.POINTWISE:
-            elements = sum(_elements(net, blob) for blob in op.outputs)
-            return (known.weight if known else 1.0) * elements, written + read
-        case Work.READS:
-            elements = sum(_elements(net, blob) for blob in op.inputs)
-            return (known.weight if known else 1.0) * elements, written + read
-        case Work.PRODUCT:
-            return _multiplications(op, net), written + read
-    raise AssertionError(known)
+    flipped = bool(op.attributes.get("transpose_a") or op.attributes.get("adj_x"))
+    return _arithmetic(op.type, flipped, _kinds(net, op.inputs), _kinds(net, op.outputs))
 
 
 def _total(net: Net) -> tuple[float, float]:
@@ -418,29 +409,62 @@ def _total(net: Net) -> tuple[float, float]:
 
 UNKNOWN_DIMENSION = 64
 
+_NO_WORK = Work.NONE  # a member that is asked for by its class takes longer than all else here
+_BlobKind = tuple[str, Shape]
 
-def _elements(net: Net, blob: str) -> float:
-    shape = net.blobs[blob].shape
+
+def _kinds(net: Net, blobs: tuple[str, ...]) -> tuple[_BlobKind, ...]:
+    """Dtypes and shapes."""
+    known = net.blobs
+    return tuple([((blob := known[name]).dtype, blob.shape) for name in blobs])
+
+
+@functools.lru_cache(4096)
+def _arithmetic(
+    op_type: str,
+    flipped: bool,
+    inputs: tuple[_BlobKind, ...],
+    outputs: tuple[_BlobKind, ...],
+) -> tuple[float, float]:
+    """`arithmetic`, of any op of a type with such inputs and outputs."""
+    known = TABLE.get(op_type)
+    work = known.work if known else Work.READS
+    weight = known.weight if known else 1.0
+    written = sum([_size(*kind) for kind in outputs])
+    read = sum([_size(*kind) for kind in inputs])
+    match work:
+        case Work.MOVES:
+            return 0.0, 2.0 * written
+        case Work.POINTWISE:
+            return weight * sum(_elements(shape) for _, shape in outputs), written + read
+        case Work.READS:
+            return weight * sum(_elements(shape) for _, shape in inputs), written + read
+        case Work.PRODUCT:
+            shapes = [shape for _, shape in inputs]
+            return _multiplications(op_type, flipped, shapes, outputs[0][1]), written + read
+    raise AssertionError(known)
+
+
+def _elements(shape: Shape) -> float:
     if shape is None:
         return float(UNKNOWN_DIMENSION)
     return math.prod(UNKNOWN_DIMENSION if size is None else size for size in shape)
 
 
-def _size(net: Net, blob: str) -> float:
-    known = net.blobs[blob].bytes
-    return 4.0 * _elements(net, blob) if known is None else float(known)
+def _size(dtype: str, shape: Shape) -> float:
+    known = bytes_of(dtype, shape)
+    return 4.0 * _elements(shape) if known is None else float(known)
 
 
-def _multiplications(op: Op, net: Net) -> float:
+def _multiplications(op_type: str, flipped: bool, inputs: list[Shape], output: Shape) -> float:
     """Operations of a product: two (multiply, add) for each element written and each one summed."""
-    written = _elements(net, op.outputs[0])
-    left, right = (net.blobs[blob].shape or () for blob in op.inputs[:2])
-    if "Conv" in op.type:
+    written = _elements(output)
+    left, right = (shape or () for shape in inputs[:2])
+    if "Conv" in op_type:
         per_channel = math.prod(UNKNOWN_DIMENSION if size is None else size for size in right[:-1])
         return 2.0 * written * per_channel
-    if op.type == "Einsum" or not left:
-        read = math.prod(_elements(net, blob) for blob in op.inputs)
+    if op_type == "Einsum" or not left:
+        read = math.prod(map(_elements, inputs))
         return 2.0 * math.sqrt(read * written)
-    flipped = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
     summed = left[-2 if flipped else -1]
     return 2.0 * written * (UNKNOWN_DIMENSION if summed is None else summed)

@@ -72,7 +72,8 @@ def _needs(op: Op, producer, by_name):
 
 def needed_by(net: Net, op: Op) -> list[str]:
     """Names of the ops that ``op`` reads from or waits for."""
-    return [*(net.producer[blob].name for blob in op.inputs if blob in net.producer), *op.controls]
+    producer = net.producer
+    return [*[producer[blob].name for blob in op.inputs if blob in producer], *op.controls]
 
 
 def all_needed_by(net: Net, names: Iterable[str]) -> set[str]:
@@ -96,7 +97,9 @@ def without_dead_ops(net: Net) -> Net:
     alive = all_needed_by(net, wanted)
     kept = []
     for op in net.ops:
-        if op.name in alive:
+        if op.name in alive and not op.nets:
+            kept.append(op)
+        elif op.name in alive:
             nets = {key: without_dead_ops(inner) for key, inner in op.nets.items()}
             same = all(nets[key] is inner for key, inner in op.nets.items())
             kept.append(op if same else op.replace(nets=nets))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import math
 from collections.abc import Iterator, Mapping
 
 from rnnmem.net.buffers import Origin, rounded
 from rnnmem.net.cost import CPU
 from rnnmem.net.encodings import COPIES, ENCODES, SAVES
-from rnnmem.net.liveness import needed
+from rnnmem.net.liveness import Needed, needed
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
 from rnnmem.net.optypes import LOOPS, READ, TABLE, Work
@@ -104,12 +103,17 @@ _SAME_SHAPE_IS_VIEW = frozenset(
 )
 """Types that hand on their input where there is nothing to do."""
 
+_NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ})
+_NEW_LISTS = frozenset({Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS})
+_KINDS_OF_LISTS: Mapping[str, Kind] = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
+
+_REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any"})
 _EMPTY_LISTS = frozenset({"EmptyTensorList", "TensorListReserve"})
 _FILLERS = frozenset({"Fill", "OnesLike", "ZerosLike"})
 _SHAPES_ONLY = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True, eq=False)
 class Step:
     """One op, with slots for blobs.
 
@@ -136,6 +140,8 @@ class Step:
       inner: programs of its step nets.
       segments: what a branch that segments added does (`rnnmem.net.segments`).
       checkpoints: how many segments there are, where it keeps their states.
+      positions: of an op that runs step nets, slot -> where it stands among the inputs; known once
+        the program is connected.
     """
 
     op: Op
@@ -160,14 +166,7 @@ class Step:
     inner: tuple[Program, ...] = ()
     segments: bytes = b""
     checkpoints: int = 0
-
-    @functools.cached_property
-    def positions(self) -> Mapping[int, list[int]]:
-        """Slot -> where it stands among the inputs; asked for once they are settled."""
-        found: dict[int, list[int]] = {}
-        for position, slot in enumerate(self.inputs):
-            found.setdefault(slot, []).append(position)
-        return found
+    positions: Mapping[int, list[int]] | None = None
 
 
 @dataclasses.dataclass
@@ -209,6 +208,7 @@ def compile_net(
     unknown: dict[str, None],
     variables: frozenset[int] | None = None,
     around: int | None = None,
+    live: Needed | None = None,
 ) -> Program:
     """Prepares a Net.
 
@@ -218,8 +218,9 @@ def compile_net(
       unknown: takes the names of blobs whose size stays unknown.
       variables: for a loop's body, positions of the variables that are needed.
       around: iterations of the loop around it, or of the segment that it runs again.
+      live: what a run needs; None: it is found out.
     """
-    return _Compiler(known, loops, unknown, variables, around).run()
+    return _Compiler(known, loops, unknown, variables, around).run(live)
 
 
 def spare(program: Program, runs: int) -> None:
@@ -232,7 +233,7 @@ def spare(program: Program, runs: int) -> None:
     steps = list(_all_steps(program))
     probe = max(2, runs // (2 * len(steps) + 1))
     for step in steps:
-        if step.kind is Kind.LOOP and step.window + 1 > probe:
+        if step.inner and step.kind is Kind.LOOP and step.window + 1 > probe:
             step.window, step.probe = min(step.window, probe), probe
 
 
@@ -259,9 +260,9 @@ class _Compiler:
         ] = {}  # an op that is computed once with another: that other's name
         self.changing = _changing(self.net) if variables is not None else frozenset()
 
-    def run(self) -> Program:
+    def run(self, live: Needed | None) -> Program:
         net = self.net
-        self.needed = needed(net, self.variables)
+        self.needed = needed(net, self.variables) if live is None else live
         ops = []
         for blob in net.inputs:
             self.slot.setdefault(blob, len(self.slot))
@@ -330,23 +331,29 @@ class _Compiler:
 
     def _connect(self, program: Program, ops: list[Op]) -> None:
         number = {op.name: index for index, op in enumerate(ops)}
+        uses, readers = program.uses, program.readers
         for index, step in enumerate(program.steps):
-            waited: set[int] = set()
-            step.read = tuple([slot for slot in step.inputs if slot >= 0])
-            for slot in step.read:
-                program.uses[slot] += 1
-                waited.add(slot)
+            inputs = step.inputs
+            step.read = read = (
+                tuple([slot for slot in inputs if slot >= 0]) if -1 in inputs else inputs
+            )
+            for slot in read:
+                uses[slot] += 1
+            waited = set(read)
             for slot in waited:
-                program.readers[slot].append(index)
-            before: set[int] = set()
+                readers[slot].append(index)
+            waits = len(waited)
             if step.op.controls:
                 names = {self.twin.get(name, name) for name in step.op.controls}
                 before = {number[name] for name in names if name in number}
-            for other in before:
-                program.followers[other].append(index)
-            program.waits[index] = len(waited) + len(before)
-            if not program.waits[index]:
+                for other in before:
+                    program.followers[other].append(index)
+                waits += len(before)
+            program.waits[index] = waits
+            if not waits:
                 program.roots.append(index)
+            if step.inner:
+                step.positions = _positions(inputs)
         for position, slot in enumerate(program.outputs):
             if slot >= 0 and position not in program.invariants:
                 program.handed[slot].append(position)
@@ -409,42 +416,45 @@ class _Compiler:
         return op.type in ("BroadcastTo", "Reshape", "Tile") and op.inputs[0] in self.uniform
 
     def _size(self, blob: Blob) -> int:
-        if blob.dtype not in BYTES_PER_ELEMENT:
-            return 0
-        if blob.bytes is None:
+        size = blob.bytes
+        if size is not None:
+            return rounded(size)
+        if blob.dtype in BYTES_PER_ELEMENT:
             self.unknown[blob.name] = None
-            return 0
-        return rounded(blob.bytes)
+        return 0
 
     def _step(self, op: Op) -> Step:
-        blobs = [self.net.blobs[blob] for blob in op.outputs]
+        slot, blobs = self.slot, [self.net.blobs[blob] for blob in op.outputs]
         kind = self._kind(op)
-        # What goes to the host takes nothing of the device.
-        stays = ENCODES not in op.attributes or op.type != "Identity"
-        allocates = stays and kind in (Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ)
+        makes = kind in _NEW_BUFFERS
+        if makes and op.type == "Identity":
+            makes = ENCODES not in op.attributes  # what goes to the host takes nothing here
         step = Step(
-            op=op,
-            kind=kind,
-            inputs=tuple([self.slot.get(blob, -1) for blob in op.inputs]),
-            outputs=tuple([self.slot[blob] for blob in op.outputs]),
+            op,
+            kind,
+            inputs=tuple([slot.get(blob, -1) for blob in op.inputs]),
+            outputs=tuple([slot[blob] for blob in op.outputs]),
             origins=tuple([self._origin(op, blob) for blob in blobs]),
-            sizes=tuple([self._size(blob) if allocates else 0 for blob in blobs]),
+            sizes=tuple([self._size(blob) for blob in blobs]) if makes else (0,) * len(blobs),
+            seconds=0.0 if op.nets else CPU.launch_seconds,
         )
-        if kind in (Kind.LOOP, Kind.CALL):
+        if op.nets:
             self._descend(op, step)
-            return step
-        if kind in (Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS, Kind.EMPTY):
+        elif kind in _NEW_LISTS:
             self._list(op, step)
-        if kind is Kind.ALLOCATE:
+            self._time(op, step)
+        elif kind is Kind.ALLOCATE:
             if op.type != "Identity":
                 step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
-        if kind in (Kind.ALLOCATE, Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS):
-            step.seconds = CPU.seconds(op, self.net)
-            step.cheap = step.seconds - CPU.launch_seconds < CHEAP_SECONDS
-        else:
-            step.seconds = CPU.launch_seconds
+            self._time(op, step)
+        elif kind is Kind.EMPTY:
+            self._list(op, step)
         return step
+
+    def _time(self, op: Op, step: Step) -> None:
+        step.seconds = CPU.seconds(op, self.net)
+        step.cheap = step.seconds - CPU.launch_seconds < CHEAP_SECONDS
 
     def _origin(self, op: Op, blob: Blob) -> Origin:
         return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)
@@ -462,8 +472,7 @@ class _Compiler:
             return Kind.ALLOCATE
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
         if of_lists:
-            lists = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
-            return lists.get(op.type, Kind.VIEW)
+            return _KINDS_OF_LISTS.get(op.type, Kind.VIEW)
         if self._is_view(op):
             return Kind.VIEW
         return Kind.VIEW if self._does_nothing(op) else Kind.ALLOCATE
@@ -483,8 +492,8 @@ class _Compiler:
         """Whether the kernel hands on its input because there is nothing to do."""
         if not op.inputs or not op.outputs:
             return False
-        read, written = (self.net.blobs[blob] for blob in (op.inputs[0], op.outputs[0]))
-        if None in (read.bytes, written.bytes) or read.bytes != written.bytes:
+        read, written = self.net.blobs[op.inputs[0]], self.net.blobs[op.outputs[0]]
+        if read.bytes is None or read.bytes != written.bytes:
             return op.type in ("Slice", "StridedSlice") and self._cuts_rows(op, read, written)
         if op.type == "Cast":
             return read.dtype == written.dtype
@@ -511,7 +520,7 @@ class _Compiler:
 
     def _scratch(self, op: Op) -> int:
         """Bytes of a reduction that must first be transposed."""
-        if op.type not in ("Sum", "Mean", "Max", "Min", "Prod", "All", "Any") or not op.inputs:
+        if op.type not in _REDUCTIONS or not op.inputs:
             return 0
         read = self.net.blobs[op.inputs[0]]
         axes = self._value(op.inputs[1])
@@ -564,7 +573,8 @@ class _Compiler:
             )
             known = self.known.inner[op.name, "body"]
             path = (*self.loops, op.name)
-            step.inner = (compile_net(known, path, self.unknown, live, step.trips),)
+            inside = self.needed.bodies[op.name]
+            step.inner = (compile_net(known, path, self.unknown, live, step.trips, inside),)
             self._name_accumulators(op, step.inner[0])
         else:
             around = self._segments(op, step) if MARK in op.attributes else None
@@ -591,6 +601,14 @@ class _Compiler:
         for step in body.steps:
             if step.op.name in pushes:
                 step.saved = pushes[step.op.name]
+
+
+def _positions(slots: tuple[int, ...]) -> Mapping[int, list[int]]:
+    """Slot -> where it stands among these."""
+    found: dict[int, list[int]] = {}
+    for position, slot in enumerate(slots):
+        found.setdefault(slot, []).append(position)
+    return found
 
 
 def _but_for_inputs(op: Op) -> tuple:

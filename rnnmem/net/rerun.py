@@ -71,9 +71,12 @@ def rerun_of(
         elif op is not None:
             if op.name not in ops:
                 ops[op.name] = op
-                handles = reading.get(op.name, frozenset())
-                reads.update(dict.fromkeys(one for one in op.inputs if one in handles))
-                pending += (one for one in op.inputs if one not in handles)
+                handles = reading.get(op.name)
+                if handles:
+                    reads.update(dict.fromkeys(one for one in op.inputs if one in handles))
+                    pending += (one for one in op.inputs if one not in handles)
+                else:
+                    pending += op.inputs
         elif blob not in arguments:
             arguments[blob] = None
             if blob not in loop.invariants:
@@ -100,9 +103,8 @@ def _lost(
     }
     while True:
         for op in body.ops:
-            reads_steady = op.type == READ and op.outputs[0] in steady
-            may_run = is_pure(op) or op.name in reading
-            again = reads_steady or (may_run and op.name not in never)
+            may_run = (is_pure(op) or op.name in reading) and op.name not in never
+            again = may_run or (op.type == READ and op.outputs[0] in steady)
             if not again or not lost.isdisjoint(op.inputs):
                 lost.update(op.outputs)
         carried = {

@@ -75,7 +75,9 @@ def _to_shape(value: Value) -> Shape:
 
 def broadcast(shapes: list[Shape]) -> Shape:
     """The shape of a pointwise result."""
-    if any(shape is None for shape in shapes):
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    if None in shapes:
         return None
     rank = max(len(shape) for shape in shapes)
     result = []

@@ -70,6 +70,8 @@ def with_known_shapes(net: Net) -> Net:
 
 def filled(known: KnownNet) -> Net:
     """The Net with the shapes that were found, here and in all step nets."""
+    if not known.inner:
+        return known.net
     ops = tuple(
         op.replace(nets={key: filled(known.inner[op.name, key]) for key in op.nets})
         if op.nets and all((op.name, key) in known.inner for key in op.nets)
@@ -94,7 +96,7 @@ class _Filler:
         for index, name in enumerate(self.net.inputs):
             given = inputs[index] if inputs is not None else UNKNOWN
             self._learn(name, given)
-        for op in topological(self.net.ops):
+        for op in self.net.of_ops(topological):
             for name, found in zip(op.outputs, self._results(op), strict=False):
                 self._learn(name, found)
         facts = self.facts
@@ -152,7 +154,7 @@ class _Filler:
         self.trips[op.name] = trips
         invariants = set(loop.invariants.values())
         starts = [
-            fact if index in invariants else dataclasses.replace(fact, value=None)
+            fact if index in invariants or fact.value is None else _without_value(fact)
             for index, fact in enumerate(ins)
         ]
         known = self._inner(op, "body", starts)
@@ -189,7 +191,11 @@ def _after(start: Fact, end: Fact, trips: int | None) -> Fact:
     length = start.length
     if start.length is not None and end.length is not None and end.length != start.length:
         length = None if trips is None else start.length + trips * (end.length - start.length)
-    return dataclasses.replace(end, length=length, value=None)
+    return Fact(end.shape, None, end.element, length)
+
+
+def _without_value(fact: Fact) -> Fact:
+    return Fact(fact.shape, None, fact.element, fact.length)
 
 
 def _common(facts: Sequence[Fact]) -> Fact:

@@ -87,7 +87,8 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
         they stay unknown.
     """
     program, unknown = _prepared(net, unknown_dimension)
-    account, events = _run(program)
+    events: list[tuple[str, int]] = []
+    account = _run(program, events=events)
     peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
     return Timeline(
         peak_bytes=None if unknown else account.peak,
@@ -154,14 +155,15 @@ def _prepared(
     return program, unknown
 
 
-def _run(program: Program, newest_first: bool = False) -> tuple[Account, list[tuple[str, int]]]:
-    """Simulates a run: its account and its events."""
+def _run(
+    program: Program, newest_first: bool = False, events: list[tuple[str, int]] | None = None
+) -> Account:
+    """Simulates a run; ``events``, where given, takes what `Timeline` tells of it."""
     account = Account()
-    events: list[tuple[str, int]] = []
     run = Run(program, account, events, eager=True, newest_first=newest_first)
     for value in run.execute([None] * len(program.inputs)):
         _mark_results(value)
-    return account, events
+    return account
 
 
 def _worse(program: Program) -> Account:
@@ -169,10 +171,10 @@ def _worse(program: Program) -> Account:
 
     A run too long to be laid out in chunks is not looked at twice.
     """
-    account, _ = _run(program)
+    account = _run(program)
     if len(account.log) > chunks.LONGEST_LOG:
         return account
-    other, _ = _run(program, newest_first=True)
+    other = _run(program, newest_first=True)
     return max(account, other, key=lambda one: one.peak)
 
 

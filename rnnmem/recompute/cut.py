@@ -20,6 +20,7 @@ trades between bytes and time (Lawler's parametric selection), not every point i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping
 
@@ -130,8 +131,13 @@ class Step:
 
     def inputs_again(self, op: Op) -> tuple[str, ...]:
         """The inputs that the op needs when it is recomputed."""
-        handles = self.reading.get(op.name, ())
-        return tuple(blob for blob in op.inputs if blob not in handles)
+        handles = self.reading.get(op.name)
+        return tuple([blob for blob in op.inputs if blob not in handles]) if handles else op.inputs
+
+    @functools.cached_property
+    def network(self) -> _Network:
+        """What is cut, at whatever price."""
+        return _Network(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,8 +212,7 @@ def choose_saved_set(step: Step, price: float) -> SavedSet | None:
     Returns:
       The choice, or None where some demanded blob can be neither saved nor recomputed.
     """
-    graph = _CutGraph(step, price)
-    recomputed = graph.sink_side()
+    recomputed = step.network.sink_side(price)
     if recomputed is None:
         return None
     return collect(step, recomputed, lambda blob: step.kept(blob, price))
@@ -312,15 +317,19 @@ def _decides(step: Step, one: Encoding, ops: Collection[Op]) -> bool:
     return not reached.isdisjoint(step.read_inside)
 
 
-class _CutGraph:
+_Ways = list[tuple[float, float]]
+"""Bytes and seconds of each way of doing something; the cheapest at a price is what it costs."""
+_NO_WAY: _Ways = [(math.inf, 0.0)]
+
+
+class _Network:
     """The flow network of one step net."""
 
     SOURCE, SINK = 0, 1
 
-    def __init__(self, step: Step, price: float):
+    def __init__(self, step: Step):
         self.step = step
-        self.price = price
-        self.edges: dict[tuple[int, int], float] = {}
+        self.edges: dict[tuple[int, int], _Ways] = {}
         self.entry: dict[str, int] = {}  # op name (or carried input) -> its ``in`` node
         self.exit: dict[str, int] = {}  # blob -> its ``out`` node
         self.nodes = 2
@@ -328,16 +337,13 @@ class _CutGraph:
         for blob in sorted(step.demanded):
             node = self._out(blob, pending)
             if node is not None:
-                self._edge(node, self.SINK, math.inf)
+                self.edges[node, self.SINK] = _NO_WAY
         while pending:
             self._add_op(pending.pop(), pending)
 
     def _node(self) -> int:
         self.nodes += 1
         return self.nodes - 1
-
-    def _edge(self, tail: int, head: int, capacity: float) -> None:
-        self.edges[tail, head] = max(capacity, self.edges.get((tail, head), 0.0))
 
     def _out(self, blob: str, pending: list[Op]) -> int | None:
         """The blob's ``out`` node, or None for a blob that is there for nothing."""
@@ -350,47 +356,56 @@ class _CutGraph:
         if key not in self.entry:
             self.entry[key] = self._node()
             if producer is None:
-                self._edge(self.SOURCE, self.entry[key], math.inf)
+                self.edges[self.SOURCE, self.entry[key]] = _NO_WAY
             else:
                 pending.append(producer)
         if blob not in self.exit:
             self.exit[blob] = self._node()
-            self._edge(self.entry[key], self.exit[blob], self._price_of_keeping(blob))
+            self.edges[self.entry[key], self.exit[blob]] = self._ways_to_keep(blob)
         return self.exit[blob]
 
-    def _price_of_keeping(self, blob: str) -> float:
+    def _ways_to_keep(self, blob: str) -> _Ways:
         if blob in self.step.free:
-            return 0.0
+            return [(0.0, 0.0)]
         if not may_be_saved(self.step, blob):
-            return math.inf
-        kept = self.step.kept(blob, self.price)
-        return kept.bytes + self.price * kept.seconds
+            return _NO_WAY
+        return [(one.bytes, one.seconds) for one in self.step.ways_to_keep(blob)]
 
     def _add_op(self, op: Op, pending: list[Op]) -> None:
         entry = self.entry[op.name]
         if not self.step.may_run_twice(op):
-            self._edge(self.SOURCE, entry, math.inf)
+            self.edges[self.SOURCE, entry] = _NO_WAY
             return
-        self._edge(self.SOURCE, entry, 1.0 + self.price * self.step.seconds_again(op))
+        self.edges[self.SOURCE, entry] = [(1.0, self.step.seconds_again(op))]
         for blob in self.step.inputs_again(op):
             node = self._out(blob, pending)
             if node is None:
                 continue
-            self._edge(node, entry, math.inf)
+            self.edges[node, entry] = _NO_WAY
             producer = self.step.body.producer.get(blob)
             if self.step.folds_into(producer, op):
-                self._edge(self.entry[producer.name], entry, math.inf)
+                self.edges[self.entry[producer.name], entry] = _NO_WAY
 
-    def sink_side(self) -> set[str] | None:
-        """Names of the ops on the sink's side of a minimum cut; None where no finite cut exists."""
+    def sink_side(self, price: float) -> set[str] | None:
+        """Names of the ops on the sink's side of a minimum cut; None where no finite cut exists.
+
+        Args:
+          price: bytes that a second is worth.
+        """
         if not self.edges:
             return set()
-        finite = [capacity for capacity in self.edges.values() if capacity < math.inf]
+        wanted = [
+            ways[0][0] + price * ways[0][1]
+            if len(ways) == 1
+            else min([held + price * seconds for held, seconds in ways])
+            for ways in self.edges.values()
+        ]
+        finite = [capacity for capacity in wanted if capacity < math.inf]
         scale = min(1.0, _LARGEST / max(1.0, sum(finite)))
         tails, heads = zip(*self.edges, strict=True)
         capacities = [
             _UNLIMITED if capacity == math.inf else max(0, math.ceil(capacity * scale))
-            for capacity in self.edges.values()
+            for capacity in wanted
         ]
         network = csr_matrix(
             (np.array(capacities, np.int32), (tails, heads)), shape=(self.nodes, self.nodes)

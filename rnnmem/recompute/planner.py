@@ -141,7 +141,7 @@ def _choices(
     plans = frontier(lambda price: dataclasses.replace(planner, price=price).pair(pair, outside))
     if pair.closed or not segments:
         return plans
-    step = planner.step(pair, (), outside)
+    step = planner.step_alone(pair, outside)
     opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
     return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
 
@@ -166,15 +166,15 @@ def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
 
 def step_seconds(net: Net, machine: Machine) -> float:
     """Estimated time of one run of the Net, its loops with all their iterations."""
-    return sum(op_seconds(op, net, machine) for op in net.ops)
+    return sum([op_seconds(op, net, machine) for op in net.ops])
 
 
 def op_seconds(op: Op, net: Net, machine: Machine) -> float:
     """Estimated time of one run of the op, with all that it runs inside."""
+    if not op.nets:
+        return machine.seconds(op, net)
     inner = [step_seconds(step_net, machine) for step_net in op.nets.values()]
-    if op.type in LOOPS:
-        return _trips_of(Loop(net, op)) * sum(inner)
-    return max(inner) if inner else machine.seconds(op, net)
+    return _trips_of(Loop(net, op)) * sum(inner) if op.type in LOOPS else max(inner)
 
 
 class _Clock:
@@ -185,9 +185,10 @@ class _Clock:
         self.known: dict[int, tuple[Op, float]] = {}  # with the op, so that its id stays its own
 
     def __call__(self, op: Op, net: Net) -> float:
-        if id(op) not in self.known:
-            self.known[id(op)] = op, op_seconds(op, net, self.machine)
-        return self.known[id(op)][1]
+        found = self.known.get(id(op))
+        if found is None:
+            found = self.known[id(op)] = op, op_seconds(op, net, self.machine)
+        return found[1]
 
 
 def _trips_of(loop: Loop) -> int:
@@ -226,6 +227,7 @@ class _Planner:
     price: float
     clock: _Clock
     means: frozenset[str] = RECOMPUTE
+    steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
 
     def forms(self, pair: LoopPair) -> Forms:
         """The forms in which the pair's accumulators may keep blobs."""
@@ -265,6 +267,12 @@ class _Planner:
             chosen = smallest_within(step, seconds + _seconds_as_it_was(step))
         return None if chosen is None else self._decided(_named(pair), pair, step, chosen, ())
 
+    def step_alone(self, pair: LoopPair, outside: _Outside) -> Step:
+        """The pair's step where the pairs inside it stay closed."""
+        if pair.path not in self.steps:
+            self.steps[pair.path] = self.step(pair, (), outside)
+        return self.steps[pair.path]
+
     def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
         kept, again = plan.total()
         return bool(plan.closed), kept + self.price * again
@@ -273,7 +281,7 @@ class _Planner:
         self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
-        step = self.step(pair, inner, outside)
+        step = self.step(pair, inner, outside) if inner else self.step_alone(pair, outside)
         choose = choose_saved_set if self.means >= RECOMPUTE else kept_as_it_is
         chosen = choose(step, self.price)
         if chosen is None:
@@ -444,7 +452,7 @@ def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[
 def _steady_branches(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
     """Branch ops of the step net that read nothing but such variables -> their handles."""
     inside = _unchanged_inside(forward, unchanged)
-    reads = {op.name: branch_reads(op) or {} for op in forward.body.ops}
+    reads = {op.name: branch_reads(op) for op in forward.body.ops if op.nets}
     return {
         name: frozenset(some) for name, some in reads.items() if some and all(map(inside, some))
     }

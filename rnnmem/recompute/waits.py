@@ -66,8 +66,8 @@ def _is_constant(net: Net, op: Op) -> bool:
     """Whether TensorFlow computes the op before any run; what waits for it would undo that."""
     if op.type == "Const":
         return True
-    sources = [net.producer.get(blob) for blob in op.inputs]
-    return bool(sources) and all(source and _is_constant(net, source) for source in sources)
+    sources = map(net.producer.get, op.inputs)
+    return bool(op.inputs) and all(source and _is_constant(net, source) for source in sources)
 
 
 def _start_together(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:

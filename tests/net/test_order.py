@@ -105,3 +105,19 @@ def test_a_pure_loop_that_nobody_needs_goes_whole():
 def test_a_net_without_dead_ops_is_handed_back_as_it_is():
     net = rnn()
     assert without_dead_ops(net) is net
+
+
+def test_what_holds_of_the_ops_is_found_once_for_all_nets_of_them():
+    net = make_net({"x": "f[]"}, [op("a", "Neg", "x", "f[]")], ["a"])
+    renamed = net.replace(name="other", blobs=dict(net.blobs))
+    assert renamed.producer is net.producer
+    assert renamed.of_ops(topological) is net.of_ops(topological)
+
+
+def test_other_ops_have_other_readers():
+    net = make_net({"x": "f[]"}, [op("a", "Neg", "x", "f[]"), op("b", "Neg", "a", "f[]")], ["b"])
+    assert [one.name for one in net.readers["a"]] == ["b"]
+    shorter = net.replace(ops=net.ops[:1], outputs=("a",))
+    assert "a" not in shorter.readers
+    assert shorter.fan_out("a") == 1
+    assert shorter.of_ops(topological) == net.ops[:1]

@@ -54,6 +54,12 @@ def test_where_time_is_free_one_blob_is_saved_for_all_three():
     assert chosen.seconds == pytest.approx(2e-6)
 
 
+def test_one_network_serves_every_price():
+    asked = chain()
+    for price in (DEAR, 1e9, NEVER, DEAR):
+        assert choose_saved_set(asked, price) == choose_saved_set(chain(), price)
+
+
 def test_where_time_is_free_only_the_state_is_saved_if_it_is_smaller():
     # h, a row ─► wide ─► t
     drawn = [op("wide", "Tile", "h n", WIDE), op("t", "Tanh", "wide", WIDE)]

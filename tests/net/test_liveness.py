@@ -1,0 +1,32 @@
+"""What a run needs, and what it needs of a loop's body."""
+
+from rnnmem.net.liveness import needed
+from tests.handmade import const, make_net, op, while_op
+
+
+def loop(outputs):
+    #   i ─► one more      h ─► Neg ─► h      unread ─► Neg ─► unread
+    body = make_net(
+        {"i": "i[]", "h": "f[8]", "unread": "f[8]"},
+        [
+            const("one", 1),
+            op("next", "AddV2", "i one", "i[]"),
+            op("turned", "Neg", "h", "f[8]"),
+            op("lost", "Neg", "unread", "f[8]"),
+        ],
+        ["next", "turned", "lost"],
+    )
+    drawn = [const("zero", 0), while_op("loop", "zero h unread", body)]
+    return make_net({"h": "f[8]", "unread": "f[8]"}, drawn, outputs)
+
+
+def test_a_variable_that_nobody_reads_is_not_needed():
+    found = needed(loop(["loop:1"]))
+    assert found.variables == {"loop": {0, 1}}
+
+
+def test_ops_of_the_body_are_those_of_the_variables_that_are_needed():
+    found = needed(loop(["loop:1"]))
+    assert [op.name for op in found.bodies["loop"].ops] == ["one", "next", "turned"]
+    whole = needed(loop(["loop:1", "loop:2"]))
+    assert whole.bodies["loop"].ops[-1].name == "lost"
