@@ -44,7 +44,7 @@ def lost_one_by_one(
 ) -> float | None:
     """The part of the step time that the gradient loops of a pair lose one iteration at a time.
 
-    A large elementwise op keeps all cores busy by itself, so nothing is lost while such run.
+    A large elementwise op keeps all cores busy by itself, so half as much is lost while such run.
 
     Args:
       pair: the loop pair.
@@ -66,7 +66,7 @@ def lost_one_by_one(
             wide += taken if elementwise and taken > WIDE_SECONDS else 0.0
     if not step or wide < whole / 2:
         return None
-    return ONE_BY_ONE * trips * (whole - wide) / step
+    return ONE_BY_ONE * trips * (whole - wide / 2) / step
 
 
 def one_by_one_where_cheap(plan: Plan, lost: Sequence[float | None]) -> Plan:
