@@ -298,6 +298,9 @@ TABLE: Mapping[str, OpFacts] = MappingProxyType({
 })
 # fmt: on
 
+BROADCASTS = frozenset({"BroadcastTo", "Tile"})
+"""Op types that repeat their first input along some axes."""
+
 BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 LOOPS = frozenset({"While", "StatelessWhile"})
 _RUN_NETS = BRANCHES | LOOPS

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator
 
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.nouns import Blob, Net, Op, Shape
+from rnnmem.net.optypes import BROADCASTS
 from rnnmem.net.sums import Sums
 from rnnmem.plan import Fold
 from rnnmem.recompute.waits import LARGE
 
-BROADCASTS = frozenset({"BroadcastTo", "Tile"})
-"""Op types that repeat their first input along some axes."""
 POINTWISE = frozenset({"Mul", "RealDiv", "Sub"})
 """Op types that broadcast by themselves, and round each element as it would be without."""
 DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
+from rnnmem.errors import NetError
 from rnnmem.net.loops import order_shows
 from rnnmem.net.nouns import Blob, DType, Net, Op, Shape, ShapeValue
 from rnnmem.net.order import topological
+from rnnmem.plan import Fold, Turn
+
+Edit = TypeVar("Edit", Fold, Turn)
+"""An edit of a Net that says in its path in which step net it is to be made."""
 
 
 class NetEditor:
@@ -231,3 +237,34 @@ class LoopEditor:
         function.pop("_input_shapes", None)
         kept["attributes"] = function
         return kept
+
+
+def edit_step_nets(
+    editor: NetEditor, edits: Iterable[Edit], apply: Callable[[Net, list[Edit]], Net]
+) -> list[Edit]:
+    """Applies what is to be edited in step nets; returns the edits of the Net itself.
+
+    Args:
+      editor: of the Net.
+      edits: their paths begin at the Net.
+      apply: gives a step net with its edits, whose paths begin at it.
+
+    Raises:
+      NetError: the Net has no such step net.
+    """
+    here: list[Edit] = []
+    inside: dict[tuple[str, str], list[Edit]] = {}
+    for edit in edits:
+        if edit.path:
+            deeper = dataclasses.replace(edit, path=edit.path[2:])
+            inside.setdefault(edit.path[:2], []).append(deeper)
+        else:
+            here.append(edit)
+    for (name, key), some in inside.items():
+        if name not in editor.ops:
+            raise NetError(f"the plan is for another function: no op {name!r}")
+        op = editor.ops[name]
+        if key not in op.nets:
+            raise NetError(f"the plan is for another function: {name!r} has no {key!r}")
+        editor.ops[name] = op.replace(nets={**op.nets, key: apply(op.nets[key], some)})
+    return here

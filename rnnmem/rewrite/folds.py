@@ -7,16 +7,14 @@ own, at which it may be made to wait.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.net.nouns import Net, Op, Shape
+from rnnmem.net.optypes import BROADCASTS
 from rnnmem.plan import Fold
 from rnnmem.rewrite.curtains import hidden
-from rnnmem.rewrite.editor import NetEditor
-
-BROADCASTS = frozenset({"BroadcastTo", "Tile"})
+from rnnmem.rewrite.editor import NetEditor, edit_step_nets
 
 
 def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
@@ -25,12 +23,8 @@ def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
     Raises:
       NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
     """
-    inside: dict[str, list[Fold]] = {}
     editor = NetEditor(net)
-    for fold in folds:
-        if fold.path:
-            inside.setdefault(fold.path[0], []).append(fold)
-            continue
+    for fold in edit_step_nets(editor, folds, with_folds):
         op, maker = _found(net, fold)
         inputs = list(editor.ops[op.name].inputs)
         inputs[fold.slot] = hidden(
@@ -42,10 +36,6 @@ def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
             optional=True,
         )
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
-    for name, some in inside.items():
-        if name not in editor.ops:
-            raise NetError(f"the plan is for another function: no op {name!r}")
-        editor.ops[name] = _inside(editor.ops[name], some)
     return editor.net()
 
 
@@ -68,15 +58,3 @@ def _seen(net: Net, maker: Op) -> Shape:
     if shape is None or often is not None and often.type == "Const":
         return shape
     return (None,) * len(shape)
-
-
-def _inside(op: Op, folds: list[Fold]) -> Op:
-    nets = dict(op.nets)
-    for key in dict.fromkeys(fold.path[1] for fold in folds):
-        if key not in nets:
-            raise NetError(f"the plan is for another function: {op.name!r} has no {key!r}")
-        deeper = [
-            dataclasses.replace(fold, path=fold.path[2:]) for fold in folds if fold.path[1] == key
-        ]
-        nets[key] = with_folds(nets[key], deeper)
-    return op.replace(nets=nets)

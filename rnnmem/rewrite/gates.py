@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
-from rnnmem.net.nouns import DType, Net, Op, ShapeValue
+from rnnmem.net.nouns import DType, Net, ShapeValue
 from rnnmem.plan import Turn
-from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.editor import NetEditor, edit_step_nets
 
 GATE = "EnsureShape"
 """The op that waits: it hands on what it reads, and no graph optimizer looks through it."""
@@ -20,18 +19,8 @@ def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
     Raises:
       NetError: an edge names an op or an input that the Net does not have.
     """
-    inside: dict[str, list[Turn]] = {}
-    here = []
-    for turn in turns:
-        if turn.path:
-            inside.setdefault(turn.path[0], []).append(turn)
-        else:
-            here.append(turn)
     editor = NetEditor(net)
-    for name, some in inside.items():
-        if name not in editor.ops:
-            raise NetError(f"the plan is for another function: no op {name!r}")
-        editor.ops[name] = _inside(editor.ops[name], some)
+    here = edit_step_nets(editor, turns, with_turns)
     gates: dict[tuple[str, int], str] = {}
     for turn in here:
         _check(net, turn)
@@ -45,18 +34,6 @@ def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
         if turn.after not in op.controls:
             editor.ops[waiting] = op.replace(controls=(*op.controls, turn.after))
     return editor.net()
-
-
-def _inside(op: Op, turns: list[Turn]) -> Op:
-    nets = dict(op.nets)
-    for key in dict.fromkeys(turn.path[1] for turn in turns):
-        if key not in nets:
-            raise NetError(f"the plan is for another function: {op.name!r} has no {key!r}")
-        deeper = [
-            dataclasses.replace(turn, path=turn.path[2:]) for turn in turns if turn.path[1] == key
-        ]
-        nets[key] = with_turns(nets[key], deeper)
-    return op.replace(nets=nets)
 
 
 def _gate(editor: NetEditor, name: str, slot: int) -> str:
