@@ -110,6 +110,15 @@ def _copy(run: Run, step: Step, frame: Frame) -> list[Value]:
     return [made]
 
 
+def _scatter(run: Run, step: Step, frame: Frame) -> list[Value]:
+    """As many elements as are scattered are replaced, where there are any."""
+    changed = run.own_list(step, frame, 0)
+    if step.length and step.element:
+        changed.pop_many(min(changed.size, step.length))
+        changed.extend(Series(run.account, step.element, step.origins[0]), step.length)
+    return [changed]
+
+
 def _zeros(run: Run, step: Step, frame: Frame) -> list[Value]:
     held = run.value(step, frame, 0)
     made = ListValue(run.account, held.length if isinstance(held, ListValue) else step.length)
@@ -159,6 +168,7 @@ ACTIONS = {
     Kind.SET: _set,
     Kind.GET: _get,
     Kind.COPY: _copy,
+    Kind.SCATTER: _scatter,
     Kind.ZEROS: _zeros,
     Kind.ADD_LISTS: _add_lists,
     Kind.ASSIGN: _assign,

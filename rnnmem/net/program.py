@@ -28,6 +28,7 @@ from rnnmem.net.segments import (
     longest_segment,
     segment_count,
 )
+from rnnmem.net.shape_rules import scattered
 from rnnmem.net.shapes import KnownNet
 from rnnmem.net.variables import handle_of, written_by
 
@@ -57,6 +58,7 @@ class Kind(enum.Enum):
     SET = "replaces an element of a list"
     GET = "hands out an element of a list"
     COPY = "copies a tensor into a list"
+    SCATTER = "copies rows of a tensor to places of a list"
     ZEROS = "makes a list of new elements"
     ADD_LISTS = "adds lists"
     ASSIGN = "gives a variable a new buffer"
@@ -75,6 +77,8 @@ _KINDS: Mapping[str, Kind] = {
     "TensorListPushBack": Kind.PUSH,
     "TensorListReserve": Kind.EMPTY,
     "TensorListResize": Kind.VIEW,
+    "TensorListScatterIntoExistingList": Kind.SCATTER,
+    "TensorListScatterV2": Kind.SCATTER,
     "TensorListSetItem": Kind.SET,
 }
 
@@ -104,7 +108,7 @@ _SAME_SHAPE_IS_VIEW = frozenset(
 """Types that hand on their input where there is nothing to do."""
 
 _NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ})
-_NEW_LISTS = frozenset({Kind.COPY, Kind.ZEROS, Kind.ADD_LISTS})
+_NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
 
 _REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any"})
@@ -130,7 +134,7 @@ class Step:
       cheap: it runs at once, in the thread that made it ready.
       read: slots of the inputs that are not resident; known once the program is connected.
       element: bytes of an element of the list it makes.
-      length: how many elements that list gets, None where it is unknown.
+      length: how many elements that list gets, or are scattered; None where it is unknown.
       trips: iterations of a loop.
       window: iterations of it in flight.
       probe: iterations of it that are simulated before the simulation leaps; 0: ``window + 1``.
@@ -440,7 +444,7 @@ class _Compiler:
         )
         if op.nets:
             self._descend(op, step)
-        elif kind in _NEW_LISTS:
+        elif kind in _NEW_ELEMENTS:
             self._list(op, step)
             self._time(op, step)
         elif kind is Kind.ALLOCATE:
@@ -542,6 +546,11 @@ class _Compiler:
             return
         if step.kind is Kind.COPY and self._stays_constant(op):
             return  # a list of constants is a constant
+        if step.kind is Kind.SCATTER:
+            step.length = (self.known.facts[scattered(op)].shape or (None,))[0]
+            if step.length is None:
+                self.unknown[op.outputs[0]] = None
+                return
         dtype = op.attributes.get("element_dtype")
         size = BYTES_PER_ELEMENT.get(getattr(dtype, "name", ""), 4)
         shape = fact.element.shape if fact.element else None

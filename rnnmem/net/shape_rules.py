@@ -508,6 +508,31 @@ def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
     return [] if element is None else [Fact((ins[0].length, *element))]
 
 
+def scattered(op: Op) -> str:
+    """The tensor whose rows a scatter makes elements of."""
+    return op.inputs[0 if op.type == "TensorListScatterV2" else 1]
+
+
+def _scatter_into(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [dataclasses.replace(ins[0], element=_closer(ins[0], _row(ins[1])))]
+
+
+def _scatter(op: Op, ins: list[Fact]) -> list[Fact]:
+    length = ins[3].value if isinstance(ins[3].value, int) and ins[3].value >= 0 else None
+    return [Fact((), None, _row(ins[0]), length)]
+
+
+def _row(tensor: Fact) -> Fact:
+    return Fact(tensor.shape[1:] if tensor.shape else None)
+
+
+def _gather_items(op: Op, ins: list[Fact]) -> list[Fact]:
+    element = ins[0].element.shape if ins[0].element else None
+    if element is None:
+        element = _to_shape(ins[2].value)
+    return [] if element is None or not ins[1].shape else [Fact((ins[1].shape[0], *element))]
+
+
 def _list_length(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((), ins[0].length)]
 
@@ -595,6 +620,7 @@ _BY_HAND: dict[str, Rule] = {
     "Sum": _reduce,
     "TensorListElementShape": _element_shape,
     "TensorListFromTensor": _from_tensor,
+    "TensorListGather": _gather_items,
     "TensorListGetItem": _get_item,
     "TensorListLength": _list_length,
     "TensorListPopBack": _pop,
@@ -603,6 +629,8 @@ _BY_HAND: dict[str, Rule] = {
     "TensorListResize": lambda op, ins: [
         dataclasses.replace(ins[0], length=ins[1].value if isinstance(ins[1].value, int) else None)
     ],
+    "TensorListScatterIntoExistingList": _scatter_into,
+    "TensorListScatterV2": _scatter,
     "TensorListSetItem": _set_item,
     "TensorListStack": _stack,
     "Tile": _tile,

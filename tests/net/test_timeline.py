@@ -213,6 +213,34 @@ def test_a_list_from_a_tensor_copies_it_and_a_stack_copies_it_back():
     assert peak({"x": "f[4,256]"}, ops, ["z"]) == 8 * K
 
 
+def test_rows_that_are_scattered_into_a_list_are_copies():
+    # y [4, 256] ─► Scatter ─► Gather 2: 4 K and their copy, then that and 2 K
+    ops = [
+        const("shape", (256,)),
+        const("eight", 8),
+        op("y", "Tanh", "x", "f[4,256]"),
+        op("none", "TensorListReserve", "shape eight", "v[]"),
+        op("list", "TensorListScatterIntoExistingList", "none y where", "v[]", attributes=F),
+        op("z", "TensorListGather", "list which shape", "f[?,256]"),
+    ]
+    inputs = {"x": "f[4,256]", "where": "i[4]", "which": "i[2]"}
+    timeline = simulate(make_net(inputs, ops, ["z"]))
+    assert (timeline.peak_bytes, timeline.events[-1][1]) == (8 * K, 6 * K)
+
+
+def test_rows_that_are_scattered_again_take_the_place_of_others():
+    ops = [
+        const("shape", (256,)),
+        const("six", 6),
+        op("one", "TensorListScatterV2", "x where shape six", "v[]", attributes=F),
+        op("two", "TensorListScatterIntoExistingList", "one x where", "v[]", attributes=F),
+        op("z", "TensorListStack", "two shape", "f[?,256]"),
+    ]
+    inputs = {"x": "f[4,256]", "where": "i[4]"}
+    timeline = simulate(make_net(inputs, ops, ["two"]))
+    assert (timeline.peak_bytes, timeline.events[-1][1]) == (4 * K, 4 * K)
+
+
 def test_an_element_that_is_read_is_the_list_s_own():
     ops = [
         const("shape", (256,)),
