@@ -511,10 +511,11 @@ class _Compiler:
         return None if fact is None else fact.value
 
     def _cuts_rows(self, op: Op, read: Blob, written: Blob) -> bool:
-        """A run of whole rows is a view of its tensor."""
-        if not read.shape or written.shape is None or len(read.shape) != len(written.shape):
+        """A run of whole rows, or one row (``x[i]``), is a view of its tensor."""
+        if not read.shape or written.shape is None or None in read.shape:
             return False
-        if read.shape[1:] != written.shape[1:] or None in read.shape:
+        one_row = op.attributes.get("shrink_axis_mask") == 1
+        if read.shape[1:] != (written.shape if one_row else written.shape[1:]):
             return False
         if op.type == "StridedSlice":
             stride = self._value(op.inputs[3])

@@ -18,6 +18,7 @@ from rnnmem.net.inline import inline
 from rnnmem.net.loops import loop_pairs
 from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import LOOPS
+from rnnmem.net.places import places
 from rnnmem.net.timeline import simulate
 from rnnmem.rewrite.dead import without_dead_parts
 from rnnmem.rewrite.net import apply_plan
@@ -92,7 +93,7 @@ class Subject:
         """What a run is predicted to ask for; the chunks that plans count are chance."""
         if plan is None or not is_improved(plan):
             return simulate(self.net).peak_bytes
-        if not loop_pairs(self.net, self.net, {}):
+        if not loop_pairs(self.net, self.net, {}) and not places(self.net):
             return plan.predicted_peak  # the gradient was made later, and is not in this Net
         whole = without_zero_lists(self.net)
         return simulate(apply_plan(whole, plan, constant)).peak_bytes

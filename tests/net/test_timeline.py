@@ -213,6 +213,24 @@ def test_a_list_from_a_tensor_copies_it_and_a_stack_copies_it_back():
     assert peak({"x": "f[4,256]"}, ops, ["z"]) == 8 * K
 
 
+@pytest.mark.parametrize(("mask", "shape", "made"), [(1, "4,16", 0), (1, "4,3", 1), (2, "4,4", 1)])
+def test_one_row_is_a_view_where_rows_are_aligned(mask, shape, made):
+    # y[1] of [4, 16] is a part of y; of [4, 3] it is not aligned; y[:, 1] of [4, 4] is no row
+    rest = shape.partition(",")[2]
+    ops = [
+        *(const(name, (value,)) for name, value in (("from", 1), ("to", 2), ("by", 1))),
+        op("y", "Tanh", "x", f"f[{shape}]"),
+        op(
+            "row",
+            "StridedSlice",
+            "y from to by",
+            f"f[{rest}]",
+            attributes={"shrink_axis_mask": mask},
+        ),
+    ]
+    assert peak({"x": f"f[{shape}]"}, ops, ["y", "row"]) == 256 * (1 + made)
+
+
 def test_rows_that_are_scattered_into_a_list_are_copies():
     # y [4, 256] ─► Scatter ─► Gather 2: 4 K and their copy, then that and 2 K
     ops = [
