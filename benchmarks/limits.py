@@ -25,7 +25,7 @@ from rnnmem.sizes import MIB
 
 FLAGS = flags.FLAGS
 
-MEANS = ("recompute", "segments")
+MEANS = ("recompute", "segments", "order")
 OFF = "off"
 VARIANTS = {"exact": MEANS, "vocabulary": (*MEANS, "vocabulary")}
 """Name -> the means that rnnmem may use."""

@@ -32,6 +32,7 @@ from rnnmem.net.nouns import Blob, Constant, DType, Net, Op, ShapeValue
 from rnnmem.net.shapes import filled, known_net
 from rnnmem.net.timeline import counted_peak
 from rnnmem.recompute.planner import plan_net
+from rnnmem.rewrite.dead import without_dead_parts
 from rnnmem.rewrite.net import apply_plan
 
 FLAGS = flags.FLAGS
@@ -167,7 +168,7 @@ def encoded(value: Any, dtype: str) -> Constant:
     return Constant(dtype, shape, repr(value).encode(), tuple(value) if listed else value)
 
 
-def phases(net: Net, constant: Callable[[Any, str], Constant]) -> dict[str, float]:
+def phases(whole: Net, constant: Callable[[Any, str], Constant]) -> dict[str, float]:
     """Seconds of each phase of planning."""
     seconds: dict[str, float] = {}
 
@@ -178,6 +179,7 @@ def phases(net: Net, constant: Callable[[Any, str], Constant]) -> dict[str, floa
         return result
 
     with paused():
+        net = timed("prune", lambda: without_dead_parts(whole))
         known = timed("shapes", lambda: known_net(net))
         plan = timed("plan", lambda: plan_net(filled(known), CPU, 1.1))
         timed("simulate before", lambda: counted_peak(known))
@@ -193,14 +195,13 @@ def _model(length: int) -> tuple[Net, Callable, float]:
 
     from models.nmt.benchmark import build
     from rnnmem.net.inline import inline
-    from rnnmem.net.order import without_dead_ops
     from rnnmem.tf.attributes import constant
     from rnnmem.tf.functions import net_of
 
     step, arguments = build(32, length, length)
     concrete = tf.function(step).get_concrete_function(*arguments)
     start = time.process_time()
-    net = without_dead_ops(inline(net_of(concrete)))
+    net = inline(net_of(concrete))
     return net, constant, time.process_time() - start
 
 

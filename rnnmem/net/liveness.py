@@ -41,8 +41,21 @@ def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
       net: the Net.
       outputs: positions of its outputs that are needed; None: all.
     """
-    wanted = range(len(net.outputs)) if outputs is None else outputs
-    blobs = {net.outputs[position] for position in wanted}
+    wanted = tuple(range(len(net.outputs)) if outputs is None else outputs)
+    known = net.of_ops(_found)
+    key = (net.inputs, net.outputs, net.control_outputs, wanted)
+    if key not in known:
+        known[key] = _needed(net, wanted)
+    return known[key]
+
+
+def _found(ops: tuple[Op, ...]) -> dict[tuple, Needed]:
+    """What was found out for Nets of these ops, by what they take and hand out."""
+    return {}
+
+
+def _needed(net: Net, outputs: Iterable[int]) -> Needed:
+    blobs = {net.outputs[position] for position in outputs}
     awaited = set(net.control_outputs)
     ops: list[Op] = []
     variables: dict[str, frozenset[int]] = {}
