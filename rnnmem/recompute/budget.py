@@ -31,6 +31,9 @@ SCHEDULE_HEADROOM = 0.5
 NOT_WORTH_TIME = 0.01
 """Part of the original's peak that is not worth any time at all."""
 
+STILL_CLOSE = 0.25
+"""Part of the least peak that is worth time after all, however small beside the original's."""
+
 CLOSE = 0.02
 """Part of a peak that is not worth more time."""
 
@@ -377,7 +380,7 @@ def worth_its_time(plans: Sequence[Plan]) -> Plan:
     least = min(known, key=lambda plan: plan.predicted_peak)
     if least.changes_nothing:
         return least
-    free = NOT_WORTH_TIME * least.original_peak
+    free = min(NOT_WORTH_TIME * least.original_peak, STILL_CLOSE * least.predicted_peak)
 
     def is_close(plan: Plan) -> bool:
         spared = free if plan.slowdown <= 1.0 else CLOSE * least.predicted_peak

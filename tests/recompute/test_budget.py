@@ -155,6 +155,9 @@ def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
     assert chosen((1.0, 190), (1.1, 201)) == 1.0
     assert chosen((1.05, 205), (1.1, 201)) == 1.05
     assert chosen((1.05, 206), (1.1, 201)) == 1.1
+    # A hundredth of the original's peak is much where a hundredth is all that is left.
+    assert chosen((1.0, 12), (1.1, 10)) == 1.0
+    assert chosen((1.0, 13), (1.1, 10)) == 1.1
 
 
 def test_a_schedule_over_segments_needs_more_of_a_budget():
