@@ -1,6 +1,6 @@
 """The longest sentences that the translation model trains on under a hard limit of memory.
 
-    python -m benchmarks.limits --json=benchmarks/results/limits-cpu.json
+    python -m benchmarks.limits --multiple=9 --most=9 --json=benchmarks/results/limits-cpu.json
     python -m benchmarks.limits --limit=256MiB --variants=vocabulary --multiple=6
 
 Every length is tried in a process of its own, whose allocator has the limit
@@ -43,6 +43,7 @@ def define_flags() -> None:
     flags.DEFINE_float("max_slowdown", 100.0, "optimize's bound on the step time", lower_bound=1)
     flags.DEFINE_integer("start", 64, "the first length tried with TensorFlow alone", lower_bound=1)
     flags.DEFINE_integer("multiple", 8, "of TensorFlow's longest: the first tried", lower_bound=1)
+    flags.DEFINE_integer("most", 16, "of TensorFlow's longest: the last tried", lower_bound=1)
     flags.DEFINE_integer("timeout", 540, "seconds that a length may take; then it does not count")
     flags.DEFINE_string("json", None, "write the figures to this file")
     flags.register_validator(
@@ -144,17 +145,18 @@ def bisected(survives: Callable[[int], bool], start: int) -> int:
     return low
 
 
-def largest_multiple(survives: Callable[[int], bool], unit: int, start: int) -> int:
+def largest_multiple(survives: Callable[[int], bool], unit: int, start: int, most: int) -> int:
     """The largest multiple of ``unit`` that survives next to one that does not; 0 for none.
 
     Args:
       survives: whether a length does; asked once a length.
       unit: the length that is multiplied.
       start: the first multiple to try; the next ones are above it, or below where it fails.
+      most: the multiple above which none is tried.
     """
     if survives(start * unit):
         multiple = start
-        while survives((multiple + 1) * unit):
+        while multiple < most and survives((multiple + 1) * unit):
             multiple += 1
         return multiple
     return next((n for n in range(start - 1, 0, -1) if survives(n * unit)), 0)
@@ -187,7 +189,7 @@ def main(_) -> None:
     rows = [plain]
     for variant in FLAGS.variants if plain.longest else ():
         rows.append(Row(variant))
-        multiple = largest_multiple(rows[-1].survives, plain.longest, FLAGS.multiple)
+        multiple = largest_multiple(rows[-1].survives, plain.longest, FLAGS.multiple, FLAGS.most)
         rows[-1].longest = multiple * plain.longest
         print(f"{variant}: {rows[-1].longest} tokens, {multiple} times TensorFlow's", flush=True)
     if FLAGS.json:

@@ -27,4 +27,5 @@ def test_the_longest_that_survives_is_found(most, start):
 
 @pytest.mark.parametrize("most, multiple", [(112 * 9 + 5, 9), (112 * 8, 8), (600, 5), (111, 0)])
 def test_multiples_are_tried_up_and_down(most, multiple):
-    assert largest_multiple(Device(most), 112, 8) == multiple
+    assert largest_multiple(Device(most), 112, 8, 16) == multiple
+    assert largest_multiple(Device(most), 112, 8, 8) == min(multiple, 8)
