@@ -235,6 +235,21 @@ class Fold:
 
 
 @dataclasses.dataclass(frozen=True)
+class EmptyStart:
+    """A list of gradients that a gradient loop begins without elements, not with zeros.
+
+    Attributes:
+      zeros: the op that makes the list of zeros.
+      loop: the gradient loop that begins with it.
+      items: ops of its body that put a gradient into a list which is added to it.
+    """
+
+    zeros: str
+    loop: str
+    items: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class MadeAgain:
     """A list that a forward loop reads and its gradient loop is given anew, not kept in between.
 
@@ -313,6 +328,7 @@ class Plan:
       waits: control edges of the outer Net: (waiting op, op waited for).
       gates: control edges that keep gradient ops from running beside the loss.
       folds: operands that ops of gradient step nets broadcast themselves.
+      empty_starts: lists of gradients that gradient loops begin without elements.
       made_again: lists that gradient loops are given anew.
       turns: control edges by which large buffers take turns, at any depth.
       notes: what was found and left alone, in words.
@@ -328,6 +344,7 @@ class Plan:
     waits: tuple[tuple[str, str], ...] = ()
     gates: tuple[Turn, ...] = ()
     folds: tuple[Fold, ...] = ()
+    empty_starts: tuple[EmptyStart, ...] = ()
     made_again: tuple[MadeAgain, ...] = ()
     turns: tuple[Turn, ...] = ()
     notes: tuple[str, ...] = ()
@@ -393,6 +410,7 @@ def _plan(data: dict[str, Any]) -> Plan:
             "waits": tuple((op, other) for op, other in data["waits"]),
             "gates": tuple(map(_turn, data.get("gates", ()))),
             "folds": tuple(map(_fold, data.get("folds", ()))),
+            "empty_starts": tuple(map(_empty_start, data.get("empty_starts", ()))),
             "made_again": tuple(map(_made_again, data.get("made_again", ()))),
             "turns": tuple(map(_turn, data["turns"])),
             "notes": tuple(data["notes"]),
@@ -420,6 +438,10 @@ def _loop_plan(data: dict[str, Any]) -> LoopPlan:
 
 def _fold(data: dict[str, Any]) -> Fold:
     return Fold(**{**data, "path": tuple(data["path"])})
+
+
+def _empty_start(data: dict[str, Any]) -> EmptyStart:
+    return EmptyStart(**{**data, "items": tuple(data["items"])})
 
 
 def _turn(data: dict[str, Any]) -> Turn:

@@ -11,6 +11,7 @@ cannot prove:
     lists      each pop gives back one push of one iteration
     segments   iterations run again are those that ran
     encodings  what is decoded is what was encoded, but for rounding (where allowed)
+    starts     a list of gradients that begins without elements ends as one that began with zeros
     folds      an op that broadcasts an operand itself gives what it gave of the whole operand
     chunks     a loop over chunks of rows gives what its ops give for all rows (where allowed)
     values     outputs, what effects read, how often loops run, which branch is taken
@@ -22,6 +23,7 @@ from collections.abc import Hashable
 
 from rnnmem.check.chunks import without_chunks
 from rnnmem.check.effects import Effects, judge_effects
+from rnnmem.check.empty_starts import with_empty_starts
 from rnnmem.check.encodings import judge_roundings, with_encodings
 from rnnmem.check.folds import with_folds
 from rnnmem.check.form import judge_devices, judge_form, judge_signature
@@ -65,7 +67,7 @@ def _judge(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = Fa
     judge_signature(original, rewritten)
     judge_devices(original, rewritten)
     flat = without_places(original, rewritten, handles, _judge)
-    original = with_folds(original, flat)
+    original = with_empty_starts(with_folds(original, flat), flat)
     if chunks:
         original, flat = without_chunks(original, flat)
     table, flat = Table(), with_encodings(without_segments(flat))

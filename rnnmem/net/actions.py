@@ -129,23 +129,42 @@ def _zeros(run: Run, step: Step, frame: Frame) -> list[Value]:
 
 
 def _add_lists(run: Run, step: Step, frame: Frame) -> list[Value]:
-    sizes = [
-        held.size if isinstance(held := run.value(step, frame, i), ListValue) else 0
-        for i in range(len(step.inputs))
-    ]
+    """Elements that stand in one list only are handed on, the others are added.
+
+    Lists that are not full are taken to have their elements in different places.
+    """
+    values = [run.value(step, frame, position) for position in range(len(step.inputs))]
+    lists = [one if isinstance(one, ListValue) else None for one in values]
+    sizes = [one.size if one is not None else 0 for one in lists]
     largest = sizes.index(max(sizes))
+    others = [one for index, one in enumerate(lists) if index != largest and one is not None]
+    length = next((one.length for one in lists if one is not None and one.length is not None), None)
     changed = run.own_list(step, frame, largest)
-    both = max((size for i, size in enumerate(sizes) if i != largest), default=0)
-    if both and step.element:
-        changed.pop_many(both)
-        made: Buffer | Series = Buffer(run.account, step.element, step.origins[0])
-        if both > 1:
-            made.drop()
-            made = Series(run.account, step.element, step.origins[0])
-        changed.place(made, both)
-        if both == 1:
-            made.drop()
+    changed.length = length
+    for one in others:
+        both = one.size if length is None else max(0, changed.size + one.size - length)
+        _hand_on(changed, one, one.size - both)
+        if both and step.element:
+            changed.pop_many(both)
+            made: Buffer | Series = Buffer(run.account, step.element, step.origins[0])
+            if both > 1:
+                made.drop()
+                made = Series(run.account, step.element, step.origins[0])
+            changed.place(made, both)
+            if both == 1:
+                made.drop()
     return [changed]
+
+
+def _hand_on(changed: ListValue, held: ListValue, count: int) -> None:
+    """Gives a list so many elements of another one."""
+    for element, most in held.runs:
+        taken = min(count, most)
+        if taken == 1:
+            changed.append(element)
+        else:
+            changed.extend(element, taken)
+        count -= taken
 
 
 def _assign(run: Run, step: Step, frame: Frame) -> list[Value]:

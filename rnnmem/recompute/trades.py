@@ -21,6 +21,7 @@ from rnnmem.net.nouns import Net
 from rnnmem.net.trips import UNKNOWN_TRIPS
 from rnnmem.plan import Fold, LoopPlan, Plan
 from rnnmem.recompute.after_loss import after_the_loss
+from rnnmem.recompute.empty_starts import empty_starts
 from rnnmem.recompute.frontier import choose_within
 from rnnmem.recompute.waits import waits_of
 
@@ -70,6 +71,7 @@ class Trades:
             waits=waits_of(self.net, opened),
             gates=after_the_loss(self.net, opened),
             folds=tuple(fold for place in open_places for fold in self.folds[place]),
+            empty_starts=empty_starts(self.net, opened),
             slowdown=1.0 + again / self.seconds if self.seconds else 1.0,
         )
 

@@ -13,6 +13,7 @@ from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.again import make_again
 from rnnmem.rewrite.curtains import SHOWN
 from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.empty_starts import begin_empty
 from rnnmem.rewrite.folds import with_folds
 from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.hoisted import HoistedReads
@@ -78,6 +79,8 @@ def apply_plan(
     held += _cut_into_segments(editor, plan, encoded, reads, constant, anchored)
     make_again(editor, plan)
     _add_waits(editor, plan.waits, witnessed=anchored)
+    if anchored:  # XLA gives every list room for all of its elements
+        begin_empty(editor, plan.empty_starts)
     names = [_hold(editor, blob) for blob in held]
     if place is None:
         editor.control_outputs += names

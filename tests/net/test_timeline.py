@@ -298,6 +298,24 @@ def test_lists_are_added_where_both_have_an_element():
     assert timeline.events[-1][1] == 5 * K
 
 
+def test_lists_that_are_not_full_have_their_elements_in_different_places():
+    # [a . . .] + [. b . .] = [a b . .]       no new element
+    ops = [
+        const("shape", (256,)),
+        const("four", 4),
+        const("zero", 0),
+        const("one", 1),
+        op("none", "TensorListReserve", "shape four", "v[]"),
+        op("a", "Tanh", "y", "f[256]"),
+        op("b", "Sin", "y", "f[256]"),
+        op("first", "TensorListSetItem", "none zero a", "v[]"),
+        op("second", "TensorListSetItem", "none one b", "v[]"),
+        op("sum", "AddN", "first second", "v[]", attributes=F),
+    ]
+    timeline = simulate(make_net({"y": "f[256]"}, ops, ["sum"]))
+    assert timeline.peak_bytes == timeline.events[-1][1] == 2 * K
+
+
 F = {"element_dtype": __import__("rnnmem.net.nouns", fromlist=["DType"]).DType("float32")}
 
 
