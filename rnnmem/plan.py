@@ -260,6 +260,8 @@ class MadeAgain:
       bytes: of the list.
       seconds: estimated time to make it once.
       zeros: names of the ops that make a list of zeros like it; they are given the new one too.
+      table: the shape of the variable, where the gradient loops look its rows up one by one, and
+        no list is made; empty where the list is.
     """
 
     blob: str
@@ -268,6 +270,7 @@ class MadeAgain:
     bytes: int
     seconds: float
     zeros: tuple[str, ...] = ()
+    table: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -449,9 +452,8 @@ def _turn(data: dict[str, Any]) -> Turn:
 
 
 def _made_again(data: dict[str, Any]) -> MadeAgain:
-    return MadeAgain(
-        **{**data, **{name: tuple(data[name]) for name in ("ops", "gradients", "zeros")}}
-    )
+    lists = {name: tuple(data[name]) for name in ("ops", "gradients", "zeros")}
+    return MadeAgain(**{**data, **lists, "table": tuple(data.get("table", ()))})
 
 
 def _loss(data: dict[str, Any]) -> ChunkedLoss:

@@ -19,6 +19,8 @@ from rnnmem.check.table import (
     EFFECT,
     ENCODING,
     FINAL,
+    GOT,
+    ITEM,
     LEAF,
     OP,
     POPPED_ELEMENT,
@@ -30,11 +32,13 @@ from rnnmem.check.table import (
     Head,
     Table,
 )
-from rnnmem.net.nouns import Net, Op
+from rnnmem.net.nouns import Constant, Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS
 
 TRANSPARENT = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "PreventGradient"})
 """Types whose result is their input."""
+
+GATHER = "GatherV2"
 
 _ANYWHERE = frozenset({"Const", "EmptyTensorList"})
 """Types whose result does not depend on the device."""
@@ -42,9 +46,12 @@ _ANYWHERE = frozenset({"Const", "EmptyTensorList"})
 _MARKS = ("_noinline", "_XlaMustCompile", "_XlaCompile", "api_implements")
 _KINDS = {"TensorListPushBack": (PUSH,), "TensorListPopBack": (POPPED_LIST, POPPED_ELEMENT)}
 _OF_THEIR_OWN = frozenset(
-    {*TRANSPARENT, *LOOPS, *BRANCHES, *_KINDS, SAME, ENCODED, DECODED, "OptionalGetValue"}
+    {*TRANSPARENT, *LOOPS, *BRANCHES, *_KINDS, SAME, ENCODED, DECODED, GATHER, "OptionalGetValue"}
 )
 """Types whose results are not simply what their sign computes of the inputs."""
+
+_TABLE = "table"
+"""Stands for the sign of a read of a whole variable whose rows are looked up."""
 
 _instances = itertools.count()
 
@@ -175,6 +182,8 @@ class Numbering:
                 results = self._effect(op, effect, inputs, level, path)
             elif op.type in _KINDS:
                 results = self._list_op(net, op, inputs)
+            elif op.type == GATHER:
+                results = (self._gathered(net, op, inputs),)
             elif op.type in (ENCODED, DECODED):
                 results = (self._form(op, inputs),)
             else:
@@ -196,6 +205,8 @@ class Numbering:
             kinds = _KINDS.get(op.type)
             if op.type == "ZerosLike":  # of a dtype that the input has too, and on any device
                 found = (self._table.head(ZEROS),)
+            elif op.type == "TensorListGetItem":
+                found = (self._table.head(GOT, 0, self._signs.of(op), op.type),)
             elif kinds is not None:
                 sign = exact(op.attributes.get("element_dtype"))
                 found = tuple([self._table.head(kind, 0, sign, op.type) for kind in kinds])
@@ -216,6 +227,14 @@ class Numbering:
         head = self._table.head(kind, 0, op.attributes["form"], op.type)
         return self._table.make(head, inputs, op.name)
 
+    def _gathered(self, net: Net, op: Op, inputs: tuple[int, ...]) -> int:
+        """Along the first axis it takes items, as lists and lookups do."""
+        axis = net.producer.get(op.inputs[2])
+        held = axis.attributes.get("value") if axis is not None and axis.type == "Const" else None
+        if isinstance(held, Constant) and held.value == 0 and not op.attributes.get("batch_dims"):
+            return self._table.make(self._table.head(ITEM), inputs[:2], op.name)
+        return self._table.make(self._heads_of(op)[0], inputs, op.name)
+
     def _list_op(self, net: Net, op: Op, inputs: tuple[int, ...]) -> Sequence[int]:
         make, heads = self._table.make, self._heads_of(op)
         if op.type == "TensorListPushBack":
@@ -230,9 +249,13 @@ class Numbering:
 
         But a read gives what every other read of the same state gives.
         """
-        head = self._table.head
+        make, head = self._table.make, self._table.head
         if op.type in (READ, LOOKUP) and (state := self._state(op, effect, path)) is not None:
-            return [self._table.make(head(OP, 0, state, op.type), inputs, op.name)]
+            if state[0] != _TABLE:
+                return [make(head(OP, 0, state, op.type), inputs, op.name)]
+            table = make(head(OP, 0, state, READ), inputs[:1], op.name)
+            looked_up = op.type == LOOKUP
+            return [make(head(ITEM), (table, inputs[1]), op.name) if looked_up else table]
         return [
             self._table.make(head(EFFECT, level, (effect, place), op.type), (), op.name)
             for place in range(len(op.outputs))
@@ -240,7 +263,8 @@ class Numbering:
 
     def _state(self, op: Op, effect: int, path: tuple[str, ...]) -> Hashable:
         """The sign of a read with the state that it sees; None where the state is not known."""
-        sign = self._signs.of(op)
+        rows = op.type == LOOKUP and not op.attributes.get("batch_dims")
+        sign = _TABLE if rows else self._signs.of(op)
         at_top = self._effects.at_top
         if self._effects.are_first and (path or op.type == LOOKUP):
             reads = self._reads
@@ -250,10 +274,11 @@ class Numbering:
         if path or self._effects.is_known(effect):
             return self._states.get(effect)
         state = self._reads.beside(op, at_top)
-        if (sign, state) not in self._states.values():
-            return None
-        self._effects.excuse(TOP, op.name)
-        return sign, state
+        for like in (sign, _TABLE) if op.type == READ else (sign,):
+            if (like, state) in self._states.values():
+                self._effects.excuse(TOP, op.name)
+                return like, state
+        return None
 
     def _loop(
         self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path

@@ -28,6 +28,7 @@ LEAF, OP, PUSH, POPPED_LIST, POPPED_ELEMENT = "leaf", "op", "push", "popped list
 SYSTEM, VARIABLE, TRIPS, FINAL, REVERSED = "system", "variable", "trips", "final", "reversed"
 RAW, OWN, EFFECT = "raw variable", "own variable", "effect"
 ZEROS = "zeros"
+ITEM, GOT = "item", "got item"
 ENCODING, DECODING = "encoding", "decoding"
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
@@ -78,6 +79,7 @@ class Table:
             POPPED_ELEMENT: self._popped_element,
             FINAL: self._final,
             DECODING: self._decoding,
+            GOT: self._got,
         }
 
     def head(self, kind: str, level: int = 0, data: Hashable = None, text: str = "") -> Head:
@@ -235,6 +237,21 @@ class Table:
         coded = self.heads[children[0]]
         undone = coded.kind == ENCODING and coded.data == head.data
         return self.children[children[0]][0] if undone else None
+
+    def _got(self, head: Head, children: tuple[int, ...]) -> int | None:
+        """An item of a list cut from a tensor is one of the tensor; of looked-up rows, one of them.
+
+        The list has that item, or taking it fails.
+        """
+        held = self.heads[children[0]]
+        if held.kind != OP or held.text != "TensorListFromTensor":
+            return None
+        whole, place = self.children[children[0]][0], children[1]
+        item = self.head(ITEM)
+        if self.heads[whole].kind != ITEM:
+            return self.make(item, (whole, place))
+        rows, places = self.children[whole]
+        return self.make(item, (rows, self.make(item, (places, place))))
 
     def _popped_list(self, head: Head, children: tuple[int, ...]) -> int | None:
         """Popping what was just pushed gives back the list."""

@@ -47,6 +47,10 @@ class ShapeValue:
     dims: Shape
 
 
+VARIABLE_SHAPES = "variable_shapes"
+"""The attribute of a whole Net that tells the shape of the variable behind each handle given it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Constant:
     """An attribute value that holds a constant's elements in the exporter's own encoding."""

@@ -7,7 +7,9 @@ was made from. If that is an argument of the function, or rows of a variable, it
     argument ─────────────► Transpose ─► TensorListFromTensor ─► both loops
     variable ─► Gather ─┘
 
-Rows may be looked up again as long as nobody has written the variable by then.
+Rows may be looked up again as long as nobody has written the variable by then. Where the variable
+has fewer of them than the sequence, the gradient loop looks up those of its iteration, and no list
+is made at all.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.net.cost import Machine
-from rnnmem.net.loops import LoopPair
-from rnnmem.net.nouns import Net, Op
+from rnnmem.net.loops import Loop, LoopPair
+from rnnmem.net.nouns import VARIABLE_SHAPES, Net, Op, bytes_of
 from rnnmem.net.variables import ANY, Writers
 from rnnmem.plan import MadeAgain
 from rnnmem.recompute.waits import LARGE
@@ -26,6 +28,8 @@ MOVES = frozenset({"ExpandDims", "Identity", "Reshape", "ReverseV2", "Squeeze", 
 """Op types that hand on the numbers they read, in another order at most."""
 LOOKUP = "ResourceGather"
 """Reads rows of a variable, whose buffer lives anyway."""
+ASKED = frozenset({"TensorListElementShape", "TensorListGetItem", "TensorListLength"})
+"""What can be asked of a list of rows without there being one."""
 
 
 def made_again(
@@ -57,8 +61,24 @@ def made_again(
             if size >= LARGE:
                 seconds = sum(machine.seconds(op, net) for op in ops) * len(gradients)
                 names = tuple(op.name for op in ops)
-                found.append(MadeAgain(blob, names, gradients, size, seconds, zeros))
+                table = _table(net, forward, position, ops, size)
+                found.append(MadeAgain(blob, names, gradients, size, seconds, zeros, table))
     return tuple(found)
+
+
+def _table(net: Net, loop: Loop, position: int, ops: list[Op], size: int) -> tuple[int, ...]:
+    """The shape of the variable whose rows are looked up one by one; empty where they are not.
+
+    A variable that is written row by row is copied when it is read: it must be small.
+    """
+    lookup, argument = ops[0], loop.body.inputs[position]
+    if lookup.type != LOOKUP or len(ops) != 2 or lookup.attributes.get("batch_dims", 0):
+        return ()
+    if any(reader.type not in ASKED for reader in loop.body.readers.get(argument, ())):
+        return ()
+    table = net.attributes.get(VARIABLE_SHAPES, {}).get(lookup.inputs[0])
+    held = bytes_of(net.blobs[lookup.outputs[0]].dtype, table)
+    return table if held is not None and 2 * held <= size else ()
 
 
 def _moving(net: Net, blob: str) -> list[Op]:

@@ -192,6 +192,12 @@ class Decision:
         lists = tuple(one for path, some in self._lists.items() if path in opened for one in some)
         if not lists:
             return []
+        # Zeros like a list hold it until they are made; a list that begins empty does not.
+        empty = {start.zeros for start in plan.empty_starts}
+        lists = tuple(
+            one if empty.issuperset(one.zeros) else dataclasses.replace(one, table=())
+            for one in lists
+        )
         return [
             dataclasses.replace(plan, made_again=lists, slowdown=plan.slowdown + self._share(lists))
         ]

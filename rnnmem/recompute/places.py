@@ -115,7 +115,14 @@ def _closed(plan: Plan) -> Plan:
         dataclasses.replace(loop, closed=loop.closed or reason, fates=()) for loop in plan.loops
     )
     return dataclasses.replace(
-        plan, loops=tuple(loops), waits=(), gates=(), made_again=(), slowdown=1.0
+        plan,
+        loops=tuple(loops),
+        waits=(),
+        gates=(),
+        folds=(),
+        empty_starts=(),
+        made_again=(),
+        slowdown=1.0,
     )
 
 

@@ -77,7 +77,7 @@ def apply_plan(
                 held += lists
         encoded[loop.path] = left.encoded
     held += _cut_into_segments(editor, plan, encoded, reads, constant, anchored)
-    make_again(editor, plan)
+    make_again(editor, plan, constant, anchored)
     _add_waits(editor, plan.waits, witnessed=anchored)
     if anchored:  # XLA gives every list room for all of its elements
         begin_empty(editor, plan.empty_starts)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
-from rnnmem.net.nouns import FunctionRef, Net
+from rnnmem.net.nouns import VARIABLE_SHAPES, FunctionRef, Net
 from rnnmem.net.optypes import LOOPS
 from rnnmem.tf import private
 from rnnmem.tf.exporter import export_graph_def, tensor_names
@@ -41,7 +41,7 @@ def net_of_graph(graph: tf.Graph, name: str, results: int | None = None) -> Net:
 
 
 def _net(graph: tf.Graph, name: str, results: int | None) -> Net:
-    return import_graph_def(
+    net = import_graph_def(
         graph.as_graph_def(add_shapes=True),
         [tensor.name for tensor in graph.inputs],
         [tensor.name for tensor in graph.outputs[:results]],
@@ -49,6 +49,12 @@ def _net(graph: tf.Graph, name: str, results: int | None) -> Net:
         name=name,
         source_of=_SourceLines(graph),
     )
+    handles = {
+        blob: private.handle_shape(tensor)
+        for blob, tensor in zip(net.inputs, graph.inputs, strict=True)
+        if tensor.dtype == tf.resource
+    }
+    return net.replace(attributes={**net.attributes, VARIABLE_SHAPES: handles})
 
 
 def function_of(net: Net, concrete):

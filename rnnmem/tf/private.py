@@ -179,6 +179,15 @@ def copy_handle_data(source: tf.Tensor, target: tf.Tensor) -> None:
     _handle_data_util.copy_handle_data(source, target)
 
 
+def handle_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
+    """The shape of the variable behind a resource; None where that is not known."""
+    data = _handle_data_util.get_resource_handle_data(tensor)
+    if not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    shape = tf.TensorShape(data.shape_and_type[0].shape)
+    return None if shape.rank is None else tuple(shape)
+
+
 def copy_call_time_captures(source: Any, target: Any, stands_for: dict[int, tf.Tensor]) -> None:
     """Gives a FuncGraph the captures of another whose values are asked for at each call.
 

@@ -70,8 +70,15 @@ def _layer(sequence, kernel, batch, time, units):
     return tf.while_loop(lambda i, *_: i < time, body, start)[2].stack()
 
 
-def test_rows_of_an_embedding_are_looked_up_again(grappler):
-    assert_same_bits(translated, max_slowdown=float("inf"))
+@pytest.mark.parametrize("allow", [("recompute", "segments"), ("recompute",)])
+def test_rows_of_an_embedding_are_looked_up_again(allow, grappler):
+    options = {"max_slowdown": float("inf"), "allow": allow}
+    assert_same_bits(translated, **options)
     made = translated()
-    plan = rnnmem.optimize(made.fn, max_slowdown=float("inf")).plan(*made.calls[0][0])
-    assert any("Gather" in name for one in plan.made_again for name in one.ops)
+    found = rnnmem.optimize(made.fn, **options).inspect(*made.calls[0][0])
+    plan = found.plan
+    (made_again,) = (one for one in plan.made_again if "Gather" in one.ops[0])
+    assert made_again.table == (100, 48)  # less than the sequence's 2048 rows
+    (gradient,) = (found.rewritten.op_by_name[name] for name in made_again.gradients)
+    one_by_one = any(one.type == "GatherV2" for one in gradient.nets["body"].ops)
+    assert one_by_one == ("segments" not in allow)  # a segment that runs again reads the list
