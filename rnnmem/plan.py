@@ -211,12 +211,14 @@ class Turn:
       slot: the input of it that passes a gate that waits instead; None where the op itself waits.
       after: the op waited for.
       path: of the step net in which both stand, names of ops and attributes in turn.
+      witnessed: whether a witness is waited for instead, an op that reads what that op writes.
     """
 
     op: str
     slot: int | None
     after: str
     path: tuple[str, ...] = ()
+    witnessed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

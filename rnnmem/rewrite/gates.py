@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
-from rnnmem.net.nouns import DType, Net, ShapeValue
+from rnnmem.net.nouns import DType, Net, Op, ShapeValue
 from rnnmem.plan import Turn
+from rnnmem.rewrite.curtains import SHOWN
 from rnnmem.rewrite.editor import NetEditor, edit_step_nets
 
 GATE = "EnsureShape"
@@ -22,6 +23,7 @@ def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
     editor = NetEditor(net)
     here = edit_step_nets(editor, turns, with_turns)
     gates: dict[tuple[str, int], str] = {}
+    witnesses: dict[str, str] = {}
     for turn in here:
         _check(net, turn)
         waiting = turn.op
@@ -30,10 +32,28 @@ def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
             if place not in gates:
                 gates[place] = _gate(editor, *place)
             waiting = gates[place]
+        after = turn.after
+        if turn.witnessed:
+            if after not in witnesses:
+                witnesses[after] = witness(editor, editor.ops[after])
+            after = witnesses[after]
         op = editor.ops[waiting]
-        if turn.after not in op.controls:
-            editor.ops[waiting] = op.replace(controls=(*op.controls, turn.after))
+        if after not in op.controls:
+            editor.ops[waiting] = op.replace(controls=(*op.controls, after))
     return editor.net()
+
+
+def witness(editor: NetEditor, op: Op) -> str:
+    """Adds an op that reads what another one writes, and is done once it is."""
+    kind = editor.blobs[op.outputs[0]]
+    return editor.add(
+        SHOWN,
+        (kind.name,),
+        ((kind.dtype, kind.shape),),
+        {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
+        name="rnnmem/there",
+        device=op.device,
+    ).name
 
 
 def _gate(editor: NetEditor, name: str, slot: int) -> str:

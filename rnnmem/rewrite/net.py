@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 
 from rnnmem.errors import NetError
 from rnnmem.net.loops import LoopPair, loop_pairs
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Constant, DType, Net, Op, ShapeValue
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Constant, DType, Net, Op
 from rnnmem.net.order import all_needed_by, without_dead_ops
 from rnnmem.net.places import Place, places, step_net, with_step_net
 from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.again import make_again
-from rnnmem.rewrite.curtains import SHOWN
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.empty_starts import begin_empty
 from rnnmem.rewrite.folds import with_folds
-from rnnmem.rewrite.gates import with_turns
+from rnnmem.rewrite.gates import with_turns, witness
 from rnnmem.rewrite.hoisted import HoistedReads
 from rnnmem.rewrite.pair import Surroundings, rewrite_pair
 from rnnmem.rewrite.segments import rewrite_segments
@@ -181,14 +180,7 @@ def _witness(editor: NetEditor, op: Op) -> str:
     kind = editor.blobs[op.outputs[0]]
     if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
         return op.name
-    return editor.add(
-        SHOWN,
-        (kind.name,),
-        ((kind.dtype, kind.shape),),
-        {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
-        name="rnnmem/there",
-        device=op.device,
-    ).name
+    return witness(editor, op)
 
 
 def _hold(editor: NetEditor, blob: str) -> str:

@@ -2,17 +2,20 @@
 
 Grappler leaves ops with control edges out of its fusions, and merges ops that compute the same only
 where their edges are the same; both change bits. So an edge starts at an op that it never fuses,
-and ends there too, or at a gate on what is hidden from it anyway.
+and ends there too, or at a gate on what is hidden from it anyway. A sum of two that a loop only
+hands on to its next iteration may have one more reader, a witness, at which an edge starts.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from rnnmem.net.history import History
-from rnnmem.net.nouns import Net, Op
+from rnnmem.net.nouns import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
 from rnnmem.net.order import topological
+from rnnmem.net.sums import Sums
 
 APART = frozenset(
     {
@@ -103,9 +106,39 @@ class Sources:
                     pending.append(other)
         return None
 
+    def may_have_witness(self, index: int) -> bool:
+        """Whether the op is a sum that nobody looks at but who carries it to the next iteration.
+
+        What another reader does to it is nothing then: it is the root of its sum in any case, and
+        no sum of three or more depends on who holds it.
+        """
+        op = self.net.op_by_name[self.past.ops[index].name]
+        return (
+            op.type == "AddN"
+            and len(op.inputs) == 2
+            and op.name not in self.twins
+            and self.net.blobs[op.outputs[0]].dtype in BYTES_PER_ELEMENT
+            and op.outputs[0] not in self._addends
+            and _is_handed_on(self.net, op.outputs[0])
+        )
+
+    @functools.cached_property
+    def _addends(self) -> frozenset[str]:
+        return Sums(self.net, carried=True).addends
+
     def _is_apart(self, index: int) -> bool:
         op = self.net.op_by_name[self.past.ops[index].name]
         return op.name not in self.twins and is_apart(self.net, op)
+
+
+def _is_handed_on(net: Net, blob: str) -> bool:
+    """Whether the blob becomes a result of the Net, through Identity or not, and nothing else."""
+    readers = net.readers.get(blob, ())
+    if not readers:
+        return blob in net.outputs
+    return blob not in net.outputs and all(
+        one.type == "Identity" and _is_handed_on(net, one.outputs[0]) for one in readers
+    )
 
 
 def waiting_places(

@@ -108,8 +108,9 @@ def turns_of(
         return None
     twins = twins_of(net)
     found = []
+    carried = path[-1:] == ("body",)
     for candidate, waits in _candidates(net, planned, twins):
-        edges = [*waits, *_edges(net, history(candidate), twins)]
+        edges = [*waits, *_edges(net, history(candidate), twins, carried)]
         bound = _bound(history(_controlled(candidate, edges)))
         slowdown = _slowdown(net, edges, machine)
         worth_it = edges and bound < before and slowdown <= max_slowdown
@@ -236,8 +237,15 @@ def _bound(past: History) -> int:
     return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
-def _edges(net: Net, past: History, twins: frozenset[str]) -> list[Turn]:
-    """The edges that a storage plan over the order of ``past`` needs beyond the data flow."""
+def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Turn]:
+    """The edges that a storage plan over the order of ``past`` needs beyond the data flow.
+
+    Args:
+      net: the Net.
+      past: its history.
+      twins: ops that a graph optimizer may merge with others.
+      carried: whether it is a loop's body.
+    """
     units = {unit.name: unit for unit in _large_units(past)}
     ranges = [Range(unit.name, unit.defined, unit.used, unit.size) for unit in units.values()]
     takes: dict[int, list[list[Unit]]] = {}  # op -> units before its own in their storages
@@ -255,7 +263,9 @@ def _edges(net: Net, past: History, twins: frozenset[str]) -> list[Turn]:
         for earlier in takes.get(index, ()):
             for unit in earlier:
                 for user in sorted(unit.last, reverse=True):  # the last implies most others
-                    edge = None if known >> user & 1 else _edge(net, past, index, user, sources)
+                    if known >> user & 1:
+                        continue
+                    edge = _edge(net, past, index, user, sources, carried)
                     if edge is not None:
                         edges.append(edge[0])
                         known |= ahead[edge[1]]
@@ -266,16 +276,22 @@ def _edges(net: Net, past: History, twins: frozenset[str]) -> list[Turn]:
 
 
 def _edge(
-    net: Net, past: History, index: int, user: int, sources: Sources
+    net: Net, past: History, index: int, user: int, sources: Sources, carried: bool
 ) -> tuple[Turn, int] | None:
     """An edge by which an op waits for another, and the op that is waited for; None: there is none.
 
-    Where the op may not wait itself, one does that it needs.
+    Where the op may not wait itself, one does that it needs; where no edge may start at the other,
+    one may at its witness.
     """
-    for place, slot in waiting_places(net, past, index, sources.twins):
+    places = list(waiting_places(net, past, index, sources.twins))
+    for place, slot in places:
         source = sources.from_(user, place) if user < place else None
         if source is not None:
             return Turn(past.ops[place].name, slot, past.ops[source].name), source
+    if carried and sources.may_have_witness(user):
+        for place, slot in places:
+            if user < place:
+                return Turn(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
     return None
 
 

@@ -1,11 +1,12 @@
 """Where an op may not wait itself, the curtain before it does, or an op that it needs."""
 
+from rnnmem.check import check
 from rnnmem.net.cost import CPU
 from rnnmem.net.history import history
 from rnnmem.net.timeline import simulate
 from rnnmem.plan import Turn
 from rnnmem.rewrite.gates import with_turns
-from rnnmem.sharing.fusions import twins_of, waiting_places
+from rnnmem.sharing.fusions import Sources, twins_of, waiting_places
 from rnnmem.sharing.turns import turns_of
 from tests.handmade import const, make_net, op
 
@@ -79,3 +80,65 @@ def test_an_op_waits_at_what_it_needs():
     index = [one.name for one in past.ops].index("wide")
     places = list(waiting_places(net, past, index, twins_of(net)))
     assert [(past.ops[place].name, slot) for place, slot in places] == [("q", 1)]
+
+
+def summing(total="AddN", more=()):
+    """A loop's body: a product is added to a total, beside another one that is summed up.
+
+    total ─► AddN(total, p) ─► Identity ─► total        put ─► taken ─► Mul ─► Max
+    """
+    return make_net(
+        {"i": "i[]", "total": WIDE, "a": ROW, "y": ROW, "w": WIDE, "m": ROWS},
+        [
+            const("axis", 1),
+            const("one", 1),
+            op("next", "AddV2", "i one", "i[]"),
+            op("before", "Identity", "total", WIDE),
+            op("held", "OptionalFromValue", "a", "v[]"),
+            op("seen", "OptionalGetValue", "held", ROW),
+            op("p", "Mul", "seen w", WIDE),
+            op("sum", total, "before p", WIDE),
+            op("handed", "Identity", "sum", WIDE),
+            op("put", "OptionalFromValue", "y", "v[]"),
+            op("taken", "OptionalGetValue", "put", ROW),
+            op("other", "Mul", "taken w", WIDE),
+            op("most", "Max", "other axis", ROWS),
+            *more,
+        ],
+        ["next", "handed", "a", "y", "w", "most"],
+    )
+
+
+WITNESSED = Turn("put", None, "sum", witnessed=True)
+
+
+def test_a_sum_that_is_handed_on_is_waited_for_by_a_witness():
+    net = summing()
+    found = turns_of(net, CPU, 1.5, ("loop", "body"))
+    assert found.edges == (WITNESSED,)
+    assert (found.bytes_before, found.bytes) == (2 * SIZE, SIZE)
+    ordered = with_turns(net, [WITNESSED, WITNESSED])
+    (there,) = (one for one in ordered.ops if one.name.startswith("rnnmem/there"))
+    assert there.inputs == ("sum",)
+    assert ordered.op_by_name["put"].controls == (there.name,)
+    check(net, ordered)
+
+
+def may_have_witness(net, name="sum"):
+    past = history(net)
+    index = next(index for index, one in enumerate(past.ops) if one.name == name)
+    return Sources(net, past, twins_of(net)).may_have_witness(index)
+
+
+def test_only_a_sum_of_two_that_is_handed_on_has_a_witness():
+    assert may_have_witness(summing())
+    assert not may_have_witness(summing(total="AddV2"))  # it may be fused with a product
+    assert not may_have_witness(summing(), name="p")
+    assert not may_have_witness(summing(more=[op("read", "Tanh", "handed", WIDE)]))
+    assert not may_have_witness(summing(more=[op("read", "Tanh", "sum", WIDE)]))
+    assert not may_have_witness(summing(more=[op("three", "AddN", "before p w", WIDE)]))
+
+
+def test_outside_of_loops_there_are_no_witnesses():
+    found = turns_of(summing(), CPU, 1.5)
+    assert found is None or not any(edge.witnessed for edge in found.edges)
