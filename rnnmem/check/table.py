@@ -17,6 +17,11 @@ iteration, gives back what was pushed, last first. So a pop is not an opaque val
 expression with every iteration of its level reversed. Recomputing an op from popped inputs then
 has, by construction, the number of the pop of that op's output. Zeros like a list are a list of
 zeros like its elements, so what is popped there is zeros like what would be popped from the list.
+
+An item of a list that was cut from a tensor is an item of the tensor, along its first axis. Where
+that tensor's items were looked up in another one by their places, it is an item of the other:
+
+    item(item(table, places), t)  =  item(table, item(places, t))
 """
 
 from __future__ import annotations
