@@ -4,7 +4,9 @@ import os
 
 import pytest
 
-from models.nmt.benchmark import Result, table
+import rnnmem
+from models.nmt.benchmark import Result, build, table
+from rnnmem.net.timeline import simulate
 
 RESULT = Result(
     name="nmt 5x7",
@@ -108,3 +110,12 @@ def test_malformed_flags_are_named(run, flag, complaint):
     done = run("benchmark", flag)
     assert done.returncode != 0
     assert complaint in done.stderr + done.stdout
+
+
+@pytest.mark.slow
+def test_attention_over_150_tokens_asks_for_less_than_52_mib():
+    step, batch = build(32, 150, 150)
+    means = ("recompute", "segments", "order", "vocabulary")
+    found = rnnmem.optimize(step, max_slowdown=1.15, allow=means).inspect(*batch)
+    assert found.plan.slowdown <= 1.15
+    assert simulate(found.rewritten).peak_bytes < 52 * 2**20
