@@ -2,7 +2,8 @@
 
 The control edges follow TensorFlow's own inliner, so that the runtime would build the same graph:
 what the call waited for, the body's inputs wait for; what waited for the call waits for the body's
-control outputs.
+control outputs. In a step net every call is entered by an op that its constants wait for: they are
+merged with no equal ones outside, or an op would have readers that it had not before.
 """
 
 from __future__ import annotations
@@ -21,19 +22,32 @@ def is_open_call(op: Op) -> bool:
     return not any(marks.get(mark) for mark in _CLOSED_MARKS)
 
 
-def inline(net: Net, _done: dict[int, Net] | None = None) -> Net:
+def inline(net: Net) -> Net:
     """The Net with every open call inlined, here and in all step nets."""
-    done = {} if _done is None else _done
-    if id(net) not in done:
-        done[id(net)] = _Inliner(net, done).result()
-        done[-id(net)] = net  # keeps the key's object alive
-    return done[id(net)]
+    return _inlined(net, {}, inside=False)
+
+
+_Done = dict[tuple[int, bool], tuple[Net, Net]]
+"""``(id of a Net, whether it is in a step net)`` -> the Net, and what inlining makes of it."""
+
+
+def _inlined(net: Net, done: _Done, *, inside: bool) -> Net:
+    key = id(net), inside
+    if key not in done:
+        done[key] = net, _Inliner(net, done, inside).result()
+    return done[key][1]
+
+
+def _starts(op: Op) -> bool:
+    """Whether nothing runs before the op."""
+    return not op.inputs and not op.controls
 
 
 class _Inliner:
-    def __init__(self, net: Net, done: dict[int, Net]):
+    def __init__(self, net: Net, done: _Done, inside: bool):
         self.net = net
         self.done = done
+        self.inside = inside
         self.ops: list[Op] = []
         self.blobs: dict[str, Blob] = dict(net.blobs)
         self.stands_for: dict[str, str] = {}
@@ -42,9 +56,13 @@ class _Inliner:
 
     def result(self) -> Net:
         for op in self.net.ops:
-            nets = {key: inline(inner, self.done) for key, inner in op.nets.items()}
+            is_open = is_open_call(op)
+            nets = {
+                key: _inlined(inner, self.done, inside=self.inside or not is_open)
+                for key, inner in op.nets.items()
+            }
             op = op.replace(nets=nets) if nets else op
-            if is_open_call(op):
+            if is_open:
                 self._call(op)
             else:
                 self.ops.append(op)
@@ -62,14 +80,13 @@ class _Inliner:
         body = call.nets["f"]
         prefix = self._free_prefix(call.name)
         enter = None
-        if call.controls:
+        if call.controls or (self.inside and any(_starts(op) for op in body.ops)):
             enter = Op(f"{prefix}/enter", "NoOp", controls=call.controls, device=call.device)
             self.ops.append(enter)
         renamed = {}
         for outer, inner in zip(call.inputs, body.inputs, strict=True):
-            renamed[inner] = (
-                outer if enter is None else self._gated(outer, inner, prefix, enter, body)
-            )
+            gated = enter is not None and call.controls
+            renamed[inner] = self._gated(outer, inner, prefix, enter, body) if gated else outer
         for op in body.ops:
             renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
         for op in body.ops:
@@ -79,7 +96,7 @@ class _Inliner:
         for outer, inner in zip(call.outputs, body.outputs, strict=True):
             self.stands_for[outer] = renamed[inner]
         waits = tuple(f"{prefix}/{name}" for name in body.control_outputs)
-        self.waits_on[call.name] = waits or ((enter.name,) if enter else ())
+        self.waits_on[call.name] = waits or ((enter.name,) if enter and call.controls else ())
 
     def _gated(self, outer: str, inner: str, prefix: str, enter: Op, body: Net) -> str:
         """An Identity of an argument that waits for what the call waited for."""
@@ -101,7 +118,7 @@ class _Inliner:
 
     def _moved(self, op: Op, prefix: str, renamed, call: Op, enter: Op | None) -> Op:
         controls = tuple(f"{prefix}/{name}" for name in op.controls)
-        if enter is not None and not op.inputs and not op.controls:
+        if enter is not None and _starts(op):
             controls = (enter.name,)
         attributes = op.attributes
         if "_class" in attributes:

@@ -233,3 +233,35 @@ def test_calls_inside_a_closed_call_are_inlined_there():
 def test_a_net_without_calls_is_handed_back_as_it_is():
     net = make_net({"x": "f[]"}, [op("n", "Neg", "x", "f[]")], ["n"])
     assert inline(net) == net
+
+
+def halves():
+    """A function with a constant of its own, and one that calls it beside an equal one."""
+    half = make_net({"a": "f[]"}, [const("c", 0.5), op("m", "Mul", "a c", "f[]")], ["m"])
+    drawn = [const("c", 0.5), call("y", half, "x", "f[]"), op("z", "AddV2", "y c", "f[]")]
+    return make_net({"x": "f[]"}, drawn, ["z"])
+
+
+def test_constants_of_a_call_in_a_step_net_are_not_those_beside_it():
+    # TensorFlow's inliner enters such a call too: an equal constant outside is another one
+    body = halves()
+    net = inline(make_net({"x": "f[]"}, [while_op("loop", "x", body)], ["loop"]))
+    inner = net.op_by_name["loop"].nets["body"]
+    assert inner.op_by_name["y/enter"].type == "NoOp"
+    assert waits(inner) == {"y/c": {"y/enter"}}
+    assert reads(inner, "y/m") == ("x", "y/c")
+
+
+def test_outside_of_step_nets_nobody_enters_a_call_that_waits_for_nothing():
+    assert waits(inline(halves())) == {}
+
+
+def test_a_call_in_a_call_in_a_step_net_is_entered_after_that():
+    deeper = make_net({"b": "f[]"}, [call("g", halves(), "b", "f[]")], ["g"])
+    net = inline(make_net({"x": "f[]"}, [while_op("loop", "x", deeper)], ["loop"]))
+    found = waits(net.op_by_name["loop"].nets["body"])
+    assert found == {
+        "g/c": {"g/enter"},
+        "g/y/c": {"g/y/enter"},
+        "g/y/enter": {"g/enter"},
+    }
