@@ -7,19 +7,27 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.recompute.schedule import online_schedule, replay
 from tests.cases import Case, assert_same_bits, numbers, outcome, train, values, weights
 from tests.forced_segments import forced_segments
-from tests.recompute.test_schedule import OFFLINE
+from tests.recompute.test_schedule import OFFLINE, ONLINE
 from tests.rewrite.test_same_bits import CASES, lstm_that_reads_variables
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
 
-def rotation(steps):
-    """A step whose gradients cannot vanish, with one product that only it makes."""
+def rotation(*lengths, known=True):
+    """A step whose gradients cannot vanish, with one product that only it makes.
+
+    Args:
+      lengths: iterations of each call.
+      known: whether the number of iterations stands in the graph.
+    """
     made = weights((4, 4))
 
     def loss(x):
+        steps = lengths[0] if known else tf.shape(x)[0]
+
         def body(i, h):
             return i + 1, tf.tanh(x[i] + h @ made[0])
 
@@ -27,16 +35,20 @@ def rotation(steps):
         _, h = tf.while_loop(lambda i, _: i < steps, body, start)
         return tf.reduce_sum(h * h)
 
-    return Case(train(loss, made), [((numbers(steps, 3, 4),), {})] * 2, values(*made))
+    calls = [((numbers(steps, 3, 4),), {}) for steps in lengths]
+    fn = train(loss, made)
+    if not known:
+        fn = tf.function(fn, input_signature=[tf.TensorSpec([None, 3, 4])])
+    return Case(fn, calls, values(*made))
 
 
-def scheduled(case, steps, slots):
-    """The step under a plan with segments of one iteration and so many slots."""
+def scheduled(case, **schedule):
+    """The step under a plan with segments of one iteration and a schedule over them."""
     args, _ = case.calls[0]
     with forced_segments():
         plan = rnnmem.optimize(case.fn, max_slowdown=float("inf")).plan(*args)
     (loop,) = plan.loops
-    segments = dataclasses.replace(loop.segments, length=1, slots=slots, count=steps)
+    segments = dataclasses.replace(loop.segments, **{"length": 1, "growth": 0, **schedule})
     loop = dataclasses.replace(loop, segments=segments, in_flight=1)
     return rnnmem.optimize(case.fn, plan=dataclasses.replace(plan, loops=(loop,)))
 
@@ -67,10 +79,39 @@ def runs_of_the_step(fn, args, folder):
 def test_the_step_runs_as_often_as_the_recurrence_says(steps, slots, tmp_path):
     case = rotation(steps)
     args, _ = case.calls[0]
-    step = scheduled(case, steps, slots)
+    step = scheduled(case, slots=slots, count=steps)
     assert outcome(step(*args)) == outcome(tf.function(rotation(steps).fn)(*args))
     # The recurrence reverses the last step at once; the forward loop runs it for its result too.
     assert runs_of_the_step(step, args, tmp_path) == OFFLINE[steps][slots] + 1
+
+
+FEW = {slots: [steps for other, steps in ONLINE if other == slots] for slots, _ in ONLINE}
+
+
+@pytest.mark.parametrize("slots, lengths", [*FEW.items(), (3, [12, 40]), (2, [9, 14])])
+def test_with_the_length_unknown_the_step_runs_as_often_as_the_online_schedule(
+    slots, lengths, tmp_path
+):
+    lengths = [*lengths, 0, 1, slots - 1]
+    case, plain = (rotation(*lengths, known=False) for _ in range(2))
+    step = scheduled(case, slots=slots, count=64, online=True)
+    for steps, (args, _) in zip(lengths, case.calls, strict=True):
+        online = replay(online_schedule(steps, slots), steps, slots).evaluations
+        assert online == ONLINE.get((slots, steps), online)
+        assert online == 2 * steps or steps > slots
+        folder = tmp_path / str(steps)
+        assert runs_of_the_step(step, args, folder) == online
+        plain.fn(*args)
+    assert outcome(case.state()) == outcome(plain.state())
+
+
+@pytest.mark.parametrize("count", [2, 5, 16])
+def test_ways_longer_than_the_table_are_found_too(count):
+    slots, lengths = 3, [0, 1, 2, 4, 41, 100]
+    case, plain = (rotation(*lengths, known=False) for _ in range(2))
+    step = scheduled(case, length=2, slots=slots, count=count, online=True)
+    for args, _ in case.calls:
+        assert outcome(step(*args)) == outcome(plain.fn(*args))
 
 
 def test_the_least_time_and_the_least_memory_are_both_among_the_plans():
