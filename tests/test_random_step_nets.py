@@ -158,7 +158,8 @@ def optimised(built: Built, trial: Trial) -> list:
             patches.enter_context(mock.patch("rnnmem.api._machine", lambda one=machine: one))
             patches.enter_context(mock.patch("rnnmem.api.net_of", lambda concrete: net))
             if in_segments:
-                patches.enter_context(forced_segments())
+                scheduled, online = seed % 2 == 1, seed % 4 == 3
+                patches.enter_context(forced_segments(scheduled, online))
             if number:
                 patches.enter_context(
                     mock.patch("rnnmem.recompute.budget.counted_peak", lambda net: None)

@@ -12,6 +12,7 @@ from tests.cases import Case, assert_same_bits, numbers, outcome, train, values,
 from tests.forced_segments import forced_segments
 from tests.recompute.test_schedule import OFFLINE, ONLINE
 from tests.rewrite.test_same_bits import CASES, lstm_that_reads_variables
+from tests.rewrite.test_segments import lstm_of_unknown_length
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
@@ -133,9 +134,38 @@ SOME = (
     "sums_of_what_was_pushed",
     "weights_cast_to_bfloat16",
 )
+SOME_ONLINE = (
+    "attention",
+    "branch_that_reads_variables",
+    "lstm_that_returns_sequences",
+    "sums_of_what_was_pushed",
+    "weights_cast_to_bfloat16",
+    # of unknown length:
+    "as_many_trips_as_the_data_wants",
+    "no_trip_at_all",
+    "unknown_dimensions",
+)
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_every_bit_is_the_same(name, grappler):
     with forced_segments(scheduled=True):
         assert_same_bits(CASES[name], max_slowdown=float("inf"))
+
+
+@pytest.mark.parametrize("name", SOME_ONLINE)
+def test_every_bit_is_the_same_online(name, grappler):
+    with forced_segments(scheduled=True, online=True):
+        assert_same_bits(CASES[name], max_slowdown=float("inf"))
+        args, kwargs = CASES[name]().calls[0]
+        step = rnnmem.optimize(CASES[name]().fn, max_slowdown=float("inf"))
+        assert all(loop.segments.online for loop in step.plan(*args, **kwargs).loops)
+
+
+def test_with_the_length_unknown_what_is_kept_does_not_grow_with_it():
+    assert_same_bits(lstm_of_unknown_length, max_slowdown=float("inf"))
+    step = rnnmem.optimize(lstm_of_unknown_length(32, 32).fn, max_slowdown=float("inf"))
+    (loop,) = step.plan(tf.zeros([2, 32, 32]), tf.constant(1)).loops
+    assert loop.trips is None
+    assert loop.segments.online
+    assert loop.segments.peak_bytes(10**6) == loop.segments.peak_bytes(1000)
