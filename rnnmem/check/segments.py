@@ -284,8 +284,9 @@ class _Undone:
                 del standing[other.argument]
         kept = []
         for blob, shorter in lists.items():
-            (held,) = (one for one in variables if one.start == shorter)
-            kept.append(self._keeps_on_the_way(body, held, standing, popped[blob]))
+            held = [one for one in variables if one.start == shorter]
+            self._demand(len(held) == 1, "a list of states does not go the way once")
+            kept.append(self._keeps_on_the_way(body, held[0], standing, popped[blob]))
         self._demand(len(self.keeping) == 1, "the lists on the way are not kept together")
         self._judge_places(kept)
         in_slots = {one.place is None for one in (*kept, *self.kept)}
@@ -353,10 +354,12 @@ class _Undone:
                 "a place may be below the first",
             )
             most = then.producer.get(least.inputs[0])
-            length = None if most is None else then.producer.get(most.inputs[-1])
+            self._demand(
+                most is not None and most.type == "Minimum", "a place may be behind the end"
+            )
+            length = then.producer.get(most.inputs[1])
             self._demand(
                 length is not None
-                and most.type == "Minimum"
                 and length.type == _LENGTH
                 and length.inputs[0] in {one.list for one in kept},
                 "a place may be behind the end",

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.rerun import Rerun, rerun_of
 from rnnmem.net.segments import best_growth, best_length
-from rnnmem.net.trips import UNKNOWN_TRIPS
+from rnnmem.net.trips import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.plan import LoopPlan, Segments
 from rnnmem.recompute.cut import Step, stored_bytes
 from rnnmem.recompute.schedule import OnlineSchedule, evaluations
@@ -28,8 +28,6 @@ LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""
 FIRST_LENGTH = 8
 """Iterations of the first segment where the trip count is unknown."""
-LONG_TRIPS = 16 * UNKNOWN_TRIPS
-"""Iterations at which the time of an online schedule is estimated; a longer loop takes longer."""
 LONGEST_WAY = 256
 """Segments up to which an online schedule's way to a segment is the shortest."""
 LEAST_TRIPS = 16

@@ -6,11 +6,11 @@ import math
 import pytest
 
 from rnnmem.net.cost import CPU
-from rnnmem.net.trips import UNKNOWN_TRIPS
+from rnnmem.net.trips import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.plan import Plan, Segments
 from rnnmem.recompute.planner import plan_net, trades_of
 from rnnmem.recompute.schedule import evaluations, online_schedule, replay
-from rnnmem.recompute.segments import LONG_TRIPS, REPEATS, with_slots
+from rnnmem.recompute.segments import REPEATS, with_slots
 from tests.handmade import rnn
 
 
