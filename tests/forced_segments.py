@@ -11,7 +11,8 @@ def forced_segments(scheduled=False, online=False):
     """Plans made inside choose segments wherever a loop pair has any.
 
     Args:
-      scheduled: whether they are to keep the states of some segments only, where that can be.
+      scheduled: whether they are to keep the states of some segments only, where that can be; else
+        they keep those of each.
       online: whether they do so as if no trip count were known.
     """
     choices = planner._choices
@@ -19,9 +20,9 @@ def forced_segments(scheduled=False, online=False):
 
     def cut(*args):
         plans = choices(*args)
-        plans = tuple(plan for plan in plans if plan.segments is not None) or plans
-        some = tuple(plan for plan in plans if plan.segments is not None and plan.segments.slots)
-        return scheduled and some or plans
+        cut = [plan for plan in plans if plan.segments is not None]
+        chosen = [plan for plan in cut if bool(plan.segments.slots) == scheduled]
+        return tuple(chosen or cut or plans)
 
     wanted = {}
     if scheduled:
