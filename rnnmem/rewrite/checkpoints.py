@@ -36,7 +36,8 @@ class Taken:
 
 def checkpoints(segments: Segments, constant: Encode) -> Stack | Slots:
     """What writes the ops that keep and take states, as the segments' schedule needs them."""
-    return (Slots if segments.online else Stack)(segments, constant)
+    in_slots = segments.online and segments.slots
+    return (Slots if in_slots else Stack)(segments, constant)
 
 
 class Stack:

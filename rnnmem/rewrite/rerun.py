@@ -182,7 +182,7 @@ class SegmentWay:
     It follows a binomial schedule: from the start of segment r, with d segments left up to the one
     that runs again and s slots free, the next state is kept ``split(d, s)`` segments later.
 
-        while i < last:   if i == next:  push i and the states; next += length * table[d, s]; s -= 1
+        while i < last:   if i == next:  keep i and the states; next += length * table[d, s]; s -= 1
                           states = step(states);  i += 1
 
     Args:
