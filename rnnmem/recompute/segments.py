@@ -40,6 +40,10 @@ WORTH = 0.9
 """Part of the bytes that running again more often must come down to."""
 HANDED_SECONDS = 1e-6
 """What an iteration spends on each value that goes through the branch for a segment's start."""
+PASSED_SECONDS = 3e-7
+"""What it spends on each op of that branch where it is not taken, those of loops in it included."""
+WAY_OPS, SLOT_OPS = 70, 70
+"""Ops that a schedule adds to the branches, the step's own apart; and those of an online one."""
 
 
 def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iterator[LoopPlan]:
@@ -60,6 +64,9 @@ def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iter
             if _would_be_held(pair, rerun, but=()):
                 continue  # what goes on to a segment pushes nothing
             for scheduled in with_slots(segments, plan.trips):
+                passed = len(rerun.ops) + WAY_OPS + (SLOT_OPS if scheduled.online else 0)
+                again = scheduled.seconds + PASSED_SECONDS * passed / scheduled.again
+                scheduled = dataclasses.replace(scheduled, seconds=again)
                 yield dataclasses.replace(plan, segments=scheduled)
 
 
