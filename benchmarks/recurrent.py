@@ -162,7 +162,7 @@ def two_lstm_recurrent_dropout(max_slowdown: float) -> Workload:
     return _keras(layers, 16, 1000, 256, max_slowdown)
 
 
-def hand_lstm(max_slowdown: float, time: int = 1000) -> Workload:
+def hand_lstm(max_slowdown: float, time: int = 1000, known: bool = True) -> Workload:
     """An LSTM by hand, weights read in the body, loss on the last h; 1000 steps, batch 16."""
     batch, features, units = 16, 256, 512
     kernel = tf.Variable(numbers(features, 4 * units, scale=0.05))
@@ -170,6 +170,8 @@ def hand_lstm(max_slowdown: float, time: int = 1000) -> Workload:
     bias = tf.Variable(tf.zeros([4 * units]))
 
     def loss(x):
+        steps = time if known else tf.shape(x)[0]
+
         def step(t, h, c):
             gates = x[t] @ kernel + h @ recurrent + bias
             i, f, g, o = tf.split(gates, 4, axis=-1)
@@ -177,11 +179,13 @@ def hand_lstm(max_slowdown: float, time: int = 1000) -> Workload:
             return t + 1, tf.sigmoid(o) * tf.tanh(c), c
 
         zeros = tf.zeros([batch, units])
-        _, h, _ = tf.while_loop(lambda t, *_: t < time, step, (0, zeros, zeros))
+        _, h, _ = tf.while_loop(lambda t, *_: t < steps, step, (0, zeros, zeros))
         return tf.reduce_mean(tf.square(h))
 
     x = numbers(time, batch, features, seed=2)
-    return _paired(loss, [kernel, recurrent, bias], (x,), max_slowdown)
+    signature = [tf.TensorSpec([time if known else None, batch, features])]
+    variables = [kernel, recurrent, bias]
+    return _paired(loss, variables, (x,), max_slowdown, input_signature=signature)
 
 
 def hand_lstm_4000(max_slowdown: float) -> Workload:
@@ -192,6 +196,16 @@ def hand_lstm_4000(max_slowdown: float) -> Workload:
 def hand_lstm_16000(max_slowdown: float) -> Workload:
     """The same with 16000 steps."""
     return hand_lstm(max_slowdown, 16000)
+
+
+def hand_lstm_unknown_1000(max_slowdown: float) -> Workload:
+    """The same with 1000 steps, which only the run can tell."""
+    return hand_lstm(max_slowdown, 1000, known=False)
+
+
+def hand_lstm_unknown_4000(max_slowdown: float) -> Workload:
+    """The same with 4000 steps, which only the run can tell."""
+    return hand_lstm(max_slowdown, 4000, known=False)
 
 
 def fit_nothing_to_save(max_slowdown: float) -> Workload:
@@ -224,7 +238,7 @@ WORKLOADS: dict[str, Callable[[float], Workload]] = {
     for build in (
         *(keras_lstm_bfloat16, keras_lstm, two_lstm_recurrent_dropout, hand_lstm),
         *(keras_lstm_jit_100, keras_lstm_jit_400, fit_nothing_to_save),
-        *(hand_lstm_4000, hand_lstm_16000),
+        *(hand_lstm_4000, hand_lstm_16000, hand_lstm_unknown_1000, hand_lstm_unknown_4000),
     )
 }
 
@@ -239,6 +253,10 @@ ALL = (
     Job("hand_lstm", 1.35, goal_bytes=40 * MIB, goal_time=1.35),
     Job("hand_lstm_4000", 1.35, goal_bytes=48 * MIB, goal_time=1.35),
     Job("hand_lstm_16000", 1.35, goal_time=1.35),
+    Job("hand_lstm_unknown_1000", 1.35, goal_time=1.35),
+    Job("hand_lstm_unknown_4000", 1.35, goal_time=1.35),
+    Job("hand_lstm_unknown_1000", 2.0, goal_time=2.0),
+    Job("hand_lstm_unknown_4000", 2.0),
     Job("keras_lstm_jit_100"),
     Job("keras_lstm_jit_400"),
     Job("fit_nothing_to_save", goal_time=1.05),

@@ -92,7 +92,8 @@ class Segments:
 
     With slots the states of some segments only are kept, as the binomial schedule over the segments
     says; from these the gradient goes on to the segment whose turn it is, keeping states anew in
-    slots that have become free (`rnnmem.recompute.schedule`).
+    slots that have become free (`rnnmem.recompute.schedule`). Where only the run can tell the trip
+    count that schedule is online: the forward loop overwrites slots as it goes.
 
     Attributes:
       length: iterations of the first segment.
@@ -106,8 +107,10 @@ class Segments:
       seconds: estimated time to run an iteration again.
       slots: states kept at once by a schedule over the segments, and one more of the last segment;
         0: the states of every segment.
-      count: segments that the schedule is for.
+      count: segments that the schedule is for; online, those up to which ways to a segment are the
+        shortest.
       again: how often an iteration runs again, on average.
+      online: whether the schedule is for any number of segments, in ``slots`` slots.
     """
 
     length: int
@@ -122,11 +125,20 @@ class Segments:
     slots: int = 0
     count: int = 0
     again: float = 1.0
+    online: bool = False
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Segments whose states a schedule keeps while the loop first runs; empty without one."""
-        return first_saves(self.count, self.slots) if self.slots else ()
+        """Segments whose states a schedule keeps while the loop first runs.
+
+        Empty without one, and where it is online.
+        """
+        return first_saves(self.count, self.slots) if self.slots and not self.online else ()
+
+    @property
+    def most_kept(self) -> int:
+        """States that the forward loop keeps at once, at most; 0: one of each segment."""
+        return self.slots if self.online else len(self.starts)
 
     def peak_bytes(self, trips: int) -> int:
         """Bytes kept when the gradient loop has run the longest segment again."""

@@ -7,21 +7,28 @@ from rnnmem.recompute import planner, segments
 
 
 @contextlib.contextmanager
-def forced_segments(scheduled=False):
+def forced_segments(scheduled=False, online=False):
     """Plans made inside choose segments wherever a loop pair has any.
 
     Args:
-      scheduled: whether they are to keep the states of some segments only, where that can be.
+      scheduled: whether they are to keep the states of some segments only, where that can be; else
+        they keep those of each.
+      online: whether they do so as if no trip count were known.
     """
     choices = planner._choices
+    with_slots = segments.with_slots
 
     def cut(*args):
         plans = choices(*args)
-        plans = tuple(plan for plan in plans if plan.segments is not None) or plans
-        some = tuple(plan for plan in plans if plan.segments is not None and plan.segments.slots)
-        return scheduled and some or plans
+        cut = [plan for plan in plans if plan.segments is not None]
+        chosen = [plan for plan in cut if bool(plan.segments.slots) == scheduled]
+        return tuple(chosen or cut or plans)
 
-    wanted = {"LEAST_TRIPS": 2, "REPEATS": (3.0,), "WORTH": 2.0**40} if scheduled else {}
+    wanted = {}
+    if scheduled:
+        wanted = {"LEAST_TRIPS": 2, "LONG_TRIPS": 8, "REPEATS": (3.0,), "WORTH": 2.0**40}
+    if online:
+        wanted["with_slots"] = lambda cut, trips: with_slots(cut, None)
     with (
         mock.patch.multiple(segments, LEAST_GAIN=-(2**40), **wanted),
         mock.patch.object(planner, "_choices", cut),

@@ -24,12 +24,39 @@ _PLAIN = {
     "OptionalFromValue": lambda a: a,
     "OptionalGetValue": lambda a: a,
     "PlaceholderWithDefault": lambda a: a,
+    "Minimum": np.minimum,
+    "Maximum": np.maximum,
+    "FloorDiv": lambda a, b: a // b,
+    "FloorMod": lambda a, b: a % b,
+    "GatherV2": lambda numbers, place, axis: numbers[_inside(place, numbers)],
+    "SelectV2": np.where,
+    "Cast": lambda truths: truths.astype(np.int32),
+    "ConcatV2": lambda a, b, axis: np.concatenate([a, b], axis),
+    "ArgMax": lambda numbers, axis: np.int32(np.argmax(numbers, axis)),
+    "ArgMin": lambda numbers, axis: np.int32(np.argmin(numbers, axis)),
+    "Sum": lambda numbers, axis: np.int32(np.sum(numbers, axis)),
+    "Min": np.min,
+    "TensorListLength": lambda held: np.int32(len(held)),
+    "TensorListStack": lambda held, shape: np.array(held, np.int32),
+    "TensorListGetItem": lambda held, place, shape: held[_inside(place, held)],
 }
 _MOST_TRIPS = 50
 
 
 class Failed(Exception):
     """What TensorFlow's runtime would have failed on, or not finished."""
+
+
+def _inside(place: int, held) -> int:
+    if not 0 <= place < len(held):
+        raise Failed(f"there is no place {place}")
+    return place
+
+
+def _truth(value) -> bool:
+    if np.ndim(value):
+        raise Failed("a vector is no truth")
+    return bool(value)
 
 
 class Interpreter:
@@ -61,6 +88,14 @@ class Interpreter:
                 if not inputs[0]:
                     raise Failed("the list is empty")
                 return [inputs[0][:-1], inputs[0][-1]]
+            case "TensorListSetItem":
+                held, place, value = inputs
+                if np.ndim(place):
+                    raise Failed("a vector is no place")
+                assert place >= 0, "TensorFlow would write who knows where"
+                holes = [type(value)(0)] * (place + 1 - len(held))
+                held = (*held, *holes)
+                return [(*held[:place], value, *held[place + 1 :])]
             case "RandomUniform":
                 self.draws[path] = draw = self.draws.get(path, 0) + 1
                 seed = [ord(letter) for letter in path[-1]]
@@ -71,14 +106,17 @@ class Interpreter:
             case "While" | "StatelessWhile":
                 return self._loop(op, inputs, path)
             case "If" | "StatelessIf":
-                branch = "then_branch" if inputs[0] else "else_branch"
+                branch = "then_branch" if _truth(inputs[0]) else "else_branch"
                 return self.run(op.nets[branch], inputs[1:], (*path, branch))
         with np.errstate(all="ignore"):
-            return [_PLAIN[op.type](*inputs)]
+            try:
+                return [_PLAIN[op.type](*inputs)]
+            except (IndexError, TypeError, ValueError) as error:  # kinds that do not fit
+                raise Failed(str(error)) from error
 
     def _loop(self, op: Op, state: list, path: tuple[str, ...]) -> list:
         for _ in range(_MOST_TRIPS):
-            if not self.run(op.nets["cond"], state, (*path, "cond"))[0]:
+            if not _truth(self.run(op.nets["cond"], state, (*path, "cond"))[0]):
                 return state
             state = self.run(op.nets["body"], state, (*path, "body"))
         raise Failed("the loop does not stop")

@@ -219,10 +219,17 @@ def recurrent() -> Net:
     return top.net(done["h"], back["dh"], back["dw"])
 
 
-def in_segments(net: Net, saved: tuple[str, ...], length: int, growth: int = 0) -> Net:
+def in_segments(
+    net: Net, saved: tuple[str, ...], length: int, growth: int = 0, **schedule: int
+) -> Net:
     """The drawing of `recurrent` with its loops cut into segments, by the rewrite itself."""
     segments = Segments(
-        length=length, growth=growth, wanted=saved, states=("h", "c"), invariants=("w",)
+        length=length,
+        growth=growth,
+        wanted=saved,
+        states=("h", "c"),
+        invariants=("w",),
+        **schedule,
     )
     recomputed = () if "a:0" in saved else ("m", "a")
     plan = LoopPlan(("forward",), ("gradient",), saved=saved, recomputed=recomputed)

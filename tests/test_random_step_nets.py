@@ -47,6 +47,7 @@ AGAIN = 100
 RACES: list[str] = []
 """Optimised steps whose bits only a later run of the original had."""
 FUSIONS = ("arithmetic_optimization", "constant_folding", "remapping")
+SEGMENTS = (False, False, True, "scheduled", "online")
 SLOWDOWNS = (1.02, 1.1, 1.3, 2.0, 1e9, 1e9)
 
 
@@ -65,17 +66,18 @@ class Dice(Machine):
 class Trial:
     """A step net and the bounds, with the dice, under which saved sets are chosen.
 
-    A choice is ``(bound, seed of the dice, whether loops are cut into segments)``.
+    A choice is ``(bound, seed of the dice, whether loops are cut into segments)``; the last may be
+    a word of `SEGMENTS` for those whose states are kept by a schedule.
     """
 
     recipe: Recipe
-    choices: tuple[tuple[float, int, bool], ...]
+    choices: tuple[tuple[float, int, bool | str], ...]
     also_without_fusions: bool
 
     @staticmethod
     def drawn(draw: Draw) -> "Trial":
         choices = tuple(
-            (draw.one_of(SLOWDOWNS), draw.whole(0, 999), draw.one_of((False, True)))
+            (draw.one_of(SLOWDOWNS), draw.whole(0, 999), draw.one_of(SEGMENTS))
             for _ in range(SAVED_SETS)
         )
         return Trial(random_recipe(draw), choices, draw.whole(0, 3) == 3)
@@ -158,7 +160,9 @@ def optimised(built: Built, trial: Trial) -> list:
             patches.enter_context(mock.patch("rnnmem.api._machine", lambda one=machine: one))
             patches.enter_context(mock.patch("rnnmem.api.net_of", lambda concrete: net))
             if in_segments:
-                patches.enter_context(forced_segments())
+                online = in_segments == "online"
+                scheduled = online or in_segments == "scheduled"
+                patches.enter_context(forced_segments(scheduled, online))
             if number:
                 patches.enter_context(
                     mock.patch("rnnmem.recompute.budget.counted_peak", lambda net: None)

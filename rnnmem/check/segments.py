@@ -22,6 +22,14 @@ Where not every segment's states are kept, the branch goes on from what it poppe
 
 Whatever that choice is, the lists hold pairs of an i and the x(i) of the forward loop, if this step
 takes x(t) to x(t + 1) too, which is claimed in the same way.
+
+Where the lists are slots, states are put at places instead of being pushed, and read instead of
+being popped:
+
+    all lists begin empty; i and x are put at one place of all lists, of 0 ... length
+    start and x are read at one place of all lists
+
+So no list has a hole, all are as long, and whatever the places are, one holds an i and its x(i).
 """
 
 from __future__ import annotations
@@ -39,8 +47,12 @@ SAME = "rnnmem.Same"
 _LOOPS = ("While", "StatelessWhile")
 _PASSES = ("Identity", "EnsureShape", "PlaceholderWithDefault")
 _CANNOT_FAIL = ("AddV2", "Const", "Equal", "Identity", "TensorListPushBack")
-_KEEPING = (*_CANNOT_FAIL, "FloorDiv", "GatherV2", "Maximum", "Minimum", "Mul", "Sub")
 _PUSH, _POP, _EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
+_PUT, _READ, _LENGTH = "TensorListSetItem", "TensorListGetItem", "TensorListLength"
+_KEEPING = (
+    *(*_CANNOT_FAIL, "FloorDiv", "GatherV2", "Maximum", "Minimum", "Mul", "Sub"),
+    *("ArgMin", "ConcatV2", "Less", "SelectV2", "TensorListStack", _PUT, _LENGTH),
+)
 
 
 def without_segments(net: Net) -> Net:
@@ -89,6 +101,7 @@ class _Undone:
         self.way: Op | None = None  # the loop that goes on to the segment
         self.on_the_way: dict[str, str] = {}  # its state argument -> the forward argument
         self.keeping: set[str] = set()  # branches in it that keep states
+        self.place: str | None = None  # at which all lists of slots are read
 
     def _demand(self, holds: object, sentence: str) -> None:
         if not holds:
@@ -177,26 +190,21 @@ class _Undone:
         pushed = self._pushed_states()
         found: dict[str, str] = {}
         lists: dict[str, str] = {}  # popped blob -> the list without it
+        in_slots = any(one.place is not None for one in self.kept)
         for result, (variable, handed) in self.changed.items():
             source = _behind(self.outer, variable.start)
             if source not in pushed:
                 continue
-            shorter = handed if self.way is None else self._start_of(handed)
-            pop = self.then.producer.get(shorter)
-            given = self._given(variable.argument)
+            taken = self._read if in_slots else self._popped
+            value, lists_left = taken(variable, handed)
             right = (
-                pop is not None
-                and pop.type == _POP
-                and pop.outputs[0] == shorter
-                and pop.inputs[0] == given
-                and self.then.fan_out(given) == 1
-                and self._is_handed_on(shorter)
+                value is not None
                 and self.then.fan_out(handed) == 1
                 and _behind(self.body, variable.following) == result
             )
-            self._demand(right, "a list of states is not popped once for each segment")
-            found[pop.outputs[1]] = pushed[source]
-            lists[pop.outputs[1]] = shorter
+            self._demand(right, "a list of states is not taken from once for each segment")
+            found[value] = pushed[source]
+            lists[value] = lists_left
         if self.way is not None:
             found = self._gone_on(self.way, found, lists)
         handed = next(handed for variable, handed in self.changed.values() if variable == start)
@@ -204,6 +212,35 @@ class _Undone:
         self._demand(starts, "a segment does not start where its state was kept")
         self.start_there = _behind(self.then, handed)
         return found
+
+    def _popped(self, variable: _Variable, handed: str) -> tuple[str | None, str]:
+        """What is popped off a list of states, if that is all, and the list without it."""
+        shorter = handed if self.way is None else self._start_of(handed)
+        pop = self.then.producer.get(shorter)
+        given = self._given(variable.argument)
+        right = (
+            pop is not None
+            and pop.type == _POP
+            and pop.outputs[0] == shorter
+            and pop.inputs[0] == given
+            and self.then.fan_out(given) == 1
+            and self._is_handed_on(shorter)
+        )
+        return (pop.outputs[1] if right else None), shorter
+
+    def _read(self, variable: _Variable, handed: str) -> tuple[str | None, str]:
+        """What is read of a list of slots, at the place of all, and the list."""
+        given = self._given(variable.argument)
+        reads = [op for op in self.then.readers.get(given, ()) if op.type == _READ]
+        right = (
+            self.way is not None
+            and self._start_of(handed) == given
+            and len(reads) == 1
+            and self.place in (None, reads[0].inputs[1])
+        )
+        if right:
+            self.place = reads[0].inputs[1]
+        return (reads[0].outputs[0] if right else None), given
 
     def _find_loops(self) -> None:
         """The loop that runs a segment again, and the one that goes on to it, if any."""
@@ -245,10 +282,15 @@ class _Undone:
         for other in counts:
             if other is not counting[0]:
                 del standing[other.argument]
+        kept = []
         for blob, shorter in lists.items():
-            (held,) = (one for one in variables if one.start == shorter)
-            self.keeping.add(self._keeps_on_the_way(body, held, standing, popped[blob]))
-        self._demand(len(self.keeping) == 1, "the lists on the way are not pushed together")
+            held = [one for one in variables if one.start == shorter]
+            self._demand(len(held) == 1, "a list of states does not go the way once")
+            kept.append(self._keeps_on_the_way(body, held[0], standing, popped[blob]))
+        self._demand(len(self.keeping) == 1, "the lists on the way are not kept together")
+        self._judge_places(kept)
+        in_slots = {one.place is None for one in (*kept, *self.kept)}
+        self._demand(len(in_slots) == 1, "the way keeps states otherwise than the loop")
         self.on_the_way = {
             argument: source
             for argument, source in standing.items()
@@ -258,27 +300,22 @@ class _Undone:
 
     def _keeps_on_the_way(
         self, body: Net, held: _Variable, standing: Mapping[str, str], source: str
-    ) -> str:
-        """The branch that pushes what stands for a forward argument on its list, or nothing."""
-        branch = body.producer.get(_behind(body, held.following))
+    ) -> _Keeping:
+        """How a branch keeps what stands for a forward argument on its list, or does nothing."""
+        following = _behind(body, held.following)
+        branch = body.producer.get(following)
         self._demand(
             branch is not None and branch.type == "StatelessIf", "a list on the way is not kept"
         )
-        place = branch.outputs.index(_behind(body, held.following))
-        then, otherwise = branch.nets["then_branch"], branch.nets["else_branch"]
-        push, kept = then.producer.get(then.outputs[place]), otherwise.outputs[place]
-        given = dict(zip(then.inputs, branch.inputs[1:], strict=True))
+        keeping = _keeping_of(branch, held.argument, following)
         right = (
-            push is not None
-            and push.type == _PUSH
-            and kept in otherwise.inputs
-            and branch.inputs[1 + otherwise.inputs.index(kept)] == held.argument
-            and given.get(push.inputs[0]) == held.argument
-            and standing.get(given.get(push.inputs[1])) == source
-            and all(op.type in _KEEPING for net in (then, otherwise) for op in net.ops)
+            keeping is not None
+            and standing.get(keeping.value) == source
+            and all(op.type in _KEEPING for net in branch.nets.values() for op in net.ops)
         )
         self._demand(right, "a list on the way gets another value than it had")
-        return branch.name
+        self.keeping.add(branch.name)
+        return keeping
 
     def _pushed_states(self) -> dict[str, str]:
         """Outer blob of a list -> the forward argument whose values it holds, one a segment."""
@@ -286,27 +323,47 @@ class _Undone:
         variables = _variables(self.forward, self.outer)
         by_argument = {one.argument: one for one in variables}
         found = {}
+        self.kept: list[_Keeping] = []
         for variable in variables:
             branch = body.producer.get(_behind(body, variable.following))
             if branch is None or branch.type != "StatelessIf":
                 continue
-            place = branch.outputs.index(_behind(body, variable.following))
-            then, otherwise = branch.nets["then_branch"], branch.nets["else_branch"]
-            push = then.producer.get(then.outputs[place])
-            kept = otherwise.outputs[place]
-            if push is None or push.type != _PUSH or kept not in otherwise.inputs:
-                continue
-            given = dict(zip(then.inputs, branch.inputs[1:], strict=True))
-            right = (
-                branch.inputs[1 + otherwise.inputs.index(kept)] == variable.argument
-                and given.get(push.inputs[0]) == variable.argument
-                and given.get(push.inputs[1]) in by_argument
+            keeping = _keeping_of(branch, variable.argument, _behind(body, variable.following))
+            if (
+                keeping is not None
+                and keeping.value in by_argument
                 and self._is_empty(variable.start)
                 and self._begins_a_segment(body, branch, by_argument)
-            )
-            if right:
-                found[variable.final] = given[push.inputs[1]]
+            ):
+                found[variable.final] = keeping.value
+                self.kept.append(keeping)
+        self._judge_places(self.kept)
         return found
+
+    def _judge_places(self, kept: Sequence[_Keeping]) -> None:
+        """All values that one branch keeps are pushed, or put at one place that is no hole."""
+        places = {one.place for one in kept}
+        self._demand(len(places) < 2, "states are not kept together")
+        for place in places - {None}:
+            then = kept[0].then
+            least = then.producer.get(place)
+            self._demand(
+                least is not None
+                and least.type == "Maximum"
+                and _is_number(then, least.inputs[1], 0),
+                "a place may be below the first",
+            )
+            most = then.producer.get(least.inputs[0])
+            self._demand(
+                most is not None and most.type == "Minimum", "a place may be behind the end"
+            )
+            length = then.producer.get(most.inputs[1])
+            self._demand(
+                length is not None
+                and length.type == _LENGTH
+                and length.inputs[0] in {one.list for one in kept},
+                "a place may be behind the end",
+            )
 
     def _begins_a_segment(self, body: Net, branch: Op, variables: Mapping[str, _Variable]) -> bool:
         """Whether the branch is taken in the first iteration: both counters begin as 0.
@@ -560,6 +617,38 @@ class _Undone:
             )
         self._demand(all(blob in names for blob in roots), "a state comes from nowhere")
         return ops, blobs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Keeping:
+    """What a branch does to a list of states where it is taken.
+
+    Attributes:
+      then: the branch.
+      list: its input that is the list.
+      value: the blob around the branch that is kept, if it is one.
+      place: the blob of the branch that says where it is put; None where it is pushed.
+    """
+
+    then: Net
+    list: str
+    value: str | None
+    place: str | None
+
+
+def _keeping_of(branch: Op, argument: str, result: str) -> _Keeping | None:
+    """What a branch does to a list, which is as it was where it is not taken; None if all else."""
+    position = branch.outputs.index(result)
+    then, otherwise = branch.nets["then_branch"], branch.nets["else_branch"]
+    op, kept = then.producer.get(then.outputs[position]), otherwise.outputs[position]
+    if op is None or op.type not in (_PUSH, _PUT) or kept not in otherwise.inputs:
+        return None
+    given = dict(zip(then.inputs, branch.inputs[1:], strict=True))
+    unchanged = branch.inputs[1 + otherwise.inputs.index(kept)]
+    if unchanged != argument or given.get(op.inputs[0]) != argument:
+        return None
+    place = op.inputs[1] if op.type == _PUT else None
+    return _Keeping(then, op.inputs[0], given.get(op.inputs[-1]), place)
 
 
 def _harmless(net: Net) -> bool:

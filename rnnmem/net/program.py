@@ -599,7 +599,8 @@ class _Compiler:
         if self.around is None:
             return None
         shape = self.around, op.attributes[LENGTH], op.attributes[GROWTH]
-        step.checkpoints = op.attributes.get(KEPT) or segment_count(*shape)
+        count = segment_count(*shape)
+        step.checkpoints = min(count, op.attributes.get(KEPT) or count)
         return longest_segment(*shape)
 
     def _name_accumulators(self, op: Op, body: Program) -> None:

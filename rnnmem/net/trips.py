@@ -10,6 +10,8 @@ from rnnmem.net.nouns import Constant, Net
 
 UNKNOWN_TRIPS = 64
 """What a plan takes for the iterations of a loop where only a run can tell them."""
+LONG_TRIPS = 16 * UNKNOWN_TRIPS
+"""What it takes for them where time grows faster than they do."""
 
 Number = int | float | bool | tuple[int, ...] | None
 

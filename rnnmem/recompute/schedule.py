@@ -23,6 +23,7 @@ from typing import Any
 
 from rnnmem.errors import OptionError, RnnmemError
 from rnnmem.net.binomial import repetitions, split
+from rnnmem.net.online import first_levels, first_slots, first_steps, next_slot
 
 ADVANCE, SAVE, RESTORE, REVERSE = "advance", "save", "restore", "reverse"
 
@@ -163,19 +164,27 @@ class OnlineSchedule:
         self.held: dict[int, int] = {}
         """Slot -> the step in front of which its state stands."""
         self.steps = 0
-        self._early = _stumm_walther(slots)
-        self._late = _WangMoin(slots)
+        self._first = dict(first_slots(slots))
+        self._levels = first_levels(slots)
 
     def offer(self) -> int | None:
         """The slot that the state in front of the next step is to be put into; None: into none."""
-        try:
-            slot = next(self._early)
-        except StopIteration:
-            slot = self._late.offer(self.held)
+        slot = self._first.get(self.steps)
+        if self.slots > 1 and self.steps >= first_steps(self.slots):
+            held = [self.held[slot] for slot in range(self.slots)]
+            slot, self._levels = next_slot(held, self._levels)
         if slot is not None:
             self.held[slot] = self.steps
         self.steps += 1
         return slot
+
+    def evaluations(self) -> int:
+        """What running and reversing the steps that were offered so far takes."""
+        total, stop, free = self.steps, self.steps, self.slots - len(self.held) + 1
+        for first in sorted(self.held.values(), reverse=True):
+            total += evaluations(stop - first, free)
+            stop, free = first, free + 1
+        return total
 
     def reversal(self) -> Iterator[Action]:
         """Reverses all steps that were offered; afterwards nothing is held."""
@@ -204,38 +213,6 @@ def online_schedule(steps: int, slots: int) -> tuple[Action, ...]:
             actions.append(Action(SAVE, step, step + 1, slot))
         actions.append(Action(ADVANCE, step, step + 1))
     return (*actions, *online.reversal())
-
-
-def _stumm_walther(slots: int) -> Iterator[int | None]:
-    """Slots for the first steps: each round is one step shorter, and moves all that it may on."""
-    yield from range(slots)
-    for width in range(slots - 1, 0, -1):
-        yield None
-        yield width
-        yield from range(1, width)
-    yield None
-
-
-class _WangMoin:
-    """Slots for the steps after those: the newest state that a later, higher one makes needless."""
-
-    def __init__(self, slots: int):
-        self.levels = dict.fromkeys(range(1, slots), 0)
-        self.needless: set[int] = set()
-
-    def offer(self, held: dict[int, int]) -> int | None:
-        if not self.levels:
-            return None
-        if self.needless:
-            slot = max(self.needless, key=held.__getitem__)
-            self.needless.remove(slot)
-            self.levels[slot] = 0
-            return slot
-        slot = max(self.levels, key=held.__getitem__)
-        level = self.levels[slot]
-        self.needless = {other for other in self.levels if self.levels[other] < level}
-        self.levels[slot] = level + 1
-        return slot
 
 
 # --- running

@@ -5,7 +5,9 @@ axes are weighed together, because every trade of the first has its own best seg
 
 Where time is plenty, not every segment's states are kept either: a binomial schedule over the
 segments keeps some, and the gradient goes on from these (Griewank and Walther 2000, "Algorithm 799:
-revolve", here over segments and per loop).
+revolve", here over segments and per loop). Where only the run can tell the trip count the schedule
+is online (`rnnmem.net.online`): segments are equal and the slots are as many as they are, so what
+is kept does not grow with the loop, and how often iterations run again does.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from collections.abc import Iterable, Iterator
 from rnnmem.net.loops import LoopPair
 from rnnmem.net.rerun import Rerun, rerun_of
 from rnnmem.net.segments import best_growth, best_length
-from rnnmem.net.trips import UNKNOWN_TRIPS
+from rnnmem.net.trips import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.plan import LoopPlan, Segments
 from rnnmem.recompute.cut import Step, stored_bytes
-from rnnmem.recompute.schedule import evaluations
+from rnnmem.recompute.schedule import OnlineSchedule, evaluations
 
 LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""
 FIRST_LENGTH = 8
 """Iterations of the first segment where the trip count is unknown."""
+LONGEST_WAY = 256
+"""Segments up to which an online schedule's way to a segment is the shortest."""
 LEAST_TRIPS = 16
 """Iterations below which no schedule over the segments is looked for."""
 REPEATS = (1.5, 2.0, 3.0, 4.0)
@@ -36,6 +40,10 @@ WORTH = 0.9
 """Part of the bytes that running again more often must come down to."""
 HANDED_SECONDS = 1e-6
 """What an iteration spends on each value that goes through the branch for a segment's start."""
+PASSED_SECONDS = 3e-7
+"""What it spends on each op of that branch where it is not taken, those of loops in it included."""
+WAY_OPS, SLOT_OPS = 70, 70
+"""Ops that a schedule adds to the branches, the step's own apart; and those of an online one."""
 
 
 def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iterator[LoopPlan]:
@@ -56,6 +64,9 @@ def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iter
             if _would_be_held(pair, rerun, but=()):
                 continue  # what goes on to a segment pushes nothing
             for scheduled in with_slots(segments, plan.trips):
+                passed = len(rerun.ops) + WAY_OPS + (SLOT_OPS if scheduled.online else 0)
+                again = scheduled.seconds + PASSED_SECONDS * passed / scheduled.again
+                scheduled = dataclasses.replace(scheduled, seconds=again)
                 yield dataclasses.replace(plan, segments=scheduled)
 
 
@@ -64,45 +75,67 @@ def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:
 
     Args:
       segments: the best where the states of each are kept.
-      trips: iterations of the loop; schedules need to know them.
+      trips: iterations of the loop; None where only the run can tell.
     """
-    if trips is None or trips < LEAST_TRIPS:
+    assumed = UNKNOWN_TRIPS if trips is None else trips
+    if assumed < LEAST_TRIPS:
         return
-    kept = segments.peak_bytes(trips)
+    kept = segments.peak_bytes(assumed)
     for again in REPEATS:
         found = _scheduled(trips, segments.bytes, segments.saved_bytes, again)
         if found is None:
             continue
-        length, slots, count, runs = found
+        length, slots, count = found
         scheduled = dataclasses.replace(
-            segments, length=length, slots=slots, count=count, again=runs / count
+            segments,
+            length=length,
+            growth=0,
+            slots=slots,
+            count=LONGEST_WAY if trips is None else count,
+            again=_again(count, slots, trips is None),
+            online=trips is None,
         )
-        if scheduled.peak_bytes(trips) < WORTH * kept:
-            kept = scheduled.peak_bytes(trips)
+        if scheduled.peak_bytes(assumed) < WORTH * kept:
+            kept = scheduled.peak_bytes(assumed)
             yield scheduled
 
 
 @functools.lru_cache(maxsize=4096)
 def _scheduled(
-    trips: int, state_bytes: int, saved_bytes: int, again: float
-) -> tuple[int, int, int, int] | None:
-    """The schedule that keeps least where an iteration runs again so often on average, at most.
+    trips: int | None, state_bytes: int, saved_bytes: int, again: float
+) -> tuple[int, int, int] | None:
+    """The schedule that keeps least where an iteration runs again about so often on average.
 
     Returns:
-      ``(length, slots, count, segments that run again)``; None where there is none.
+      ``(length, slots, count)``; None where there is none.
     """
     best = None
     length = 1
-    while length < trips:
-        count = -(-trips // length)
+    longest = UNKNOWN_TRIPS if trips is None else trips
+    while length < longest:
+        count = -(-(LONG_TRIPS if trips is None else trips) // length)
         slots = _fewest_slots(count, again)
-        table = (count + 1) * (slots + 1)
+        table = ((LONGEST_WAY if trips is None else count) + 1) * (slots + 1)
+        if trips is None:
+            table += slots * (slots + 1)
         if slots < count and table <= LARGEST_TABLE:
             kept = (slots + 1) * state_bytes + length * saved_bytes + 4 * table
             if best is None or kept < best[0]:
-                best = kept, length, slots, count, evaluations(count, slots) + 1 - count
+                best = kept, length, slots, count
         length += max(1, length // 8)
     return best and best[1:]
+
+
+@functools.lru_cache(maxsize=4096)
+def _again(count: int, slots: int, is_online: bool) -> float:
+    """How often a schedule runs each of so many segments again, on average."""
+    runs = evaluations(count, slots) + 1
+    if is_online:
+        schedule = OnlineSchedule(slots)
+        for _ in range(count):
+            schedule.offer()
+        runs = schedule.evaluations()
+    return (runs - count) / count
 
 
 def _fewest_slots(count: int, again: float) -> int:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rnnmem.net.nouns import Shape
+from rnnmem.net.trips import LONG_TRIPS
 from rnnmem.plan import BFLOAT16, INNER, SAVED, SAVED_AS, BlobFate, ChunkedLoss, LoopPlan, Plan
 from rnnmem.sizes import format_bytes
 
@@ -96,6 +97,12 @@ def _kind(dtype: str, shape: Shape) -> str:
 
 def _segments(loop: LoopPlan) -> str:
     cut = loop.segments
+    if cut.online:
+        return (
+            f"{cut.length} iterations; {format_bytes(cut.bytes)} of state kept for {cut.slots} at "
+            f"once, however many there are; iterations run again {cut.again:.1f} times in the "
+            f"gradient where there are {LONG_TRIPS}, more often the more there are"
+        )
     if cut.slots:
         return (
             f"{cut.length} iterations; {format_bytes(cut.bytes)} of state kept for {cut.slots + 1} "

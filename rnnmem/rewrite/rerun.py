@@ -2,7 +2,7 @@
 
 It is given ``[start, lists of starts and states, lists to fill, j, reads, invariants]`` and makes
 
-    start, states = popped from their lists
+    start, states = popped from their lists, or read from a slot of theirs
     While r < j - start:  states = step(states), pushing what the gradient reads
 
 and hands out ``[start, the shorter lists, the filled lists, lists of anchors]``. The step is the
@@ -26,9 +26,10 @@ from rnnmem.net.segments import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, MA
 from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.branches import with_values
+from rnnmem.rewrite.checkpoints import Taken, checkpoints
 from rnnmem.rewrite.counted import add_input, branch_at, branch_like, counted_loop
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
-from rnnmem.rewrite.lists import Encode, element, element_shape, integer, number, pop, push
+from rnnmem.rewrite.lists import Encode, element, integer, number, push
 
 BARRIER = "EnsureShape"
 """Between a step net that runs again and what it starts from: shows the shape, stops fusions."""
@@ -42,6 +43,7 @@ class RerunWriter:
         self.forward = forward
         self.segments = segments
         self.constant = constant
+        self.checkpoints = checkpoints(segments, constant)
 
     def write(self, kept: Sequence[Blob], pushed: Sequence[str], anchored: bool) -> list[str]:
         """Writes the ops and the outputs.
@@ -55,14 +57,17 @@ class RerunWriter:
           The dtypes of the lists of anchors, which are the last outputs.
         """
         given = iter(self.net.inputs[1:])
-        checkpoints = list(itertools.islice(given, len(kept)))
+        states_kept = list(itertools.islice(given, len(kept)))
         lists = list(itertools.islice(given, len(pushed)))
         left, *steady = given
-        shorter, (start, *states) = self._pop(checkpoints, kept)
+        taken = self.checkpoints.take(self.net, states_kept, kept, left)
+        values = [barrier(self.net, *pair) for pair in zip(taken.values, kept, strict=True)]
+        (start, *states), left_over = values, taken.lists
         dtypes, held = [], []
         if self.segments.slots:
             way = SegmentWay(self, left, kept, steady)
-            (start, *states), shorter, dtypes, held = way.write([start, *states], shorter, anchored)
+            begun = Taken(left_over, values, taken.free)
+            (start, *states), left_over, dtypes, held = way.write(begun, anchored)
         trips = integer(self.net, "Sub", left, start, name="rnnmem/trips")
         zero = number(self.net, 0, self.constant)
         starts = [zero, trips, *states, *lists, *steady]
@@ -70,20 +75,8 @@ class RerunWriter:
         anchors = self.anchors(loop) if anchored else Anchors(loop, self.constant)
         held += anchors.write()
         filled = loop.finish().outputs[2 + len(states) :]
-        self.net.outputs = [start, *shorter, *filled[: len(lists)], *held]
+        self.net.outputs = [start, *left_over, *filled[: len(lists)], *held]
         return [*dtypes, *anchors.dtypes]
-
-    def _pop(self, checkpoints: Sequence[str], kept: Sequence[Blob]) -> tuple[list[str], list[str]]:
-        """The lists without their last elements, and those: what the segment starts from."""
-        shorter, popped = [], []
-        for held, kind in zip(checkpoints, kept, strict=True):
-            shape = element_shape(self.net, kind.shape, self.constant)
-            rest, value = pop(
-                self.net, held, kind.dtype, kind.shape, shape, name="rnnmem/checkpoint"
-            )
-            shorter.append(rest)
-            popped.append(barrier(self.net, value, kind))
-        return shorter, popped
 
     def _loop(self, starts: Sequence[str], pushed: Sequence[str]) -> Op:
         """The loop that runs the segment's iterations."""
@@ -189,7 +182,7 @@ class SegmentWay:
     It follows a binomial schedule: from the start of segment r, with d segments left up to the one
     that runs again and s slots free, the next state is kept ``split(d, s)`` segments later.
 
-        while i < last:   if i == next:  push i and the states; next += length * table[d, s]; s -= 1
+        while i < last:   if i == next:  keep i and the states; next += length * table[d, s]; s -= 1
                           states = step(states);  i += 1
 
     Args:
@@ -205,13 +198,12 @@ class SegmentWay:
         self.left, self.kept, self.steady = left, kept, steady
 
     def write(
-        self, begun: Sequence[str], lists: Sequence[str], anchored: bool
+        self, begun: Taken, anchored: bool
     ) -> tuple[list[str], list[str], list[str], list[str]]:
         """Writes the loop.
 
         Args:
-          begun: the iteration and the states that were popped.
-          lists: the lists without them.
+          begun: what the way begins with.
           anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
 
         Returns:
@@ -219,13 +211,8 @@ class SegmentWay:
           anchors.
         """
         net, constant = self.net, self.writer.constant
-        most = number(net, self.segments.slots, constant)
-        held = net.add(
-            "TensorListLength", (lists[0],), (("int32", ()),), {}, name="rnnmem/kept"
-        ).outputs[0]
-        free = integer(net, "Sub", most, held)
-        begin, *states = begun
-        starts = [begin, self._last(), *states, *self.steady, begin, free, *lists]
+        lists, (begin, *states) = begun.lists, begun.values
+        starts = [begin, self._last(), *states, *self.steady, begin, begun.free, *lists]
         made = counted_loop(
             net,
             starts,
@@ -273,24 +260,27 @@ class SegmentWay:
         lists, (index, last, *values) = rest[: len(self.kept)], rest[len(self.kept) :]
         length, one = number(keep, segments.length, constant), number(keep, 1, constant)
         before = integer(keep, "FloorDiv", integer(keep, "Sub", last, index), length)
-        # A plan for a longer loop must find its way too.
-        left = integer(keep, "Minimum", integer(keep, "AddV2", before, one), self._most(keep))
+        left = integer(keep, "AddV2", before, one)
+        # Beyond the table, so many segments count as one that it reaches.
+        together = self._parts(keep, left, number(keep, segments.count, constant))
         columns = number(keep, segments.slots + 1, constant)
-        row = integer(keep, "Mul", left, columns)
-        table = [far for some in split_table(segments.count, segments.slots) for far in some]
-        place = integer(keep, "AddV2", row, integer(keep, "Maximum", free, one))
+        begin = integer(keep, "Mul", self._parts(keep, left, together), columns)
+        rows = enumerate(split_table(segments.count, segments.slots))
+        # In the last free slot goes the last state of the way.
+        table = [whole if room < 2 else far for whole, row in rows for room, far in enumerate(row)]
+        place = integer(keep, "AddV2", begin, integer(keep, "Maximum", free, one))
         far = element(keep, number(keep, table, constant), place, constant)
+        far = integer(keep, "Mul", far, integer(keep, "Mul", together, length))
         keep.outputs = [
-            integer(keep, "AddV2", following, integer(keep, "Mul", far, length)),
+            integer(keep, "AddV2", following, far),
             integer(keep, "Sub", free, one),
-            *(
-                push(keep, held, value, name="rnnmem/push")
-                for held, value in zip(lists, (index, *values), strict=True)
-            ),
+            *self.writer.checkpoints.put(keep, lists, (index, *values)),
         ]
 
-    def _most(self, keep: NetEditor) -> str:
-        return number(keep, self.segments.count, self.writer.constant)
+    def _parts(self, keep: NetEditor, whole: str, size: str) -> str:
+        """How many parts of a size a whole has, the last one perhaps smaller."""
+        rest = integer(keep, "Sub", size, number(keep, 1, self.writer.constant))
+        return integer(keep, "FloorDiv", integer(keep, "AddV2", whole, rest), size)
 
 
 _NEVER_FUSED = OPAQUE_SOURCES | {"Const"}

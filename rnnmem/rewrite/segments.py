@@ -11,7 +11,8 @@ Both loops stay flat, so nothing around them changes and weight gradients are su
 loops whose length only a run can tell need nothing else (Chen et al. 2016, "Training deep nets with
 sublinear memory cost", here per loop; growing segments keep the same bound without a trip count).
 Where a schedule over the segments keeps the states of some only, what runs again goes on to its
-segment first, and keeps states anew on the way (`rnnmem.rewrite.rerun`).
+segment first, and keeps states anew on the way (`rnnmem.rewrite.rerun`); where only the run can
+tell the trip count they are in slots (`rnnmem.rewrite.checkpoints`).
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from rnnmem.net.nouns import Blob
 from rnnmem.net.segments import GROWTH, KEEPS, KEPT, LENGTH, MARK, REFILLS
 from rnnmem.plan import Segments
 from rnnmem.rewrite.anchors import Anchors
+from rnnmem.rewrite.checkpoints import checkpoints
 from rnnmem.rewrite.counted import add_input, branch_at, branch_like
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
-from rnnmem.rewrite.lists import Encode, element, empty_list, integer, number, push
+from rnnmem.rewrite.lists import Encode, empty_list, integer, number
 from rnnmem.rewrite.rerun import RerunWriter
 
 
@@ -78,12 +80,13 @@ class _SegmentRewrite:
         self.gradient = LoopEditor(editor, editor.ops[gradient.loop.op.name])
         body = pair.forward.body
         self.held: list[str] = []
+        self.checkpoints = checkpoints(segments, constant)
         self.kept = [Blob("", "int32", ()), *(body.blobs[name] for name in segments.states)]
 
     def run(self) -> list[str]:
         self._drop_pushes()
-        count, checkpoints = self._keep_states()
-        self._run_again(count, checkpoints)
+        count, lists = self._keep_states()
+        self._run_again(count, lists)
         self.forward.finish()
         self.gradient.finish()
         return self.held
@@ -104,58 +107,44 @@ class _SegmentRewrite:
         """The forward loop's side; returns its trip count and the lists of starts and states."""
         loop, body = self.forward, self.forward.body
         zero = number(self.editor, 0, self.constant)
-        span = 0 if self.segments.slots else self.segments.length
-        length = number(self.editor, span, self.constant)
         index, count = loop.add_variable(zero, "iteration")
         loop.set_next(index, integer(body, "AddV2", index, number(body, 1, self.constant)))
         following, _ = loop.add_variable(zero, "next_segment")
-        span, _ = loop.add_variable(length, "segment_length")
-        lists, checkpoints = [], []
+        course = [
+            loop.add_variable(start, "segment_course")[0]
+            for start in self.checkpoints.course(self.editor)
+        ]
+        lists, ends = [], []
         for kind in self.kept:
             start = empty_list(
                 self.editor, kind.dtype, kind.shape, self.constant, name="rnnmem/checkpoints"
             )
             argument, outer = loop.add_variable(start, "checkpoints")
             lists.append(argument)
-            checkpoints.append(outer)
-        changing = [following, span, *lists]
+            ends.append(outer)
+        changing = [following, *course, *lists]
         given = [*changing, index, *self.segments.states]
         keep = branch_like(body, "rnnmem_keep", given)
-        then, span_then, *rest = keep.inputs
-        now, *values = rest[len(lists) :]
-        pairs = zip(rest[: len(lists)], (now, *values), strict=True)
-        keep.outputs = [
-            *self._next_segment(keep, now, span_then),
-            *(push(keep, held, value, name="rnnmem/push") for held, value in pairs),
-        ]
+        inside = keep.inputs[1:]
+        first, behind = len(course), len(course) + len(lists)
+        following_then, course_then, lists_then = self.checkpoints.keep(
+            keep, inside[:first], inside[first:behind], inside[behind:]
+        )
+        keep.outputs = [following_then, *course_then, *lists_then]
         results = branch_at(
             body, (index, following), given, keep, changing, _marks(self.segments, KEEPS)
         )
         for argument, result in zip(changing, results, strict=True):
             loop.set_next(argument, result)
-        return count, checkpoints
+        return count, ends
 
-    def _next_segment(self, keep: NetEditor, now: str, span: str) -> tuple[str, str]:
-        """Where states are kept next, and the variable that says how far the one after is.
-
-        It is the length of the segment, or how many states have been kept where a schedule says.
-        """
-        if not self.segments.slots:
-            growth = number(keep, self.segments.growth, self.constant)
-            return integer(keep, "AddV2", now, span), integer(keep, "AddV2", span, growth)
-        segments = self.segments
-        starts = [segments.length * start for start in segments.starts[1:]]
-        never = number(keep, [*starts, -1], self.constant)
-        one = number(keep, 1, self.constant)
-        return element(keep, never, span, self.constant), integer(keep, "AddV2", span, one)
-
-    def _run_again(self, count: str, checkpoints: Sequence[str]) -> None:
+    def _run_again(self, count: str, lists: Sequence[str]) -> None:
         """The gradient loop's side: segments are run again where their iterations begin."""
         loop, body = self.gradient, self.gradient.body
         left, _ = loop.add_variable(count, "iterations_left")
         loop.set_next(left, integer(body, "Sub", left, number(body, 1, self.constant)))
         start, _ = loop.add_variable(count, "segment_start")
-        kept = [loop.add_variable(outer, "checkpoints")[0] for outer in checkpoints]
+        kept = [loop.add_variable(outer, "checkpoints")[0] for outer in lists]
         saved = [self._empty_at_first(link) for link in self.links]
         reads = [self._carried_read(blob) for blob in self.segments.reads]
         invariants = [self._carried(blob) for blob in self.segments.invariants]
@@ -213,5 +202,5 @@ def _marks(segments: Segments, does: bytes) -> dict[str, Any]:
         MARK: does,
         LENGTH: segments.length,
         GROWTH: segments.growth,
-        KEPT: len(segments.starts),
+        KEPT: segments.most_kept,
     }

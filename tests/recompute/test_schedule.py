@@ -116,6 +116,10 @@ def test_online_is_at_most_one_worse_where_the_paper_promises_it(steps, slots):
     best = evaluations(steps, slots) + 1  # the forward run goes on to the end
     assert best <= run.evaluations
     assert run.slots <= slots
+    online = OnlineSchedule(slots)
+    for _ in range(steps):
+        online.offer()
+    assert online.evaluations() == run.evaluations
     if steps < (slots + 1) * (slots + 2) // 2:
         assert run.evaluations <= best + 1
 

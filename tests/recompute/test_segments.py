@@ -1,13 +1,15 @@
 """Plans with segments: both axes are weighed together, and the plan survives JSON."""
 
+import dataclasses
 import math
 
 import pytest
 
 from rnnmem.net.cost import CPU
+from rnnmem.net.trips import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.plan import Plan, Segments
 from rnnmem.recompute.planner import plan_net, trades_of
-from rnnmem.recompute.schedule import evaluations
+from rnnmem.recompute.schedule import evaluations, online_schedule, replay
 from rnnmem.recompute.segments import REPEATS, with_slots
 from tests.handmade import rnn
 
@@ -37,12 +39,41 @@ def test_with_more_time_the_states_of_some_segments_are_kept():
     )
 
 
-def test_a_schedule_is_not_looked_for_where_the_length_is_unknown():
-    segments = Segments(length=8, growth=1, bytes=2**14, saved_bytes=2**14)
-    assert list(with_slots(segments, None)) == []
-    found = list(with_slots(segments, 1000))
+SEGMENTS = Segments(length=8, growth=1, bytes=2**14, saved_bytes=2**14)
+
+
+def test_more_repeats_take_fewer_slots():
+    found = list(with_slots(SEGMENTS, 1000))
     assert [one.slots for one in found] == sorted((one.slots for one in found), reverse=True)
     assert 1 < len(found) <= len(REPEATS)
+    assert not any(one.online for one in found)
+
+
+def test_where_the_length_is_unknown_the_schedule_is_online():
+    found = list(with_slots(SEGMENTS, None))
+    assert 1 < len(found) <= len(REPEATS)
+    assert [one.slots for one in found] == sorted((one.slots for one in found), reverse=True)
+    for one in found:
+        assert one.online and not one.growth
+        assert one.most_kept == one.slots and not one.starts
+        count = math.ceil(LONG_TRIPS / one.length)
+        run = replay(online_schedule(count, one.slots), count, one.slots)
+        assert one.again == (run.evaluations - count) / count
+        assert one.peak_bytes(UNKNOWN_TRIPS) < SEGMENTS.peak_bytes(UNKNOWN_TRIPS)
+        assert one.peak_bytes(10**7) == one.peak_bytes(10**4)
+
+
+def test_a_short_loop_keeps_no_more_than_it_has():
+    (*_, one) = with_slots(SEGMENTS, None)
+    assert one.peak_bytes(0) == 0
+    assert one.peak_bytes(1) == SEGMENTS.peak_bytes(1)
+
+
+def test_an_online_plan_goes_to_json_and_back():
+    (loop,) = trades_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
+    (*_, segments) = with_slots(loop.segments, None)
+    plan = Plan(loops=(dataclasses.replace(loop, segments=segments),))
+    assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_more_time_never_keeps_more():

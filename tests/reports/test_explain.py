@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan
+from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan, Segments
 from rnnmem.reports.explain import explain
 
 
@@ -112,3 +112,10 @@ def test_a_report_prints_as_itself():
     told = explain(Plan(), name="f")
     assert repr(told) == str(told)
     assert (told.name, told.plan) == ("f", Plan())
+
+
+def test_an_online_schedule_says_what_grows_with_the_loop():
+    cut = Segments(length=4, bytes=2048, slots=6, count=256, again=2.96, online=True)
+    text = " ".join(report(loop(trips=None, segments=cut)).split())
+    assert "4 iterations; 2.0 KiB of state kept for 6 at once, however many there are" in text
+    assert "run again 3.0 times in the gradient where there are 1024, more often the more" in text
