@@ -107,7 +107,15 @@ class RerunWriter:
         following = net.add(
             "AddV2", (count, one), (("int32", ()),), {"T": DType("int32")}, name="rnnmem/count"
         ).outputs[0]
+        following_states = [forward.outputs[forward.inputs.index(one)] for one in segments.states]
+        wanted = {
+            *pushed,
+            *following_states,
+            *(one for op in net.ops.values() for one in op.inputs),
+        }
         for blob, given in zip(segments.reads, reads, strict=True):
+            if blob not in wanted:
+                continue
             # Sums sort their addends by name: what stands for the read keeps the read's.
             producer = forward.producer.get(blob)
             name = producer.name if producer is not None else "rnnmem/barrier"
@@ -115,7 +123,7 @@ class RerunWriter:
         net.outputs = [
             following,
             trips,
-            *(forward.outputs[forward.inputs.index(blob)] for blob in segments.states),
+            *following_states,
             *(
                 push(net, held, blob, name="rnnmem/push")
                 for held, blob in zip(lists, pushed, strict=True)
