@@ -47,6 +47,11 @@ def _view(run: Run, step: Step, frame: Frame) -> list[Value]:
     return [held, *[None] * (len(step.outputs) - 1)] if step.outputs else []
 
 
+def _row(run: Run, step: Step, frame: Frame) -> Sequence[Value]:
+    """A row of what is resident takes nothing; of anything else it is counted apart from it."""
+    return [None] if run.value(step, frame, 0) is None else _allocate(run, step, frame)
+
+
 def _views(run: Run, step: Step, frame: Frame) -> list[Value]:
     held = [run.value(step, frame, position) for position in range(len(step.inputs))]
     for one in held:
@@ -179,6 +184,7 @@ ACTIONS = {
     Kind.ALLOCATE: _allocate,
     Kind.VIEW: _view,
     Kind.VIEWS: _views,
+    Kind.ROW: _row,
     Kind.RESIDENT: _resident,
     Kind.READ: _read,
     Kind.EMPTY: _empty,

@@ -50,6 +50,7 @@ class Kind(enum.Enum):
     ALLOCATE = "allocates its outputs, or takes an input's buffer"
     VIEW = "hands on its first input"
     VIEWS = "hands on each input"
+    ROW = "hands on a row of what is resident, allocates one of anything else"
     RESIDENT = "hands out what is resident"
     READ = "hands out the buffer of a variable that soon gets another one"
     EMPTY = "makes an empty list"
@@ -107,7 +108,7 @@ _SAME_SHAPE_IS_VIEW = frozenset(
 )
 """Types that hand on their input where there is nothing to do."""
 
-_NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ})
+_NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.ROW, Kind.POP, Kind.GET, Kind.READ})
 _NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
 
@@ -447,7 +448,7 @@ class _Compiler:
         elif kind in _NEW_ELEMENTS:
             self._list(op, step)
             self._time(op, step)
-        elif kind is Kind.ALLOCATE:
+        elif kind in (Kind.ALLOCATE, Kind.ROW):
             if op.type != "Identity":
                 step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
@@ -479,7 +480,9 @@ class _Compiler:
             return _KINDS_OF_LISTS.get(op.type, Kind.VIEW)
         if self._is_view(op):
             return Kind.VIEW
-        return Kind.VIEW if self._does_nothing(op) else Kind.ALLOCATE
+        if self._does_nothing(op):
+            return Kind.VIEW
+        return Kind.ROW if self._is_row(op) else Kind.ALLOCATE
 
     def _is_view(self, op: Op) -> bool:
         known = TABLE.get(op.type)
@@ -511,11 +514,23 @@ class _Compiler:
         return None if fact is None else fact.value
 
     def _cuts_rows(self, op: Op, read: Blob, written: Blob) -> bool:
-        """A run of whole rows, or one row (``x[i]``), is a view of its tensor."""
-        if not read.shape or written.shape is None or None in read.shape:
+        """A run of whole rows is a view of its tensor."""
+        if not read.shape or written.shape is None or len(read.shape) != len(written.shape):
             return False
-        one_row = op.attributes.get("shrink_axis_mask") == 1
-        if read.shape[1:] != (written.shape if one_row else written.shape[1:]):
+        return read.shape[1:] == written.shape[1:] and self._is_contiguous(op, read)
+
+    def _is_row(self, op: Op) -> bool:
+        """Whether it cuts one whole row (``x[i]``), which is a view, too."""
+        if op.type != "StridedSlice" or op.attributes.get("shrink_axis_mask") != 1:
+            return False
+        read, written = self.net.blobs[op.inputs[0]], self.net.blobs[op.outputs[0]]
+        if not read.shape or read.shape[1:] != written.shape:
+            return False
+        return self._is_contiguous(op, read)
+
+    def _is_contiguous(self, op: Op, read: Blob) -> bool:
+        """Whether rows that follow each other are cut, each aligned as TensorFlow aligns buffers."""
+        if None in read.shape:
             return False
         if op.type == "StridedSlice":
             stride = self._value(op.inputs[3])

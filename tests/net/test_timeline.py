@@ -214,21 +214,22 @@ def test_a_list_from_a_tensor_copies_it_and_a_stack_copies_it_back():
 
 
 @pytest.mark.parametrize(("mask", "shape", "made"), [(1, "4,16", 0), (1, "4,3", 1), (2, "4,4", 1)])
-def test_one_row_is_a_view_where_rows_are_aligned(mask, shape, made):
-    # y[1] of [4, 16] is a part of y; of [4, 3] it is not aligned; y[:, 1] of [4, 4] is no row
-    rest = shape.partition(",")[2]
-    ops = [
+def test_one_row_of_what_is_resident_is_a_view_where_rows_are_aligned(mask, shape, made):
+    # x[1] of [4, 16] is a part of x; of [4, 3] it is not aligned; x[:, 1] of [4, 4] is no row
+    assert peak({"x": f"f[{shape}]"}, row("x", mask, shape), ["row"]) == 256 * made
+
+
+def test_one_row_of_anything_else_is_counted_apart():
+    drawn = [op("y", "Tanh", "x", "f[4,16]"), *row("y", 1, "4,16")]
+    assert peak({"x": "f[4,16]"}, drawn, ["y", "row"]) == 2 * 256
+
+
+def row(blob, mask, shape):
+    rest, cut = shape.partition(",")[2], {"shrink_axis_mask": mask}
+    return [
         *(const(name, (value,)) for name, value in (("from", 1), ("to", 2), ("by", 1))),
-        op("y", "Tanh", "x", f"f[{shape}]"),
-        op(
-            "row",
-            "StridedSlice",
-            "y from to by",
-            f"f[{rest}]",
-            attributes={"shrink_axis_mask": mask},
-        ),
+        op("row", "StridedSlice", f"{blob} from to by", f"f[{rest}]", attributes=cut),
     ]
-    assert peak({"x": f"f[{shape}]"}, ops, ["y", "row"]) == 256 * (1 + made)
 
 
 def test_rows_that_are_scattered_into_a_list_are_copies():
