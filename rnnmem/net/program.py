@@ -529,7 +529,7 @@ class _Compiler:
         return self._is_contiguous(op, read)
 
     def _is_contiguous(self, op: Op, read: Blob) -> bool:
-        """Whether rows that follow each other are cut, each aligned as TensorFlow aligns buffers."""
+        """Whether rows that follow each other are cut, aligned as TensorFlow aligns buffers."""
         if None in read.shape:
             return False
         if op.type == "StridedSlice":
