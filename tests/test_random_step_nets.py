@@ -239,32 +239,6 @@ ONCE_WRONG = {
         choices=((1.1, 673, "online"),),
         also_without_fusions=False,
     ),
-    "constants of a called function were merged with those around it": Trial(
-        Recipe(
-            dtype="bfloat16",
-            trips=5,
-            known="limit",
-            states=2,
-            instructions=(
-                plain("gather", 1, 4, 3),
-                plain("read_array", 1, 4, 3),
-                plain("maximum", 4, 4, 3),
-                plain("elu", 2, 0, 4),
-                plain("read_array", 2, 4),
-                plain("function", 0, 4, 2, (plain("add_n", 4, 0, 2),)),
-                plain("where", 5, 1, 5),
-            ),
-            following=((1, True), (0, True)),
-            stacked=False,
-            gradients=1,
-            of_inputs=True,
-            dynamic=False,
-            after=(plain("matmul_captured", 1, 0, 5),),
-            seed=750,
-        ),
-        choices=((1.1, 735, True), (1.02, 654, False)),
-        also_without_fusions=True,
-    ),
     "an iteration began before the last one's sum was done": Trial(
         Recipe(
             dtype="float32",
