@@ -29,10 +29,10 @@ from rnnmem.check import check
 from rnnmem.collector import paused
 from rnnmem.net.cost import CPU
 from rnnmem.net.nouns import Blob, Constant, DType, Net, Op, ShapeValue
+from rnnmem.net.order import without_dead_ops
 from rnnmem.net.shapes import filled, known_net
 from rnnmem.net.timeline import counted_peak
 from rnnmem.recompute.planner import plan_net
-from rnnmem.rewrite.dead import without_dead_parts
 from rnnmem.rewrite.net import apply_plan
 
 FLAGS = flags.FLAGS
@@ -179,7 +179,7 @@ def phases(whole: Net, constant: Callable[[Any, str], Constant]) -> dict[str, fl
         return result
 
     with paused():
-        net = timed("prune", lambda: without_dead_parts(whole))
+        net = timed("prune", lambda: without_dead_ops(whole))
         known = timed("shapes", lambda: known_net(net))
         plan = timed("plan", lambda: plan_net(filled(known), CPU, 1.1))
         timed("simulate before", lambda: counted_peak(known))

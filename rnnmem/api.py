@@ -22,6 +22,7 @@ from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.net.loops import loop_pairs, loops_of
 from rnnmem.net.nouns import Net
+from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import Place, places
 from rnnmem.options import Options
 from rnnmem.plan import ChunkedLoss, Plan
@@ -31,7 +32,6 @@ from rnnmem.recompute.planner import RECOMPUTE
 from rnnmem.recompute.saved_plan import apply_saved, saved_decision, saved_turns
 from rnnmem.reports.explain import Explanation, explain
 from rnnmem.rewrite.chunks import apply_chunks
-from rnnmem.rewrite.dead import without_dead_parts
 from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.rewrite.zeros import without_zero_lists
@@ -330,7 +330,7 @@ class Optimized:
             original=trace.original,
             function=trace.function if trace.untaped is None else trace.untaped,
             plan=plan,
-            net=without_dead_parts(inline(net_of(trace.original))) if net is None else net,
+            net=without_dead_ops(inline(net_of(trace.original))) if net is None else net,
             rewritten=None if work is None or plan.changes_nothing else work.rewritten,
             joint=trace.gradient_only and net is not None and bool(plan.loops),
             options=self._options,
@@ -388,7 +388,7 @@ def _planned(concrete: Any, options: Options, where: str) -> _Trace:
     """What becomes of a function; whatever fails, the original runs."""
     work = _Work(concrete, options, where)
     try:
-        net = without_dead_parts(inline(net_of(concrete)))
+        net = without_dead_ops(inline(net_of(concrete)))
         rewritten = work.rewrite(net)
         ordered = work.order(net, rewritten)
         if ordered is not None:
@@ -590,7 +590,7 @@ class _Work:
                     forward,
                     backward,
                     count,
-                    lambda net: self.rewrite(without_dead_parts(net), differentiated=True),
+                    lambda net: self.rewrite(without_dead_ops(net), differentiated=True),
                 )
         except Exception as error:
             self.give_up(error)

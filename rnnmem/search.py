@@ -11,8 +11,8 @@ import tensorflow as tf
 from rnnmem.api import Optimized
 from rnnmem.errors import BudgetError, OptionError
 from rnnmem.net.inline import inline
+from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import counted_peak
-from rnnmem.rewrite.dead import without_dead_parts
 from rnnmem.sizes import format_bytes, parse_bytes
 from rnnmem.tf.device import allocator_limit, resident_bytes
 from rnnmem.tf.functions import net_of
@@ -222,6 +222,6 @@ def _traced(fn: Callable[..., Any]) -> Any:
 def _simulated(concrete: Any) -> int | None:
     """Predicted peak of a function as TensorFlow runs it; None where it is not understood."""
     try:
-        return counted_peak(without_dead_parts(inline(net_of(concrete))))
+        return counted_peak(without_dead_ops(inline(net_of(concrete))))
     except Exception:  # prediction is a help; running decides
         return None

@@ -18,9 +18,9 @@ from rnnmem.net.inline import inline
 from rnnmem.net.loops import loop_pairs
 from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import LOOPS
+from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import places
 from rnnmem.net.timeline import simulate
-from rnnmem.rewrite.dead import without_dead_parts
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.rewrite.zeros import without_zero_lists
 from rnnmem.tf.attributes import constant
@@ -102,7 +102,7 @@ class Subject:
     def net(self) -> Net:
         """The original as it is planned on."""
         traced = self.function.get_concrete_function(*self.case.inputs)
-        return without_dead_parts(inline(net_of(traced)))
+        return without_dead_ops(inline(net_of(traced)))
 
     @functools.cached_property
     def lowest_prediction(self) -> int | None:
