@@ -32,7 +32,10 @@ NOT_WORTH_TIME = 0.01
 """Part of the original's peak that is not worth any time at all."""
 
 STILL_CLOSE = 0.25
-"""Part of the least peak that is worth time after all, however small beside the original's."""
+"""Part of the least peak that is worth time after all where plenty of it is allowed."""
+
+PLENTY = 2.0
+"""The bound on time from which memory is what is wanted."""
 
 CLOSE = 0.02
 """Part of a peak that is not worth more time."""
@@ -152,9 +155,11 @@ class Decision:
             return self._as_it_was(_NO_GAIN), None
         spared = self._share(itertools.chain(*self._lists.values()))
         candidates = self._candidates(max(1.0, left - spared))
-        chosen = worth_its_time(candidates)
+        chosen = worth_its_time(candidates, max_slowdown)
         anew = [one for one in self._given_anew(chosen) if one.slowdown <= max_slowdown]
-        plan, rewritten = self.finished(worth_its_time([chosen, *map(self.simulated, anew)]))
+        plan, rewritten = self.finished(
+            worth_its_time([chosen, *map(self.simulated, anew)], max_slowdown)
+        )
         if plan.changes_nothing:
             tried = not all(one.changes_nothing for one in candidates)
             return (self._as_it_was(_NO_GAIN) if tried else plan), None
@@ -376,7 +381,7 @@ def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None
     return rungs[high]
 
 
-def worth_its_time(plans: Sequence[Plan]) -> Plan:
+def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
     """The fastest of the plans with about the least peak; unknown, the one that keeps least."""
     known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
     if not known:
@@ -386,7 +391,9 @@ def worth_its_time(plans: Sequence[Plan]) -> Plan:
     least = min(known, key=lambda plan: plan.predicted_peak)
     if least.changes_nothing:
         return least
-    free = min(NOT_WORTH_TIME * least.original_peak, STILL_CLOSE * least.predicted_peak)
+    free = NOT_WORTH_TIME * least.original_peak
+    if max_slowdown >= PLENTY:
+        free = min(free, STILL_CLOSE * least.predicted_peak)
 
     def is_close(plan: Plan) -> bool:
         spared = free if plan.slowdown <= 1.0 else CLOSE * least.predicted_peak

@@ -143,21 +143,22 @@ def test_no_plan_runs_whose_peak_is_predicted_to_be_higher(monkeypatch):
 def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
     plan = decision(chain()).ladder[-1]
 
-    def chosen(*rungs):
+    def chosen(*rungs, bound=1.1):
         plans = [
             dataclasses.replace(plan, slowdown=time, predicted_peak=peak, original_peak=1000)
             for time, peak in rungs
         ]
-        return worth_its_time(plans).slowdown
+        return worth_its_time(plans, bound).slowdown
 
     assert chosen((1.0, 211), (1.1, 201)) == 1.0
     assert chosen((1.0, 212), (1.1, 201)) == 1.1
     assert chosen((1.0, 190), (1.1, 201)) == 1.0
     assert chosen((1.05, 205), (1.1, 201)) == 1.05
     assert chosen((1.05, 206), (1.1, 201)) == 1.1
-    # A hundredth of the original's peak is much where a hundredth is all that is left.
-    assert chosen((1.0, 12), (1.1, 10)) == 1.0
-    assert chosen((1.0, 13), (1.1, 10)) == 1.1
+    # A hundredth of the original's peak is much where plenty of time is allowed.
+    assert chosen((1.0, 13), (1.1, 10)) == 1.0
+    assert chosen((1.0, 12), (1.1, 10), bound=100.0) == 1.0
+    assert chosen((1.0, 13), (1.1, 10), bound=100.0) == 1.1
 
 
 def test_a_schedule_over_segments_needs_more_of_a_budget():
