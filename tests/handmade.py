@@ -159,3 +159,14 @@ def rnn(units: int = 64, limit: int = 5) -> Net:
         ],
         ["loop:1", "gradient:1", "gradient:2"],
     )
+
+
+def edited(net: Net, name: str, **fields: Any) -> Net:
+    """The Net with an op of its own changed, or one of the step net of its loop ``gradient``."""
+    if name in net.op_by_name:
+        return net.replace(
+            ops=tuple(one.replace(**fields) if one.name == name else one for one in net.ops)
+        )
+    gradient = net.op_by_name["gradient"]
+    body = edited(gradient.nets["body"], name, **fields)
+    return edited(net, "gradient", nets={**gradient.nets, "body": body})

@@ -2,8 +2,8 @@
 
 The control edges follow TensorFlow's own inliner, so that the runtime would build the same graph:
 what the call waited for, the body's inputs wait for; what waited for the call waits for the body's
-control outputs. In a step net every call is entered by an op that its constants wait for: they are
-merged with no equal ones outside, or an op would have readers that it had not before.
+control outputs. In a step net every call is entered by an op that its constants wait for: while the
+graph optimizer leaves that op they are not taken for equal ones outside (docs/limits.md).
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ class _Inliner:
             self.ops.append(enter)
         renamed = {}
         for outer, inner in zip(call.inputs, body.inputs, strict=True):
-            gated = enter is not None and call.controls
-            renamed[inner] = self._gated(outer, inner, prefix, enter, body) if gated else outer
+            renamed[inner] = (
+                self._gated(outer, inner, prefix, enter, body) if call.controls else outer
+            )
         for op in body.ops:
             renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
         for op in body.ops:
@@ -96,7 +97,7 @@ class _Inliner:
         for outer, inner in zip(call.outputs, body.outputs, strict=True):
             self.stands_for[outer] = renamed[inner]
         waits = tuple(f"{prefix}/{name}" for name in body.control_outputs)
-        self.waits_on[call.name] = waits or ((enter.name,) if enter and call.controls else ())
+        self.waits_on[call.name] = waits or ((enter.name,) if call.controls else ())
 
     def _gated(self, outer: str, inner: str, prefix: str, enter: Op, body: Net) -> str:
         """An Identity of an argument that waits for what the call waited for."""

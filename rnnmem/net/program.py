@@ -478,9 +478,7 @@ class _Compiler:
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
         if of_lists:
             return _KINDS_OF_LISTS.get(op.type, Kind.VIEW)
-        if self._is_view(op):
-            return Kind.VIEW
-        if self._does_nothing(op):
+        if self._is_view(op) or self._does_nothing(op):
             return Kind.VIEW
         return Kind.ROW if self._is_row(op) else Kind.ALLOCATE
 

@@ -502,10 +502,14 @@ def _get_item(op: Op, ins: list[Fact]) -> list[Fact]:
 
 
 def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
-    element = ins[0].element.shape if ins[0].element else None
-    if element is None:
-        element = _to_shape(ins[1].value)
+    element = _shape_of_items(ins[0], ins[1])
     return [] if element is None else [Fact((ins[0].length, *element))]
+
+
+def _shape_of_items(held: Fact, asked: Fact) -> Shape:
+    """The shape of a list's elements, or else the one that they are asked for in."""
+    shape = held.element.shape if held.element else None
+    return _to_shape(asked.value) if shape is None else shape
 
 
 def scattered(op: Op) -> str:
@@ -527,9 +531,7 @@ def _row(tensor: Fact) -> Fact:
 
 
 def _gather_items(op: Op, ins: list[Fact]) -> list[Fact]:
-    element = ins[0].element.shape if ins[0].element else None
-    if element is None:
-        element = _to_shape(ins[2].value)
+    element = _shape_of_items(ins[0], ins[2])
     return [] if element is None or not ins[1].shape else [Fact((ins[1].shape[0], *element))]
 
 

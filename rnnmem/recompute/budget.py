@@ -382,7 +382,12 @@ def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None
 
 
 def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
-    """The fastest of the plans with about the least peak; unknown, the one that keeps least."""
+    """The fastest of the plans with about the least peak; unknown, the one that keeps least.
+
+    Args:
+      plans: all within the bound.
+      max_slowdown: the bound on time; the more is allowed, the closer to the least peak it must be.
+    """
     known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
     if not known:
         return min(

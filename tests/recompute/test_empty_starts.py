@@ -15,7 +15,7 @@ from rnnmem.recompute.empty_starts import empty_starts
 from rnnmem.recompute.planner import plan_net
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.empty_starts import begin_empty
-from tests.handmade import const, make_net, op, rnn
+from tests.handmade import const, edited, make_net, op, rnn
 
 F = {"element_dtype": DType("float32")}
 START = EmptyStart("no_sums", "gradient", ("put",))
@@ -181,17 +181,6 @@ def test_several_gradients_are_added_to_one_list():
     check(net, begun(net, start))
     with pytest.raises(CheckError, match="value-changed"):  # one of them lacks its zero
         check(net, begun(net))
-
-
-def edited(net, name, **fields):
-    """The Net with an op of the gradient step net, or of its own, changed."""
-    if name in net.op_by_name:
-        return net.replace(
-            ops=tuple(one.replace(**fields) if one.name == name else one for one in net.ops)
-        )
-    gradient = net.op_by_name["gradient"]
-    body = edited(gradient.nets["body"], name, **fields)
-    return edited(net, "gradient", nets={**gradient.nets, "body": body})
 
 
 def test_a_broken_rewrite_is_refused():

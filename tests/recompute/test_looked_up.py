@@ -16,7 +16,7 @@ from rnnmem.recompute.again import made_again
 from rnnmem.recompute.planner import plan_net
 from rnnmem.rewrite.net import apply_plan
 from tests.drawing import encoded
-from tests.handmade import const, empty_list, make_net, op, pop, push, while_op
+from tests.handmade import const, edited, empty_list, make_net, op, pop, push, while_op
 
 F = {"element_dtype": DType("float32")}
 T, B, U = 64, 32, 128
@@ -145,17 +145,6 @@ def test_a_variable_that_is_written_before_the_gradient_is_left_alone():
     write = op("write", "AssignVariableOp", "table h0", controls=("loop",), stateful=True)
     net = reading_rows(after=[write]).replace(control_outputs=("write",))
     assert lists(net) == ()
-
-
-def edited(net, name, **fields):
-    """The Net with an op of its own changed, or one of the gradient step net."""
-    if name in net.op_by_name:
-        return net.replace(
-            ops=tuple(one.replace(**fields) if one.name == name else one for one in net.ops)
-        )
-    gradient = net.op_by_name["gradient"]
-    body = edited(gradient.nets["body"], name, **fields)
-    return edited(net, "gradient", nets={**gradient.nets, "body": body})
 
 
 def test_a_broken_rewrite_is_refused():
