@@ -21,6 +21,7 @@ from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.net.loops import loop_pairs, loops_of
+from rnnmem.net.merged import sums_by_chance
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import Place, places
@@ -389,6 +390,9 @@ def _planned(concrete: Any, options: Options, where: str) -> _Trace:
     work = _Work(concrete, options, where)
     try:
         net = without_dead_ops(inline(net_of(concrete)))
+        by_chance = next(sums_by_chance(net), None)
+        if by_chance is not None and not private.is_compiled(concrete):  # XLA merges all equal ops
+            work.leave(_BY_CHANCE.format(by_chance.source or by_chance.name))
         rewritten = work.rewrite(net)
         ordered = work.order(net, rewritten)
         if ordered is not None:
@@ -425,6 +429,12 @@ _IN_A_PIPELINE = (
 )
 
 
+_BY_CHANCE = (
+    "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
+    "merges the two or not, as other ops stand, and the sum's last bits hang on it; compute it once"
+)
+
+
 def _trains_in_a_pipeline(net: Net) -> bool:
     """Whether a dataset is reduced here, which is what becomes of ``for x in dataset``."""
     return any(op.type == "ReduceDataset" for _, inner in net.walk() for op in inner.ops)
@@ -456,9 +466,15 @@ class _Work:
         self.where = where
         self.options = options
         self.plan = Plan()
+        self.left_for = ""
         self.decision: Decision | None = None
         self.net: Net | None = None
         self.rewritten: Net | None = None
+
+    def leave(self, reason: str) -> None:
+        """Nothing is to be changed; the report tells the reason, and a budget must be met so."""
+        self.options = dataclasses.replace(self.options, allow=(), plan=None)
+        self.left_for = reason
 
     def rewrite(self, net: Net, differentiated: bool = False) -> Net | None:
         """The rewritten and checked Net, or None where the plan changes nothing.
@@ -472,6 +488,8 @@ class _Work:
         self.rewritten = self._rewritten(net, differentiated)
         if not any(True for _ in self.plan.every_loop()) and _trains_in_a_pipeline(net):
             self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_A_PIPELINE))
+        if self.left_for:
+            self.plan = dataclasses.replace(self.plan, notes=(self.left_for,))
         return self.rewritten
 
     def _rewritten(self, net: Net, differentiated: bool) -> Net | None:

@@ -327,6 +327,44 @@ def test_what_once_went_wrong_no_longer_does(why):
     assert not DIFFER[listed:]
 
 
+BY_CHANCE = Trial(
+    Recipe(
+        dtype="bfloat16",
+        trips=5,
+        known="limit",
+        states=2,
+        instructions=(
+            plain("gather", 1, 4, 3),
+            plain("read_array", 1, 4, 3),
+            plain("maximum", 4, 4, 3),
+            plain("elu", 2, 0, 4),
+            plain("read_array", 2, 4),
+            plain("function", 0, 4, 2, (plain("add_n", 4, 0, 2),)),
+            plain("where", 5, 1, 5),
+        ),
+        following=((1, True), (0, True)),
+        stacked=False,
+        gradients=1,
+        of_inputs=True,
+        dynamic=False,
+        after=(plain("matmul_captured", 1, 0, 5),),
+        seed=750,
+    ),
+    choices=((1.1, 735, True), (1.02, 654, False)),
+    also_without_fusions=True,
+)
+"""Rewritten, it began its sum now with one addend, now with another; the original never does."""
+
+
+def test_a_sum_that_hangs_on_what_is_merged_leaves_the_step_as_it_was():
+    built = Built(BY_CHANCE.recipe)
+    function = rnnmem.optimize(built.original)
+    assert function.get_concrete_function() is built.original.get_concrete_function()
+    (note,) = function.plan(*built.inputs).notes
+    assert note.startswith("an addend of the sum at random_step_nets.py:")
+    assert hold(BY_CHANCE) == 0
+
+
 def test_what_is_thrown_is_the_same_again():
     assert Trial.drawn(Thrown(7)) == Trial.drawn(Thrown(7)) != Trial.drawn(Thrown(8))
 

@@ -2,8 +2,9 @@
 
 The control edges follow TensorFlow's own inliner, so that the runtime would build the same graph:
 what the call waited for, the body's inputs wait for; what waited for the call waits for the body's
-control outputs. In a step net every call is entered by an op that its constants wait for: while the
-graph optimizer leaves that op they are not taken for equal ones outside (docs/limits.md).
+control outputs. In a step net every call is entered by an op that its constants wait for, so that
+they are not taken for equal ones outside where no graph optimizer runs; it takes that op away here
+and there alike (:mod:`rnnmem.net.merged` has what follows).
 """
 
 from __future__ import annotations
