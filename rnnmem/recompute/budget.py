@@ -19,6 +19,7 @@ from rnnmem.plan import ChunkedLoss, MadeAgain, Plan
 from rnnmem.recompute.again import made_again
 from rnnmem.recompute.pace import ONE_BY_ONE, one_by_one, one_by_one_where_cheap, overlapped
 from rnnmem.recompute.planner import NOT_ALLOWED, RECOMPUTE, trades_of
+from rnnmem.recompute.segments import longer_segments
 from rnnmem.recompute.trades import Trades
 from rnnmem.sizes import format_bytes
 
@@ -157,9 +158,8 @@ class Decision:
         candidates = self._candidates(max(1.0, left - spared))
         chosen = worth_its_time(candidates, max_slowdown)
         anew = [one for one in self._given_anew(chosen) if one.slowdown <= max_slowdown]
-        plan, rewritten = self.finished(
-            worth_its_time([chosen, *map(self.simulated, anew)], max_slowdown)
-        )
+        chosen = worth_its_time([chosen, *map(self.simulated, anew)], max_slowdown)
+        plan, rewritten = self.finished(self._with_longer_segments(chosen))
         if plan.changes_nothing:
             tried = not all(one.changes_nothing for one in candidates)
             return (self._as_it_was(_NO_GAIN) if tried else plan), None
@@ -190,6 +190,17 @@ class Decision:
         if most - ONE_BY_ONE >= 1.0:
             found.append(one_by_one(self._with_losses(trades.within(most - ONE_BY_ONE))))
         return found
+
+    def _with_longer_segments(self, plan: Plan) -> Plan:
+        """The plan, or one with longer segments whose predicted peak is smaller."""
+        if _count(self.net) > _SCANNED:
+            return plan
+        stretched = (
+            self.simulated(dataclasses.replace(plan, loops=loops))
+            for loops in longer_segments(plan.loops)
+        )
+        known = [one for one in (plan, *stretched) if one.predicted_peak is not None]
+        return min(known, key=lambda one: one.predicted_peak, default=plan)
 
     def _given_anew(self, plan: Plan) -> list[Plan]:
         """The plan with lists made again for gradient loops, where there are such."""

@@ -38,6 +38,8 @@ LARGEST_TABLE = 2**16
 """Whole numbers that a schedule may have: its loops find their way by a table of them."""
 WORTH = 0.9
 """Part of the bytes that running again more often must come down to."""
+LONGER = (1.5, 2.0, 3.0)
+"""How much longer segments are tried where the peak may lie in another loop."""
 HANDED_SECONDS = 1e-6
 """What an iteration spends on each value that goes through the branch for a segment's start."""
 PASSED_SECONDS = 3e-7
@@ -68,6 +70,43 @@ def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iter
                 again = scheduled.seconds + PASSED_SECONDS * passed / scheduled.again
                 scheduled = dataclasses.replace(scheduled, seconds=again)
                 yield dataclasses.replace(plan, segments=scheduled)
+
+
+def longer_segments(loops: Iterable[LoopPlan]) -> Iterator[tuple[LoopPlan, ...]]:
+    """The same plans of loops with longer segments: fewer states, and more kept of one segment.
+
+    The best length is that of the loop alone; where the peak lies in another loop, all the states
+    are there, and nothing of what a segment keeps. Nothing runs again more often.
+
+    Args:
+      loops: the plans of a Net's loops.
+    """
+    loops = tuple(loops)
+    stretched = {loop.path: _stretched(loop) for loop in loops if _has_equal_segments(loop)}
+    for index in range(len(LONGER) if stretched else 0):
+        yield tuple(
+            dataclasses.replace(loop, segments=stretched[loop.path][index])
+            if loop.path in stretched
+            else loop
+            for loop in loops
+        )
+
+
+def _has_equal_segments(loop: LoopPlan) -> bool:
+    """Whether each of its segments has its states, and the number of segments is known."""
+    segments = loop.segments
+    return (
+        segments is not None
+        and not loop.closed
+        and not segments.slots
+        and not segments.growth
+        and loop.trips is not None
+    )
+
+
+def _stretched(loop: LoopPlan) -> list[Segments]:
+    lengths = (min(loop.trips, round(factor * loop.segments.length)) for factor in LONGER)
+    return [dataclasses.replace(loop.segments, length=length) for length in lengths]
 
 
 def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:

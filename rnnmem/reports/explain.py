@@ -118,6 +118,8 @@ def _segments(loop: LoopPlan) -> str:
 def _verdict(plan: Plan) -> str:
     by_chunks = sum(not loss.closed for loss in plan.losses)
     if not any(True for _ in plan.every_loop()) and not by_chunks:
+        if plan.notes:
+            return "left as it was"
         return "no loop with a gradient was found, nothing was to be done"
     if plan.changes_nothing:
         return "nothing was to be gained, the function runs as it was"

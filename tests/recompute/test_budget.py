@@ -179,6 +179,32 @@ def test_the_time_allowed_is_the_bound_and_infinite_time_takes_the_smallest_plan
     assert peaks == sorted(peaks, reverse=True) and len(set(peaks)) > 2
 
 
+def with_a_wide_moment(net):
+    """The Net with a large blob that is there between its two loops, and in neither."""
+    made = [
+        const("repeats", (64, 1)),
+        op("wide", "Tile", "loop:1 repeats", "f[4096,64]"),
+        const("rows", 0),
+        op("narrow", "Sum", "wide rows", "f[64]"),
+        op("ones", "AddV2", "loop:1 narrow", "f[64,64]"),
+    ]
+    place = [one.name for one in net.ops].index("ones")
+    return net.replace(
+        ops=(*net.ops[:place], *(one.op for one in made), *net.ops[place + 1 :]),
+        blobs={**net.blobs, **{blob.name: blob for one in made for blob in one.blobs}},
+    )
+
+
+def test_where_the_peak_lies_between_the_loops_segments_are_longer():
+    def length(net):
+        plan, _ = decide(decision(net), Options(max_slowdown=1.5))
+        (loop,) = plan.loops
+        assert not loop.segments.slots
+        return loop.segments.length
+
+    assert length(with_a_wide_moment(rnn(limit=400))) > length(rnn(limit=400))
+
+
 def test_without_a_loop_the_budget_is_held_against_the_function_as_it_is():
     net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
     made = decision(net)

@@ -10,7 +10,7 @@ from rnnmem.net.trips import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.plan import Plan, Segments
 from rnnmem.recompute.planner import plan_net, trades_of
 from rnnmem.recompute.schedule import evaluations, online_schedule, replay
-from rnnmem.recompute.segments import REPEATS, with_slots
+from rnnmem.recompute.segments import LONGER, REPEATS, longer_segments, with_slots
 from tests.handmade import rnn
 
 
@@ -37,6 +37,30 @@ def test_with_more_time_the_states_of_some_segments_are_kept():
     assert loop.total()[1] == pytest.approx(
         1000 * (max(0.0, loop.seconds) + segments.again * segments.seconds)
     )
+
+
+def test_longer_segments_are_those_of_loops_with_a_state_a_segment():
+    (cut,) = trades_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
+    length = cut.segments.length
+
+    def cut_into(**fields):
+        return dataclasses.replace(cut, segments=dataclasses.replace(cut.segments, **fields))
+
+    def lengths(*loops):
+        return [[one.segments.length for one in found] for found in longer_segments(loops)]
+
+    assert lengths(cut) == [[round(factor * length)] for factor in LONGER]
+    assert lengths(cut_into(length=600)) == [[900], [1000], [1000]]
+    others = [
+        cut_into(slots=3, count=40),
+        cut_into(growth=1),
+        dataclasses.replace(cut, trips=None),
+        dataclasses.replace(cut, closed="it is closed"),
+    ]
+    assert not any(map(lengths, others))
+    others = [dataclasses.replace(one, path=(f"loop_{k}",)) for k, one in enumerate(others)]
+    assert [found[1:] for found in lengths(cut, *others)] == 3 * [4 * [length]]
+    assert not list(longer_segments([dataclasses.replace(cut, segments=None)]))
 
 
 SEGMENTS = Segments(length=8, growth=1, bytes=2**14, saved_bytes=2**14)
