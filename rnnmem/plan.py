@@ -12,7 +12,7 @@ from rnnmem.net.nouns import Shape
 from rnnmem.net.segments import longest_segment, segment_count
 
 SAVED, RECOMPUTED, INVARIANT, INNER = "saved", "recomputed", "invariant", "inner"
-HOISTED = "hoisted"
+HOISTED, UNREAD = "hoisted", "unread"
 
 BITS, BFLOAT16, OFFLOAD = "bits", "bfloat16", "offload"
 SAVED_AS = {

@@ -31,6 +31,7 @@ from rnnmem.plan import (
     RECOMPUTED,
     SAVED,
     SAVED_AS,
+    UNREAD,
     BlobFate,
     Encoding,
     LoopPlan,
@@ -304,7 +305,10 @@ class _Planner:
                 for fate in fates
             )
         demanded = {step.signs.get(blob, blob) for blob in step.demanded}
-        unchanged = not chosen.recomputed and not chosen.encodings and chosen.saved >= demanded
+        kept = step.pushed - _read_in_gradients(pair) <= chosen.saved
+        unchanged = (
+            kept and not chosen.recomputed and not chosen.encodings and chosen.saved >= demanded
+        )
         if not inner and unchanged:
             return dataclasses.replace(
                 named, closed=NOT_FOR_LESS, fates=fates, bytes=_bytes_as_it_was(step)
@@ -339,7 +343,7 @@ class _Planner:
     def step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
         """What the choice of the pair's saved set depends on."""
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
-        demanded = set(pushed)
+        demanded = _read_in_gradients(pair)
         for one in inner:
             demanded -= one.dropped_lists
             demanded |= set(one.plan.demands)
@@ -372,6 +376,16 @@ class _Planner:
             read_inside=read_inside,
             counted=frozenset(blob for one in inner for blob in one.lists),
         )
+
+
+def _read_in_gradients(pair: LoopPair) -> set[str]:
+    """Blobs that a gradient loop reads; of factors of constants only the pops are there."""
+    return {
+        link.pushed
+        for gradient in pair.gradients
+        for link in gradient.links
+        if gradient.loop.body.fan_out(link.popped)
+    }
 
 
 def _named(pair: LoopPair) -> LoopPlan:
@@ -566,11 +580,14 @@ def _fates(
     pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]
 ) -> tuple[BlobFate, ...]:
     dropped_lists = {blob for one in inner for blob in one.dropped_lists}
+    unread = step.pushed - _read_in_gradients(pair)
     names = sorted(step.pushed | chosen.saved)
-    return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
+    return tuple(_fate(blob, step, chosen, dropped_lists, unread) for blob in names)
 
 
-def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> BlobFate:
+def _fate(
+    blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str], unread: frozenset[str]
+) -> BlobFate:
     body = step.body
     producer = body.producer.get(blob)
     held = body.blobs[blob]
@@ -581,6 +598,8 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
         fate, reason = SAVED_AS[encoded[blob].means], _why_encoded(encoded[blob], held)
     elif blob in chosen.saved:
         fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
+    elif blob in unread:
+        fate, reason = UNREAD, "the gradient reads it nowhere"
     elif blob in step.invariants:
         fate, reason = INVARIANT, "the same in every iteration, read again"
     elif blob in step.hoisted:

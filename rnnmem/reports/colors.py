@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.plan import HOISTED, INNER, INVARIANT, SAVED_AS
+from rnnmem.plan import HOISTED, INNER, INVARIANT, SAVED_AS, UNREAD
 from rnnmem.plan import RECOMPUTED as RECOMPUTED_FATE
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 
@@ -22,5 +22,6 @@ OF_FATE: Mapping[str, str] = {
     INVARIANT: "#6a994e",
     HOISTED: "#6a994e",
     INNER: "#b9a0cf",
+    UNREAD: "#b9a0cf",
     "": "#f4f5f7",
 }

@@ -11,7 +11,17 @@ from rich.table import Table
 
 from rnnmem.net.nouns import Shape
 from rnnmem.net.trips import LONG_TRIPS
-from rnnmem.plan import BFLOAT16, INNER, SAVED, SAVED_AS, BlobFate, ChunkedLoss, LoopPlan, Plan
+from rnnmem.plan import (
+    BFLOAT16,
+    INNER,
+    SAVED,
+    SAVED_AS,
+    UNREAD,
+    BlobFate,
+    ChunkedLoss,
+    LoopPlan,
+    Plan,
+)
 from rnnmem.sizes import format_bytes
 
 _WIDTH = 132
@@ -181,7 +191,7 @@ def _what_changes(plan: Plan) -> str:
 
 
 def _row(fate: BlobFate, loop: LoopPlan) -> tuple[str, ...]:
-    word = {SAVED: "kept", INNER: "dropped"}.get(fate.fate, fate.fate)
+    word = {SAVED: "kept", INNER: "dropped", UNREAD: "dropped"}.get(fate.fate, fate.fate)
     if fate.is_kept and not fate.was_saved:
         word = f"{word} now"
     return (

@@ -17,7 +17,13 @@ from rnnmem.rewrite.editor import LoopEditor
 from rnnmem.rewrite.hoisted import InnerRead
 
 AGAIN = "rnnmem/again"
-"""Before an op's name: what stands for its result, so that sums sort their addends as before."""
+"""Before an op's name: what stands for its result, so that it is sorted among others as before.
+
+TensorFlow's graph optimizer sorts what sums and products read by name. That is the order in which a
+sum adds up, and it says which factor a constant is multiplied with first: c (x y) = x (c y).
+"""
+INLINED = "Func/"
+"""Before the name of an inlined function: the arguments of it."""
 
 
 class Materialiser:
@@ -34,6 +40,7 @@ class Materialiser:
         read: Callable[[InnerRead], str],
         optional: bool,
     ):
+        self.outermost = pair.path[0]
         self.forward = pair.forward
         self.body = pair.forward.body
         self.plan = plan
@@ -56,11 +63,16 @@ class Materialiser:
             self.made[blob] = self._make(blob)
         return self.made[blob]
 
-    def guarded(self, blob: str) -> str:
-        """What gradient ops read for a forward blob: the value behind a barrier."""
+    def guarded(self, blob: str, name: str) -> str:
+        """What gradient ops read for a forward blob: the value behind a curtain.
+
+        Args:
+          blob: the forward blob.
+          name: of the pop that it stands for.
+        """
         if blob not in self.behind_barrier:
             value = self._from_beside(blob) or self.value(blob)
-            self.behind_barrier[blob] = self._curtain(value, blob)
+            self.behind_barrier[blob] = self._wrapped(value, blob, None, name, ())
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
@@ -196,13 +208,19 @@ class Materialiser:
         )
         return bool(op.controls) or from_outside
 
-    def _curtain(self, copy: str, blob: str) -> str:
-        return self._wrapped(copy, blob, None, "rnnmem/curtain", ())
-
     def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
         producer = self.body.producer.get(blob)
-        name = f"{AGAIN}/{producer.name}" if producer is not None else "rnnmem/barrier"
+        name = f"{AGAIN}/{producer.name}" if producer is not None else self._argument(blob)
         return self._wrapped(copy, blob, self.body.blobs[blob].shape, name, controls)
+
+    def _argument(self, blob: str) -> str:
+        """A name for what stands for an argument: before those of clones, or behind them.
+
+        As TensorFlow inlines the loop ``name``, arguments are called ``Func/name/...``, with a
+        number that counts up, and all else ``name/...``.
+        """
+        first = self.outermost > INLINED
+        return f"rnnmem/{'Func' if first else 'func'}/{self.body.inputs.index(blob):04}"
 
     def _wrapped(
         self, copy: str, blob: str, shape: Shape, name: str, controls: tuple[str, ...]

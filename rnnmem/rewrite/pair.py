@@ -25,7 +25,7 @@ import json
 from collections.abc import Callable
 
 from rnnmem.net.loops import Link, LoopPair, inner_pairs, order_shows, through_identities
-from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, SAVED_AS, LoopPlan
+from rnnmem.plan import HOISTED, INNER, RECOMPUTED, SAVED, SAVED_AS, UNREAD, LoopPlan
 from rnnmem.rewrite.anchors import Anchors
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.hoisted import InnerRead
@@ -192,12 +192,16 @@ class _PairRewrite:
             self.renamed[link.pushed] = SAVED
             return
         editor = self.gradients[number]
+        loop = self.pair.gradients[number].loop
+        popping = loop.pops[link.popped_by]
         if self._vanished(link.pushed):
             self.renamed[link.pushed] = INNER
+        elif not loop.body.fan_out(link.popped):
+            self.renamed.setdefault(link.pushed, UNREAD)
         else:
-            editor.body.rename(link.popped, self.clones[number].guarded(link.pushed))
+            shown = self.clones[number].guarded(link.pushed, popping.name)
+            editor.body.rename(link.popped, shown)
             self.renamed[link.pushed] = HOISTED if link.pushed in self.plan.hoisted else RECOMPUTED
-        popping = self.pair.gradients[number].loop.pops[link.popped_by]
         self.gradient_anchors[number].wait_for(awaited_by(editor.body, popping))
         remove_pop(editor.body, popping)
         editor.remove_variable(popping.inputs[0])

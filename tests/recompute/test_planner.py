@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 
+from rnnmem.check import check
 from rnnmem.net.cost import CPU, GPU, Machine
-from rnnmem.plan import INVARIANT, RECOMPUTED, SAVED, Plan
+from rnnmem.plan import INVARIANT, RECOMPUTED, SAVED, UNREAD, Plan
 from rnnmem.recompute.planner import op_seconds, plan_net, step_seconds
-from tests.handmade import make_net, op, rnn
+from rnnmem.rewrite.net import apply_plan
+from tests.handmade import edited, encoded, make_net, op, rnn
 from tests.net.test_loops import gradient_loop, nested
 
 EVEN = Machine(1e9, 1e9, 1e9, float("inf"), 1e-6)  # keeping costs no time
@@ -27,6 +29,15 @@ def test_the_weight_is_read_again_and_the_cheap_blob_recomputed():
     assert loop.demands == ("w",)
     assert loop.trips == 5
     assert loop.bytes == 64 * 64 * 4
+
+
+@pytest.mark.parametrize("bound", [1.0, float("inf")])
+def test_what_the_gradient_pops_and_never_reads_is_not_saved(bound):
+    net = edited(rnn(), "e", inputs=("d", "d"))
+    plan = plan_net(net, CPU, bound)
+    (loop,) = plan.loops
+    assert fates(loop) == {"h": UNREAD, "t": SAVED, "w": INVARIANT}
+    check(net, apply_plan(net, plan, encoded))
 
 
 def test_without_time_to_spend_only_what_costs_none_is_dropped():
