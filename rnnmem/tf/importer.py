@@ -22,6 +22,9 @@ NETS_OF = {
 }
 """Op type -> the attributes whose functions are step nets, and are descended into."""
 
+_Results = list[tuple[str, list[str]]]
+"""What an op writes: names and dtypes, as in `signatures.result_groups`."""
+
 SourceOf = Callable[[str, str], str]
 """(function name, op name) -> the user's line; the function name is empty for the outer graph."""
 
@@ -51,7 +54,7 @@ def import_graph_def(
     library = {function.signature.name: function for function in graph_def.library.function}
     reader = _Reader(library, source_of)
     fed = {tensor.rpartition(":")[0] for tensor in inputs}
-    ops, blobs = reader.ops(graph_def.node, {}, "")
+    ops, blobs, _ = reader.ops(graph_def.node, {}, "")
     kept = _with_awaited(
         [op for op in ops if op.name not in fed],
         {tensor.rpartition(":")[0]: tensor for tensor in inputs},
@@ -82,8 +85,7 @@ class _Reader:
             arguments[argument.name] = Blob(
                 argument.name, dtype_name(argument.type), _first_shape(known)
             )
-        ops, blobs = self.ops(function.node_def, arguments, name)
-        tensor = _tensor_names({op.name: op for op in ops})
+        ops, blobs, tensor = self.ops(function.node_def, arguments, name)
         return Net(
             name=name,
             inputs=tuple(arguments),
@@ -107,18 +109,37 @@ class _Reader:
         )
 
     def ops(self, nodes, arguments: Mapping[str, Blob], function: str):
-        """The nodes as ops, and every blob among them (``arguments`` included)."""
+        """The nodes as ops, every blob among them (``arguments`` included), and `_tensor_names`."""
         blobs = dict(arguments)
-        read: list[tuple[Op, list[str]]] = [self._op(node, blobs, function) for node in nodes]
-        tensor = _tensor_names({op.name: op for op, _ in read}, arguments)
+        results: dict[str, _Results] = {}
+        read = [self._op(self._called(node, results), blobs, function, results) for node in nodes]
+        tensor = _tensor_names(results, arguments)
         ops = _with_awaited(
             [op.replace(inputs=tuple(tensor(name) for name in inputs)) for op, inputs in read],
             {name: name for name in arguments},
             blobs,
         )
-        return ops, blobs
+        return ops, blobs, tensor
 
-    def _op(self, node, blobs: dict[str, Blob], function: str) -> tuple[Op, list[str]]:
+    def _called(self, node, results: dict[str, _Results]):
+        """The node, or a call by attribute if its type is a function's name, as in ``Defun``."""
+        if node.op not in self.library:
+            return node
+        signature = self.library[node.op].signature
+        results[node.name] = [
+            (argument.name, [dtype_name(argument.type)]) for argument in signature.output_arg
+        ]
+        call = type(node)()
+        call.CopyFrom(node)
+        call.op = "StatefulPartitionedCall" if signature.is_stateful else "PartitionedCall"
+        call.attr["f"].func.name = node.op
+        call.attr["Tin"].list.type.extend(argument.type for argument in signature.input_arg)
+        call.attr["Tout"].list.type.extend(argument.type for argument in signature.output_arg)
+        return call
+
+    def _op(
+        self, node, blobs: dict[str, Blob], function: str, results: dict[str, _Results]
+    ) -> tuple[Op, list[str]]:
         nets = {}
         attributes = {}
         for key, value in node.attr.items():
@@ -135,9 +156,9 @@ class _Reader:
             else:
                 attributes[key] = decoded
         signatures.with_defaults(node.op, attributes, decode)
-        dtypes = [
-            dtype for _, group in signatures.result_groups(node.op, attributes) for dtype in group
-        ]
+        if node.name not in results:
+            results[node.name] = signatures.result_groups(node.op, attributes)
+        dtypes = [dtype for _, group in results[node.name] for dtype in group]
         shapes = (
             [decode_shape(shape) for shape in node.attr["_output_shapes"].list.shape]
             if ("_output_shapes" in node.attr)
@@ -209,31 +230,30 @@ def _first_shape(attributes):
     return decode_shape(shapes[0]) if shapes else None
 
 
-def _tensor_names(op_by_name: Mapping[str, Op], arguments: Mapping[str, Blob] = {}):
+def _tensor_names(results: Mapping[str, _Results], arguments: Mapping[str, Blob] = {}):
     """A function from the name that a node's input has in a file to the blob's name.
 
     A GraphDef writes ``op`` or ``op:1``; a FunctionDef writes ``argument`` or ``op:result:0``.
     """
     starts: dict[str, dict[str, int]] = {}
 
-    def first_index(op: Op, result: str) -> int:
-        if op.name not in starts:
-            starts[op.name] = {}
+    def first_index(name: str, result: str) -> int:
+        if name not in starts:
+            starts[name] = {}
             position = 0
-            for group, dtypes in signatures.result_groups(op.type, op.attributes):
-                starts[op.name][group] = position
+            for group, dtypes in results[name]:
+                starts[name][group] = position
                 position += len(dtypes)
-        return starts[op.name][result]
+        return starts[name][result]
 
     def blob_name(written: str) -> str:
         if written in arguments:
             return written
         parts = written.split(":")
         if len(parts) == 3:
-            op = op_by_name[parts[0]]
-            return f"{op.name}:{first_index(op, parts[1]) + int(parts[2])}"
+            return f"{parts[0]}:{first_index(parts[0], parts[1]) + int(parts[2])}"
         if len(parts) == 2:
             return written
-        return f"{written}:0" if written in op_by_name else written
+        return f"{written}:0" if written in results else written
 
     return blob_name

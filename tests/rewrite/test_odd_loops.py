@@ -1,5 +1,6 @@
 """Loops as people write them, in odd places and of odd make: the bits stay."""
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -404,6 +405,28 @@ def training_steps_in_a_loop():
 
 
 @case
+def speech_under_connectionist_temporal_classification():
+    """The loss has loops of its own, whose step nets call functions by name."""
+    tf.keras.utils.set_random_seed(3)
+    model = tf.keras.Sequential(
+        [tf.keras.layers.GRU(U, return_sequences=True), tf.keras.layers.Dense(6)]
+    )
+    labels = tf.constant([[1, 2, 0], [3, 4, 5]])
+
+    def loss(x):
+        logits = tf.transpose(model(x), [1, 0, 2])
+        frames, batch = tf.unstack(tf.shape(logits))[:2]
+        lengths = tf.fill([batch], frames)
+        return tf.reduce_sum(
+            tf.nn.ctc_loss(labels, logits, tf.constant([2, 3]), lengths, blank_index=0)
+        )
+
+    model(numbers(B, 9, U))
+    made = [one.value for one in model.trainable_variables]
+    return case_of(loss, made, *thrice(numbers(B, 9, U)))
+
+
+@case
 def gru_with_masking_under_keras():
     tf.keras.utils.set_random_seed(3)
     model = tf.keras.Sequential(
@@ -421,6 +444,41 @@ def gru_with_masking_under_keras():
 
     made = [one.value for one in model.trainable_variables]
     return case_of(loss, made, *thrice(words))
+
+
+# TensorFlow's graph optimizer multiplies a constant with one factor of a product or the other, as
+# their names are sorted and others read the product.
+SCALED: dict[str, Callable] = {
+    "argument_and_result": lambda h, w: tf.tanh(0.3 * (h * tf.tanh(h @ w))) + h * 0.9,
+    "result_and_argument": lambda h, w: tf.tanh(tf.constant(0.3) * (tf.tanh(h @ w) * h)) + h,
+    "constant_last": lambda h, w: tf.tanh(tf.tanh(h @ w) * h * 0.7) + h * 0.9,
+    "two_results": lambda h, w: tf.tanh(0.3 * (tf.sin(h @ w) * tf.tanh(h @ w))) + h * 0.9,
+    "two_of_the_argument": lambda h, w: tf.tanh(0.3 * (h * tf.sin(h))) + (h @ w) * 0.9,
+    "divided": lambda h, w: tf.tanh((h * tf.tanh(h @ w)) / 0.3) + h * 0.9,
+    "gelu": lambda h, w: tf.tanh(h + tf.nn.gelu(h @ w) @ tf.transpose(w)),
+    "gelu_by_tanh": lambda h, w: tf.nn.gelu(h @ w, approximate=True) + h * 0.3,
+    "gelu_by_hand": lambda h, w: (
+        0.5 * (h @ w) * (1 + tf.tanh(0.79788 * ((h @ w) + 0.044715 * (h @ w) ** 3))) + h * 0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("scope", ["", "Decoder"])
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_constant_is_multiplied_with_the_same_factor(kind, scope, deterministic):
+    def make():
+        (kernel,) = made = weights((16, 16))
+
+        def loss(x):
+            with tf.name_scope(scope) if scope else contextlib.nullcontext():
+                _, h = tf.while_loop(
+                    lambda i, _: i < 20, lambda i, h: (i + 1, SCALED[kind](h, kernel)), (0, x)
+                )
+            return tf.reduce_sum(h**2)
+
+        return case_of(loss, made, *thrice(numbers(6, 16)))
+
+    assert_same_bits(make, max_slowdown=float("inf"))
 
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)

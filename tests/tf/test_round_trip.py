@@ -32,6 +32,20 @@ def case(make: Callable[[], Case]) -> Callable[[], Case]:
     return make
 
 
+# Calls by name.
+
+
+@case
+def loops_whose_step_nets_call_functions_by_name():
+    labels, lengths = tf.constant([[1, 2, 0], [3, 4, 5]]), tf.constant([7, 7])
+
+    @tf.function
+    def step(logits):
+        return tf.nn.ctc_loss(labels, logits, tf.constant([2, 3]), lengths, blank_index=0)
+
+    return Case(step, thrice(numbers(7, 2, 6)))
+
+
 # State and its updates.
 
 
