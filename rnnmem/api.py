@@ -35,6 +35,7 @@ from rnnmem.reports.explain import Explanation, explain
 from rnnmem.rewrite.chunks import apply_chunks
 from rnnmem.rewrite.gates import with_turns
 from rnnmem.rewrite.net import apply_plan
+from rnnmem.rewrite.unread import without_unread
 from rnnmem.rewrite.zeros import without_zero_lists
 from rnnmem.sharing.decide import in_turns, predicted_peak
 from rnnmem.sizes import format_bytes
@@ -389,7 +390,7 @@ def _planned(concrete: Any, options: Options, where: str) -> _Trace:
     """What becomes of a function; whatever fails, the original runs."""
     work = _Work(concrete, options, where)
     try:
-        net = without_dead_ops(inline(net_of(concrete)))
+        net = without_unread(without_dead_ops(inline(net_of(concrete))))
         by_chance = next(sums_by_chance(net), None)
         if by_chance is not None and not private.is_compiled(concrete):  # XLA merges all equal ops
             work.leave(_BY_CHANCE.format(by_chance.source or by_chance.name))

@@ -22,6 +22,7 @@ from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import places
 from rnnmem.net.timeline import simulate
 from rnnmem.rewrite.net import apply_plan
+from rnnmem.rewrite.unread import without_unread
 from rnnmem.rewrite.zeros import without_zero_lists
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import net_of
@@ -102,7 +103,7 @@ class Subject:
     def net(self) -> Net:
         """The original as it is planned on."""
         traced = self.function.get_concrete_function(*self.case.inputs)
-        return without_dead_ops(inline(net_of(traced)))
+        return without_unread(without_dead_ops(inline(net_of(traced))))
 
     @functools.cached_property
     def lowest_prediction(self) -> int | None:
