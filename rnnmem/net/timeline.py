@@ -120,6 +120,15 @@ def counted_peak(net: Net | KnownNet) -> int | None:
     return chunks.counted_peak(account.log, account.peak)
 
 
+def peaks(net: Net | KnownNet) -> tuple[int, int]:
+    """Bytes alive at the peak, where the oldest of several ready ops runs first and the newest.
+
+    Which of them it is in a run is a race. Sizes must be known (`counted_peak` says whether they are).
+    """
+    program, _ = _prepared(net, None)
+    return _run(program).peak, _run(program, newest_first=True).peak
+
+
 @dataclasses.dataclass(frozen=True)
 class Record:
     """Everything that a simulated run did to memory, in order.

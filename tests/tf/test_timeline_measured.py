@@ -13,7 +13,7 @@ import tensorflow as tf
 from rnnmem.net.cost import CPU
 from rnnmem.net.inline import inline
 from rnnmem.net.order import without_dead_ops
-from rnnmem.net.timeline import simulate
+from rnnmem.net.timeline import peaks
 from rnnmem.recompute.planner import plan_net
 from rnnmem.rewrite.net import apply_plan
 from rnnmem.sizes import MIB
@@ -189,12 +189,14 @@ MOST_RUNS = 16
 
 
 def met(predicted, asked, chunks) -> bool:
-    """Whether the prediction lies in the range of what the runs held, within 10 %.
+    """Whether a prediction lies in the range of what the runs held, within 10 %.
 
-    Which of two ready ops runs first is a race, so a step has a range of peaks, and under load a
-    peak may be rare. Whole chunks are never fewer bytes than what that run asked for.
+    Which of two ready ops runs first is a race, so a step has a range of peaks, foretold for either
+    order; under load a peak may be rare. Whole chunks are never fewer bytes than what that run
+    asked for.
     """
-    return 0.9 * min(asked + chunks) <= predicted <= 1.1 * max(asked + chunks)
+    least, most = min(asked + chunks), max(asked + chunks)
+    return any(0.9 * least <= one <= 1.1 * most for one in predicted)
 
 
 @pytest.mark.slow
@@ -205,7 +207,7 @@ def test_the_predicted_peak_is_the_measured_one(name, tmp_path):
     for variant, net, fn in variants(step, args):
         if (name, variant) == ("mapped", "rewritten"):
             continue  # its peak is 8 or 16 MiB, as the race for a list of constants goes
-        predicted = simulate(net).peak_bytes
+        predicted = peaks(net)
         chunks, asked = [], []
         for run in range(MOST_RUNS):
             chunks.append(counted(fn, args))
@@ -214,7 +216,8 @@ def test_the_predicted_peak_is_the_measured_one(name, tmp_path):
                 break
         rows.append((variant, predicted, asked, chunks))
         print(
-            f"{name:28}{variant:10} predicted {predicted / MIB:6.2f}  asked for "
+            f"{name:28}{variant:10} predicted {predicted[0] / MIB:6.2f}, "
+            f"{predicted[1] / MIB:.2f}  asked for "
             f"{min(asked) / MIB:6.2f} to {max(asked) / MIB:6.2f}  counted by chunks "
             f"{min(chunks) / MIB:6.2f} to {max(chunks) / MIB:6.2f} MiB"
         )
