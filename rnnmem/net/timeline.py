@@ -123,7 +123,7 @@ def counted_peak(net: Net | KnownNet) -> int | None:
 def peaks(net: Net | KnownNet) -> tuple[int, int]:
     """Bytes alive at the peak, where the oldest of several ready ops runs first and the newest.
 
-    Which of them it is in a run is a race. Sizes must be known (`counted_peak` says whether they are).
+    Which of them it is in a run is a race. `counted_peak` says whether all sizes are known.
     """
     program, _ = _prepared(net, None)
     return _run(program).peak, _run(program, newest_first=True).peak
