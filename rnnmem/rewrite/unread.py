@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from rnnmem.net.loops import Loop, LoopPair, loop_pairs
 from rnnmem.net.nouns import Net
+from rnnmem.net.optypes import is_pure
 from rnnmem.net.order import all_needed_by, without_dead_ops
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
 from rnnmem.rewrite.lists import pop_freely, remove_pop
@@ -86,10 +87,10 @@ def _live(loop: Loop) -> set[int]:
 
 def _needed(body: Net, live: set[int]) -> set[str]:
     """Names of the ops that these variables' next values, and effects, need."""
-    makers = [body.producer.get(body.outputs[place]) for place in live]
-    return all_needed_by(
-        body, [*body.control_outputs, *(op.name for op in makers if op is not None)]
-    )
+    makers = (body.producer.get(body.outputs[place]) for place in live)
+    effects = (op for op in body.ops if not is_pure(op))
+    names = (op.name for op in (*makers, *effects) if op is not None)
+    return all_needed_by(body, [*body.control_outputs, *names])
 
 
 def _unread(pair: LoopPair) -> list[int]:

@@ -45,6 +45,11 @@ def test_a_gradient_that_nobody_asks_for_goes_with_what_it_alone_reads():
     check(net, found)
 
 
+def test_an_effect_in_a_gradient_loop_stays_with_all_that_it_needs():
+    net = edited(without_the_gradient_of_the_weight(), "sum", type="NobodyKnowsIt")
+    assert without_unread(net) is net
+
+
 def test_where_all_is_read_the_net_is_the_same():
     net = rnn()
     assert without_unread(net) is net
