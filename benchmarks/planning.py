@@ -34,6 +34,7 @@ from rnnmem.net.shapes import filled, known_net
 from rnnmem.net.timeline import counted_peak
 from rnnmem.recompute.planner import plan_net
 from rnnmem.rewrite.net import apply_plan
+from rnnmem.rewrite.unread import without_unread
 
 FLAGS = flags.FLAGS
 F = (32, 64)
@@ -179,7 +180,7 @@ def phases(whole: Net, constant: Callable[[Any, str], Constant]) -> dict[str, fl
         return result
 
     with paused():
-        net = timed("prune", lambda: without_dead_ops(whole))
+        net = timed("prune", lambda: without_unread(without_dead_ops(whole)))
         known = timed("shapes", lambda: known_net(net))
         plan = timed("plan", lambda: plan_net(filled(known), CPU, 1.1))
         timed("simulate before", lambda: counted_peak(known))

@@ -51,6 +51,8 @@ class Step:
       invariants: its inputs that are the same in every iteration and that the gradient may read.
       demanded: blobs that the gradient step net reads.
       pushed: blobs that the original saves.
+      unread: those of them that no gradient step net reads: of a factor of a constant only the pop
+        is there.
       seconds: estimated time of one run of an op.
       seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
@@ -84,6 +86,7 @@ class Step:
     signs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_inside: frozenset[str] = frozenset()
     counted: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     def seconds_again(self, op: Op) -> float:
         """Estimated time per iteration of recomputing an op of the step net."""

@@ -298,17 +298,15 @@ class _Planner:
         inner: tuple[_Inner, ...],
     ) -> LoopPlan:
         """The plan that a choice of the saved set makes."""
-        fates = _fates(pair, step, chosen, inner)
+        fates = _fates(step, chosen, inner)
         if not self.means >= RECOMPUTE:
             fates = tuple(
                 dataclasses.replace(fate, reason=NOT_ALLOWED) if fate.fate == SAVED else fate
                 for fate in fates
             )
         demanded = {step.signs.get(blob, blob) for blob in step.demanded}
-        kept = step.pushed - _read_in_gradients(pair) <= chosen.saved
-        unchanged = (
-            kept and not chosen.recomputed and not chosen.encodings and chosen.saved >= demanded
-        )
+        kept = demanded | step.unread <= chosen.saved
+        unchanged = kept and not chosen.recomputed and not chosen.encodings
         if not inner and unchanged:
             return dataclasses.replace(
                 named, closed=NOT_FOR_LESS, fates=fates, bytes=_bytes_as_it_was(step)
@@ -343,7 +341,8 @@ class _Planner:
     def step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
         """What the choice of the pair's saved set depends on."""
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
-        demanded = _read_in_gradients(pair)
+        read = _read_in_gradients(pair)
+        demanded = set(read)
         for one in inner:
             demanded -= one.dropped_lists
             demanded |= set(one.plan.demands)
@@ -375,11 +374,12 @@ class _Planner:
             signs=signs,
             read_inside=read_inside,
             counted=frozenset(blob for one in inner for blob in one.lists),
+            unread=frozenset(pushed - read),
         )
 
 
 def _read_in_gradients(pair: LoopPair) -> set[str]:
-    """Blobs that a gradient loop reads; of factors of constants only the pops are there."""
+    """Blobs that a gradient loop of the pair reads."""
     return {
         link.pushed
         for gradient in pair.gradients
@@ -576,18 +576,13 @@ def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, .
     return tuple(pair.forward.op.inputs[index] for index in indices)
 
 
-def _fates(
-    pair: LoopPair, step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]
-) -> tuple[BlobFate, ...]:
+def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[BlobFate, ...]:
     dropped_lists = {blob for one in inner for blob in one.dropped_lists}
-    unread = step.pushed - _read_in_gradients(pair)
     names = sorted(step.pushed | chosen.saved)
-    return tuple(_fate(blob, step, chosen, dropped_lists, unread) for blob in names)
+    return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
 
 
-def _fate(
-    blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str], unread: frozenset[str]
-) -> BlobFate:
+def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> BlobFate:
     body = step.body
     producer = body.producer.get(blob)
     held = body.blobs[blob]
@@ -598,7 +593,7 @@ def _fate(
         fate, reason = SAVED_AS[encoded[blob].means], _why_encoded(encoded[blob], held)
     elif blob in chosen.saved:
         fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
-    elif blob in unread:
+    elif blob in step.unread:
         fate, reason = UNREAD, "the gradient reads it nowhere"
     elif blob in step.invariants:
         fate, reason = INVARIANT, "the same in every iteration, read again"

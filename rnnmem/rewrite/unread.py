@@ -9,7 +9,10 @@ shows, and be fused. With a list goes what pushes it, unless somebody waits for 
 
 from __future__ import annotations
 
-from rnnmem.net.loops import Loop, LoopPair, loop_pairs
+import collections
+from collections.abc import Iterator
+
+from rnnmem.net.loops import GradientLoop, Loop, LoopPair, loop_pairs
 from rnnmem.net.nouns import Net
 from rnnmem.net.optypes import is_pure
 from rnnmem.net.order import all_needed_by, without_dead_ops
@@ -26,15 +29,18 @@ def without_unread(net: Net) -> Net:
     Returns:
       The same Net if there are none.
     """
-    awaited = {*net.control_outputs, *(name for op in net.ops for name in op.controls)}
+    awaited = _awaited(net)
+    pairs = loop_pairs(net, net, {})
     editor = NetEditor(net)
-    for pair in loop_pairs(net, net, {}):
+    for pair in pairs:
         for gradient in () if pair.closed else pair.gradients:
             if gradient.loop.op.name not in awaited:
                 _take_variables_out(editor, gradient.loop)
-    net = _edited(net, editor)
-    editor = NetEditor(net)
-    for pair in loop_pairs(net, net, {}):
+    edited = _edited(net, editor)
+    if edited is not net:
+        net, editor = edited, NetEditor(edited)
+        pairs = loop_pairs(net, net, {})
+    for pair in pairs:
         names = {pair.forward.op.name, *(one.loop.op.name for one in pair.gradients)}
         if not pair.closed and awaited.isdisjoint(names):
             _take_lists_out(editor, pair, _unread(pair))
@@ -95,32 +101,31 @@ def _needed(body: Net, live: set[int]) -> set[str]:
 
 def _unread(pair: LoopPair) -> list[int]:
     """The accumulators, by place, that all gradient loops pop and none reads."""
-    net, forward = pair.forward.net, pair.forward.op
-    found = []
-    for place in pair.forward.pushes:
-        links = [
-            (gradient.loop, link)
-            for gradient in pair.gradients
-            for link in gradient.links
-            if link.accumulator == place
-        ]
-        popped_alone = net.fan_out(forward.outputs[place]) == len(links) and all(
-            loop.op.inputs[link.popped_by] == forward.outputs[place]
-            and not loop.body.fan_out(link.popped)
-            and not _is_awaited(loop.body, loop.pops[link.popped_by].name)
-            for loop, link in links
-        )
-        if links and popped_alone and not _is_awaited(pair.forward.body, _pusher(pair, place)):
-            found.append(place)
-    return found
+    net, outputs = pair.forward.net, pair.forward.op.outputs
+    awaited = _awaited(pair.forward.body)
+    popped = collections.Counter(
+        place for gradient in pair.gradients for place in _popped_for_nobody(pair, gradient)
+    )
+    return [
+        place
+        for place, push in pair.forward.pushes.items()
+        if 0 < popped[place] == net.fan_out(outputs[place]) and push.name not in awaited
+    ]
 
 
-def _pusher(pair: LoopPair, place: int) -> str:
-    return pair.forward.pushes[place].name
+def _popped_for_nobody(pair: LoopPair, gradient: GradientLoop) -> Iterator[int]:
+    """The accumulators, by place, that a gradient loop pops as they come, to no end."""
+    loop, awaited = gradient.loop, _awaited(gradient.loop.body)
+    for link in gradient.links:
+        given = pair.forward.op.outputs[link.accumulator] == loop.op.inputs[link.popped_by]
+        needed = loop.body.fan_out(link.popped) or loop.pops[link.popped_by].name in awaited
+        if given and not needed:
+            yield link.accumulator
 
 
-def _is_awaited(net: Net, name: str) -> bool:
-    return name in net.control_outputs or any(name in op.controls for op in net.ops)
+def _awaited(net: Net) -> set[str]:
+    """Names of the ops that somebody waits for."""
+    return {*net.control_outputs, *(name for op in net.ops for name in op.controls)}
 
 
 def _take_lists_out(editor: NetEditor, pair: LoopPair, places: list[int]) -> None:
