@@ -1,6 +1,6 @@
 """Judges random programs by hand, prints one, or judges one that was changed by hand.
 
-python -m tests.random_programs FIRST LAST [--jobs=1] [--all]
+python -m tests.random_programs FIRST LAST [--jobs=1] [--all] [--keep=FOLDER]
 python -m tests.random_programs --show SEED > case.py
 python -m tests.random_programs --file case.py
 """
@@ -24,12 +24,17 @@ UNUSABLE = "unusable"
 
 def main(arguments: list[str]) -> int:
     """Returns 1 where something is wrong with any program, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m tests.random_programs", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.random_programs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("first", type=int, nargs="?", help="the first seed")
     parser.add_argument("last", type=int, nargs="?", help="one more than the last seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the most for one program")
     parser.add_argument("--all", action="store_true", help="print programs without findings too")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write failing programs here")
     parser.add_argument("--show", type=int, metavar="SEED", help="print this program")
     parser.add_argument("--file", type=Path, help="judge the program in this file")
     chosen = parser.parse_args(arguments)
@@ -41,24 +46,34 @@ def main(arguments: list[str]) -> int:
     if chosen.first is None or chosen.last is None:
         parser.error("FIRST and LAST, --show or --file")
     seeds = range(chosen.first, chosen.last)
-    return _judge_all(seeds, chosen.jobs, chosen.seconds, chosen.all)
+    return _judge_all(seeds, chosen)
 
 
-def _judge_all(seeds: range, jobs: int, seconds: float, every: bool) -> int:
+def _judge_all(seeds: range, chosen: argparse.Namespace) -> int:
     counts: collections.Counter[str] = collections.Counter()
     begin = time.monotonic()
-    for outcome in _outcomes(seeds, jobs, seconds):
+    for outcome in _outcomes(seeds, chosen.jobs, chosen.seconds):
         categories = {category for category, _ in outcome.findings} or {"nothing wrong"}
         counts.update(categories)
         counts["improved"] += outcome.improved
         counts["peak above 1 MiB"] += outcome.peaks[0] > 2**20
         counts["original not reproducible"] += bool(outcome.notes)
-        if every or categories - {"nothing wrong", UNUSABLE}:
+        wrong = categories - {"nothing wrong", UNUSABLE}
+        if wrong or chosen.all:
             print(line(outcome), flush=True)
+        if wrong and chosen.keep is not None:
+            _keep(outcome, chosen.keep)
     minutes = (time.monotonic() - begin) / 60
     told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     print(f"{len(seeds)} programs in {minutes:.1f} minutes: {told}", flush=True)
     return int(bool(set(counts) - {"nothing wrong", UNUSABLE, *_COUNTED}))
+
+
+def _keep(outcome: Outcome, folder: Path) -> None:
+    """Writes a program to a file: another version of this package makes another of its seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"# {line(outcome)}\n{program(outcome.seed).text}"
+    (folder / f"{outcome.seed}.py").write_text(text, encoding="utf-8")
 
 
 _COUNTED = ("improved", "peak above 1 MiB", "original not reproducible")
