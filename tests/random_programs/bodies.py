@@ -32,16 +32,28 @@ class Room:
 
 
 class Bodies:
-    """Throws the forward pass; ``after`` are lines that follow all loops, ``losses`` scalars."""
+    """Throws loops, as lines of a forward pass.
 
-    def __init__(self, dice: Dice, expressions: Expressions, cells: tuple[str, ...] = ()):
+    Args:
+      dice: what is thrown with.
+      expressions: what stands in the loops.
+      cells: names of Keras cells that may be called.
+      depth: loops and branches that may stand in each other in a loop.
+
+    Attributes:
+      features: constructs that were taken.
+      losses: scalars, as text, that can be added to the loss behind the loops.
+    """
+
+    def __init__(
+        self, dice: Dice, expressions: Expressions, cells: tuple[str, ...] = (), depth: int = 2
+    ):
+        self._depth = depth
         self._dice = dice
         self._expressions = expressions
         self._cells = cells
         self._count = 0
         self.features: set[str] = set()
-        self.before: list[str] = []
-        self.after: list[str] = []
         self.losses: list[str] = []
 
     def new(self, prefix: str) -> str:
@@ -95,7 +107,9 @@ class Bodies:
     def _autograph(self, head: str, i: str, first: list[str] | None = None) -> list[str]:
         scope = Scope(STATES, self._sequence(i), i)
         lists, writes, read = self._lists(i)
-        body = self._body(scope, Room(2, self._dice.whole(1, 4), breaks=True))
+        body = self._body(
+            scope, Room(self._depth, self._dice.whole(1, 2 * self._depth), breaks=True)
+        )
         at = self._dice.whole(0, len(body)) if writes and not self._breaks(body) else len(body)
         if at < len(body) and body[at].startswith((" ", "else", "elif")):
             at = len(body)

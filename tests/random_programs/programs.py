@@ -56,11 +56,12 @@ def program(seed: int) -> Program:
     expressions = Expressions(dice, left_out)
     cells = tuple(dice.some(list(CELLS), 1)) if dice.chance(0.2) and not mode.second else ()
     layer = "" if mode.second or dice.chance(0.85) else "ENCODER"
-    bodies = Bodies(dice, expressions, cells)
+    bodies = Bodies(dice, expressions, cells, depth=1 if mode.second else 2)
+    loops = 1 if mode.second else dice.weighted({1: 6, 2: 3, 3: 0.7})
     signature = dice.weighted(SIGNATURES)
     if signature == UNKNOWN_RANK:
         layer = ""
-    forward = _forward(dice, bodies, layer)
+    forward = _forward(dice, bodies, layer, loops)
     step = _filled(mode.step, dice)
     use = _filled(mode.use, dice)
     if mode.use == PASSED:
@@ -120,7 +121,7 @@ def _beginning(
     return ["".join(parts), *lines, helpers[0]]
 
 
-def _forward(dice: Dice, bodies: Bodies, layer: str) -> list[str]:
+def _forward(dice: Dice, bodies: Bodies, layer: str, loops: int) -> list[str]:
     lines = ["h, c = h0, tf.sin(h0)"]
     if dice.chance(0.15):
         lines.append("h = tf.tanh(tf.matmul(h, W) + b)")
@@ -130,7 +131,7 @@ def _forward(dice: Dice, bodies: Bodies, layer: str) -> list[str]:
             "h = tf.tanh(h + encoded[:, -1])",
         ]
         bodies.losses.append("tf.reduce_mean(tf.square(encoded))")
-    for _ in range(dice.weighted({1: 6, 2: 3, 3: 0.7})):
+    for _ in range(loops):
         lines += bodies.loop()
     losses = {
         "loss = tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01": 4,

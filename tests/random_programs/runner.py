@@ -169,8 +169,8 @@ def _judge(module: ModuleType, verdict: Verdict) -> None:
     later = "return fn\n" not in _source(module, "use")
     # A function that is differentiated later must not have been before it is optimised.
     optimised_base = module.function() if later else base
-    _usable(Subject(module, module.use(base), start))
     original = Subject(module, module.use(base), start)
+    _usable(original)
     wrapped, optimised = _optimised(module, optimised_base, start, verdict)
     if optimised is None:
         return
