@@ -252,18 +252,27 @@ def _compare_bits(
     category: str,
     verdict: Verdict,
 ) -> None:
-    """Whether each run has the bits that some run of the original has; its own may differ."""
-    strangers = [one for one in after if all(differing(other, one) for other in before)]
-    if strangers:
+    """Whether each result has the bits that it has in some run of the original.
+
+    The original's own runs need not agree: where a sum begins may hang on which op is done first.
+    """
+    left = [_strange(before, one) for one in after]
+    if any(left):
         before = before + [original.run()[0] for _ in range(AGAIN)]
         after = after + [optimised.run()[0] for _ in range(AGAIN)]
-        strangers = [one for one in after if all(differing(other, one) for other in before)]
+        left = [_strange(before, one) for one in after]
     kinds = len({_digest(one) for one in before})
     if kinds > 1:
         verdict.notes.append(f"{category}: the original has {kinds} results in {len(before)} runs")
+    strangers = [one for one, results in zip(after, left, strict=True) if results]
     if strangers:
         often = f"{len(strangers)} of {len(after)} runs"
         verdict.found(category, f"in {often} {told(before[0], strangers[0])}")
+
+
+def _strange(before: list, results: list) -> set[int]:
+    """The results that have these bits in no run of the original."""
+    return set.intersection(*(set(differing(one, results)) for one in before))
 
 
 def _digest(results: list) -> int:
