@@ -48,6 +48,7 @@ from rnnmem.tf.measure import run_measured
 from rnnmem.tf.profile import profiled
 from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified
 from rnnmem.vocabulary.decide import decide_with_losses, losses_of
+from rnnmem.warn import warn_user
 
 DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
@@ -208,7 +209,10 @@ class Optimized:
         if tf.config.functions_run_eagerly():
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
+        verifies = self._options.verify and id(trace.original) not in self._verified
         if private.a_tape_is_active():
+            if verifies and trace.function is not trace.original:
+                self._leave_unverified(trace, _UNDER_A_TAPE)
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
             if tf.executing_eagerly() and self._outer is not None:
@@ -220,12 +224,20 @@ class Optimized:
         def call(function):
             return private.call(self._base, function, args, kwargs)
 
-        first = id(trace.original) not in self._verified
-        if self._options.verify and first and tf.executing_eagerly():
-            return self._run_first(trace, call)
+        if verifies and tf.executing_eagerly():
+            inputs = private.flat_inputs(self._base, trace.original, args, kwargs)
+            return self._run_first(trace, call, inputs)
+        if verifies and trace.function is not trace.original:
+            self._leave_unverified(trace, _IN_A_GRAPH)
         return call(trace.function)
 
-    def _run_first(self, trace: _Trace, call: Callable[[Any], Any]) -> Any:
+    def _leave_unverified(self, trace: _Trace, reason: str) -> None:
+        """Says once that a function is not verified, and why."""
+        self._verified.add(id(trace.original))
+        name = tf.compat.as_str(trace.original.name)
+        warn_user(f"rnnmem did not verify {name}{self._where}: {reason}")
+
+    def _run_first(self, trace: _Trace, call: Callable[[Any], Any], inputs: list[Any]) -> Any:
         """Runs the optimised function and the original; holds the peak against the budget."""
         peaks: list[int | None] = []
 
@@ -242,7 +254,12 @@ class Optimized:
             tolerance = ROUNDED
         elif any(not loss.closed for loss in plan.losses):
             tolerance = TOLERANCE
-        results = run_verified(trace.original, trace.function, measured, tolerance)
+        if trace.function is trace.original or trace.gradient_only:
+            results = measured(trace.function)
+        else:
+            results = run_verified(
+                trace.original, trace.function, measured, inputs, tolerance, self._where
+            )
         peak = peaks[-1] if peaks else None
         if peak is not None and peak > self._options.budget:
             self._step_down(trace, peak)
@@ -375,6 +392,16 @@ class Optimized:
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError:
             fn(*args, **kwargs)
+
+
+_UNDER_A_TAPE = (
+    "a tape outside records the call, and takes the gradient later; decorate the whole step, with "
+    "the tape in it, to have it verified"
+)
+_IN_A_GRAPH = (
+    "it is called inside of another tf.function, where nothing runs twice; decorate the outermost "
+    "function to have it verified"
+)
 
 
 def _optimized(concrete: Any, options: Options, where: str = "") -> _Trace:

@@ -188,6 +188,14 @@ def handle_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
     return None if shape.rank is None else tuple(shape)
 
 
+def handle_dtype(tensor: tf.Tensor) -> tf.DType | None:
+    """The dtype of the variable behind a resource; None where that is not known."""
+    data = _handle_data_util.get_resource_handle_data(tensor)
+    if not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return tf.as_dtype(data.shape_and_type[0].dtype)
+
+
 def copy_call_time_captures(source: Any, target: Any, stands_for: dict[int, tf.Tensor]) -> None:
     """Gives a FuncGraph the captures of another whose values are asked for at each call.
 
