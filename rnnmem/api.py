@@ -41,6 +41,7 @@ from rnnmem.sharing.decide import in_turns, predicted_peak
 from rnnmem.sizes import format_bytes
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
+from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import check_budget, check_offload
 from rnnmem.tf.functions import function_of, net_of
 from rnnmem.tf.gradient import rewrite_gradient
@@ -261,6 +262,8 @@ class Optimized:
                 trace.original, trace.function, measured, inputs, tolerance, self._where
             )
         peak = peaks[-1] if peaks else None
+        if peaks and peak is None:
+            warn_user(f"the budget is not held against a measured peak: {uncounted()}")
         if peak is not None and peak > self._options.budget:
             self._step_down(trace, peak)
         else:

@@ -82,7 +82,7 @@ class SecondRun:
         are read from their start, and every stateful type that nobody knows.
       seen: ops whose effect would be seen twice: prints, Python functions, summaries, files.
       draws: whether kernels of the function count random draws.
-      written: for each input of the Net that is a handle, the ops that change what is behind that handle: a
+      written: for each input of the Net that is a handle, the ops that change what is behind it: a
         variable, an iterator, a table. An op that no input leads to stands in ``stays``.
     """
 
