@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import gc
+import inspect
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -518,7 +519,7 @@ def keras_step_cell(function: Any) -> Any:
     Keras closes the function that it runs on a batch into one that unwraps optional inputs; what
     stands in that cell is all that ``fit`` and ``train_on_batch`` call, at any steps_per_execution.
     """
-    wrapper = _cell(function, "one_step_on_data")
+    wrapper = _cell(inspect.unwrap(function), "one_step_on_data")
     return None if wrapper is None else _cell(wrapper.cell_contents, "step_func")
 
 
