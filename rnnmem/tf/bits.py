@@ -16,7 +16,8 @@ Leaf = tuple[str, Any]
 def leaves(results: Any) -> Iterator[Leaf]:
     """Everything that a function returned, under the names ``output 0``, ``output 1``, ..."""
     for i, one in enumerate(tf.nest.flatten(results, expand_composites=False)):
-        yield from _leaves(f"output {i}", one)
+        if one is not None:
+            yield from _leaves(f"output {i}", one)
 
 
 def leaves_of(name: str, values: tuple[tf.Tensor, ...]) -> Iterator[Leaf]:
@@ -58,12 +59,9 @@ def _leaves(name: str, value: Any) -> Iterator[Leaf]:
         if full:
             for one in tf.nest.flatten(value.get_value(), expand_composites=False):
                 yield from _leaves(name, one)
-    elif isinstance(value, tf.TensorArray):
-        yield from _of_variant(name, value.flow if value.handle is None else value.handle)
     elif not isinstance(value, tf.Tensor):
-        parts = tf.nest.flatten(value, expand_composites=True)
-        for part in parts if len(parts) != 1 or parts[0] is not value else ():
-            yield from _leaves(name, part)
+        for part in tf.nest.flatten(value, expand_composites=True):
+            yield from _leaves(name, part) if isinstance(part, tf.Tensor) else ((name, None),)
     elif value.dtype == tf.resource:
         yield name, [repr(value)]
     elif value.dtype == tf.variant:
