@@ -90,9 +90,11 @@ def optimize(
         keeps its bits. "offload" keeps what loops save in host memory, on a GPU.
       verify: on the first call of each signature also run the original and raise if any bit of an
         output or a variable differs (with "vocabulary": by more than float tolerance; with
-        "bfloat16": by more than 5 % of the largest element). An error in planning is raised then,
-        not warned of. With a budget the peak is measured too, where TensorFlow counts memory, and a
-        smaller plan is taken from the next call on where it is above the budget.
+        "bfloat16": by more than 5 % of the largest element). Both runs start from the same
+        variables, tables, seeds and elements of iterators; where that cannot be had, nothing is
+        compared, and a warning says so. An error in planning is raised then, not warned of. With
+        a budget the peak is measured too, and a smaller plan is taken from the next call on where
+        it is above the budget; where TensorFlow counts no memory, a warning says so.
       plan: decisions to apply instead of making any: a ``Plan``, its JSON text, or the path of a
         file that holds it. One that does not fit the function is refused on the first call.
       profile: measure the time of ops at the shapes of the first call, for at most two seconds,
@@ -188,6 +190,7 @@ class Optimized:
         self._lock = threading.RLock()
         self._traces: dict[int, _Trace] = {}
         self._verified: set[int] = set()
+        self._unverified: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
@@ -212,10 +215,10 @@ class Optimized:
         trace = self._trace_of(args, kwargs)
         verifies = self._options.verify and id(trace.original) not in self._verified
         if private.a_tape_is_active():
-            if verifies and trace.function is not trace.original:
-                self._leave_unverified(trace, _UNDER_A_TAPE)
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
+            if verifies:
+                self._leave_unverified(trace, _UNDER_A_TAPE)
             if tf.executing_eagerly() and self._outer is not None:
                 return self._outer(*args, **kwargs)
 
@@ -228,13 +231,15 @@ class Optimized:
         if verifies and tf.executing_eagerly():
             inputs = private.flat_inputs(self._base, trace.original, args, kwargs)
             return self._run_first(trace, call, inputs)
-        if verifies and trace.function is not trace.original:
+        if verifies:
             self._leave_unverified(trace, _IN_A_GRAPH)
         return call(trace.function)
 
     def _leave_unverified(self, trace: _Trace, reason: str) -> None:
-        """Says once that a function is not verified, and why."""
-        self._verified.add(id(trace.original))
+        """Says once that what was rewritten is not verified, and why."""
+        if trace.function is trace.original or id(trace.original) in self._unverified:
+            return
+        self._unverified.add(id(trace.original))
         name = tf.compat.as_str(trace.original.name)
         warn_user(f"rnnmem did not verify {name}{self._where}: {reason}")
 
