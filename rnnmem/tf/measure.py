@@ -22,7 +22,7 @@ import tensorflow as tf
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.sizes import MIB, format_bytes, parse_bytes
 from rnnmem.tf import private
-from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, find_device, in_use, uncounted
+from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, find_device, in_use
 
 _BFC_LIMIT_MIB = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 
@@ -215,7 +215,7 @@ def counting_device(device: str | None) -> str:
     """
     name = find_device(device)
     if not counts_memory(name):
-        raise MeasureError(uncounted(name))
+        raise MeasureError(f"{name} does not count all of its memory: {ENABLE}")
     return name
 
 
