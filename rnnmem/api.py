@@ -47,7 +47,7 @@ from rnnmem.tf.functions import function_of, net_of
 from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.profile import profiled
-from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified
+from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified, verify_differentiated
 from rnnmem.vocabulary.decide import decide_with_losses, losses_of
 from rnnmem.warn import warn_user
 
@@ -217,9 +217,9 @@ class Optimized:
         if private.a_tape_is_active():
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
-            if verifies:
-                self._leave_unverified(trace, _UNDER_A_TAPE)
             if tf.executing_eagerly() and self._outer is not None:
+                if verifies:
+                    self._verify_gradient(trace, args, kwargs)
                 return self._outer(*args, **kwargs)
 
         if trace.untaped is not None and not private.a_tape_is_active():
@@ -254,17 +254,16 @@ class Optimized:
             peaks.append(peak)
             return results
 
-        plan = trace.plan()
-        tolerance = None
-        if plan.rounds:
-            tolerance = ROUNDED
-        elif any(not loss.closed for loss in plan.losses):
-            tolerance = TOLERANCE
         if trace.function is trace.original or trace.gradient_only:
             results = measured(trace.function)
         else:
             results = run_verified(
-                trace.original, trace.function, measured, inputs, tolerance, self._where
+                trace.original,
+                trace.function,
+                measured,
+                inputs,
+                _tolerance(trace.plan()),
+                self._where,
             )
         peak = peaks[-1] if peaks else None
         if peaks and peak is None:
@@ -274,6 +273,24 @@ class Optimized:
         else:
             self._verified.add(id(trace.original))
         return results
+
+    def _verify_gradient(self, trace: _Trace, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Compares a function with its gradient, which a tape outside takes later."""
+        self._verified.add(id(trace.original))
+        try:
+            plan = trace.plan()
+        except Exception:  # the call itself raises it, if it asks for a gradient at all
+            return
+        if trace.function is trace.original or plan.changes_nothing:
+            return
+        verify_differentiated(
+            trace.original,
+            lambda: self._base(*args, **kwargs),
+            lambda: self._outer(*args, **kwargs),
+            private.flat_inputs(self._base, trace.original, args, kwargs),
+            _tolerance(plan),
+            self._where,
+        )
 
     def _step_down(self, trace: _Trace, peak: int) -> None:
         """Takes a smaller plan for a trace whose measured peak is above the budget."""
@@ -402,14 +419,17 @@ class Optimized:
             fn(*args, **kwargs)
 
 
-_UNDER_A_TAPE = (
-    "a tape outside records the call, and takes the gradient later; decorate the whole step, with "
-    "the tape in it, to have it verified"
-)
 _IN_A_GRAPH = (
     "it is called inside of another tf.function, where nothing runs twice; decorate the outermost "
     "function to have it verified"
 )
+
+
+def _tolerance(plan: Plan) -> dict[str, float] | None:
+    """How far numbers may be off under a plan; None where no bit may be."""
+    if plan.rounds:
+        return ROUNDED
+    return TOLERANCE if any(not loss.closed for loss in plan.losses) else None
 
 
 def _optimized(concrete: Any, options: Options, where: str = "") -> _Trace:

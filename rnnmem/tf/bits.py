@@ -13,11 +13,11 @@ Leaf = tuple[str, Any]
 """A name, and numbers of any shape, or a list of what ``==`` compares; None: not to be read."""
 
 
-def leaves(results: Any) -> Iterator[Leaf]:
+def leaves(results: Any, name: str = "output") -> Iterator[Leaf]:
     """Everything that a function returned, under the names ``output 0``, ``output 1``, ..."""
     for i, one in enumerate(tf.nest.flatten(results, expand_composites=False)):
         if one is not None:
-            yield from _leaves(f"output {i}", one)
+            yield from _leaves(f"{name} {i}", one)
 
 
 def leaves_of(name: str, values: tuple[tf.Tensor, ...]) -> Iterator[Leaf]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -22,6 +23,13 @@ ROUNDED = {"float64": 5e-2, "float32": 5e-2, "float16": 1e-1, "bfloat16": 1e-1}
 """The same where gradients are computed from saved copies of bfloat16, of 8 bits."""
 
 
+class _Taped(NamedTuple):
+    """What a run under a tape gives."""
+
+    results: Any
+    gradients: list
+
+
 @dataclasses.dataclass(frozen=True)
 class _Outcome:
     """What one run returned and left behind, or how it failed."""
@@ -32,6 +40,9 @@ class _Outcome:
 
     def leaves(self) -> Iterator[Leaf]:
         kept = (leaves_of(one.name, one.values) for one in self.state)
+        if isinstance(self.results, _Taped):
+            taken = leaves(self.results.gradients, "gradient")
+            return itertools.chain(leaves(self.results.results), taken, *kept)
         return itertools.chain(leaves(self.results), *kept)
 
 
@@ -42,6 +53,7 @@ def run_verified(
     inputs: Sequence[Any],
     tolerance: Mapping[str, float] | None = None,
     where: str = "",
+    in_advance: bool = False,
 ) -> Any:
     """Runs both functions from the same state; returns the optimised one's results.
 
@@ -57,35 +69,92 @@ def run_verified(
       inputs: the tensors that stand for the original's inputs in this call, captures last.
       tolerance: dtype -> how far numbers may be off; None: every bit must be the same.
       where: the user's line, in brackets, for messages.
+      in_advance: whether the call itself is still to come: then nothing is returned, and the state
+        is as before in any case.
 
     Raises:
       VerifyError: an output or a variable differs; names it and how far apart the values are.
         Variables, tables and iterators are as they were before the call.
     """
     name = tf.compat.as_str(original.name) + where
+    once = "" if in_advance else " and ran it once, as it was rewritten"
     try:
         net = net_of(original)
         run = second_run(net)
+        if in_advance and run.draws:
+            raise NotUnderstood("its random ops would have drawn once before the call")
         state = State(original, net, run, inputs)
         before = state.keep()
         restore(before)
     except NotUnderstood as reason:
-        warn_user(f"rnnmem did not verify {name}, and ran it once, as it was rewritten: {reason}")
-        return call(optimised)
+        warn_user(f"rnnmem did not verify {name}{once}: {reason}")
+        return None if in_advance else call(optimised)
     both = _Both(original, optimised, call, run, state, before)
     expected = both.first()
+    if in_advance and expected.error is not None:
+        warn_user(f"rnnmem did not verify {name}: its gradient {_told(expected.error)}")
+        return None
     if isinstance(expected.error, tf.errors.ResourceExhaustedError):
-        warn_user(
-            f"rnnmem did not verify {name}, and ran it once, as it was rewritten: the original "
-            "runs out of memory"
-        )
-        return call(optimised)
+        warn_user(f"rnnmem did not verify {name}{once}: the original runs out of memory")
+        return None if in_advance else call(optimised)
     found = _Outcome(call(optimised), state.keep())
     told = both.judge(expected, found, tolerance, name)
     if told is not None:
         restore(before)
         raise VerifyError(f"the optimised function differs from the original: {told}")
+    if in_advance:
+        restore(before)
+        return None
     return found.results
+
+
+def verify_differentiated(
+    original: Any,
+    plain: Callable[[], Any],
+    optimised: Callable[[], Any],
+    inputs: Sequence[Any],
+    tolerance: Mapping[str, float] | None = None,
+    where: str = "",
+) -> None:
+    """Compares a function and its gradient, before a call that a tape outside records.
+
+    Results and gradients of their sum, by inputs and trainable variables, must be the same.
+
+    Args:
+      original: the function as TensorFlow traced it.
+      plain: calls it as TensorFlow does.
+      optimised: calls it with the rewritten gradient behind it.
+      inputs: as in `run_verified`.
+      tolerance: likewise.
+      where: likewise.
+
+    Raises:
+      VerifyError: as in `run_verified`.
+    """
+    sources = [one for one in inputs if one.dtype.is_floating or one.dtype.is_complex]
+    sources += [one for one in original.variables if one.trainable]
+
+    def differentiated(run: Callable[[], Any]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            results = run()
+        flat = tf.nest.flatten(results, expand_composites=True)
+        numbers = [one for one in flat if one is not None and one.dtype.is_floating]
+        return _Taped(results, tape.gradient(numbers, sources))
+
+    # Tapes belong to threads, and the one outside must not see this: it would be a second tape.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        run_verified(
+            original,
+            optimised,
+            lambda one: thread.submit(
+                differentiated, plain if one is original else optimised
+            ).result(),
+            inputs,
+            tolerance,
+            where,
+            in_advance=True,
+        )
 
 
 class _Both:
@@ -163,7 +232,7 @@ class _Both:
         if self._run.seen:
             warn_user(
                 f"rnnmem verified {name}: the first call ran the original too, so that this "
-                f"happened twice: {described(self._run.seen)}"
+                f"happened more than once: {described(self._run.seen)}"
             )
         hidden = unread(found.results)
         if hidden:

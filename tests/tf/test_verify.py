@@ -9,7 +9,7 @@ import tensorflow as tf
 import rnnmem
 from rnnmem import api
 from rnnmem.errors import RnnmemWarning, VerifyError
-from rnnmem.tf.verify import run_verified
+from rnnmem.tf.verify import run_verified, verify_differentiated
 
 INF = float("inf")
 X = tf.constant(np.random.default_rng(0).normal(size=(3, 4)), tf.float32)
@@ -242,7 +242,7 @@ def test_what_shows_outside_is_named(capfd):
     _, told = verified(step, X, calls=2)
     assert capfd.readouterr().err.count("seen") == 3
     assert len(told.texts) == 1
-    assert "this happened twice: PrintV2" in told.texts[0]
+    assert "this happened more than once: PrintV2" in told.texts[0]
 
 
 def test_python_that_gives_something_else_each_time_is_named():
@@ -259,18 +259,61 @@ def test_python_that_gives_something_else_each_time_is_named():
     assert "two runs of the original differ" in told.texts[0] and "PyFunc" in told.texts[0]
 
 
-@pytest.mark.parametrize("where", ["in a graph", "under a tape"])
-def test_a_call_that_cannot_run_twice_says_so(where):
-    inner = loss_of if where == "under a tape" else gradient_of
-    step = rnnmem.optimize(tf.function(inner), max_slowdown=INF, verify=True)
-    with pytest.warns(RnnmemWarning, match="did not verify .* decorate the") as caught:
-        if where == "in a graph":
-            tf.function(lambda x: step(x), autograph=False)(X)
-        else:
-            with tf.GradientTape():
-                step(X)
-                step(X)
+def test_a_call_in_a_graph_cannot_run_twice_and_says_so():
+    step = rnnmem.optimize(tf.function(gradient_of), max_slowdown=INF, verify=True)
+    with pytest.warns(RnnmemWarning, match="did not verify .* inside of another tf.func") as caught:
+        tf.function(lambda x: step(x), autograph=False)(X)
+        tf.function(lambda x: step(x) + 1.0, autograph=False)(X)
     assert len(caught) == 1
+
+
+# Under a tape outside.
+
+
+def taken(fn, *args, calls=1, **options):
+    """Gradients of a forward function's loss, and what was warned of."""
+    step = rnnmem.optimize(fn, max_slowdown=INF, **options)
+    found = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(calls):
+            with tf.GradientTape() as tape:
+                loss = step(*args)
+            found.append(tape.gradient(loss, WEIGHT).numpy().tobytes())
+    return found, Told(caught)
+
+
+def test_a_gradient_that_a_tape_takes_later_is_verified_too(monkeypatch):
+    compared = []
+
+    def spied(*args):
+        compared.append(args)
+        return verify_differentiated(*args)
+
+    monkeypatch.setattr(api, "verify_differentiated", spied)
+    calls = tf.Variable(0.0)
+
+    def forward(x):
+        calls.assign_add(1.0)
+        return loss_of(x * calls)
+
+    found, told = taken(forward, X, calls=2, verify=True)
+    assert (len(compared), calls.numpy(), told.texts) == (1, 2.0, [])
+    calls.assign(0.0)
+    assert found == taken(forward, X, calls=2)[0]
+
+
+@pytest.mark.usefixtures("sabotage")
+def test_a_gradient_that_is_wrong_is_an_error():
+    with pytest.raises(VerifyError, match="differs from the original"):
+        taken(loss_of, X, verify=True)
+
+
+def test_random_draws_are_not_taken_in_advance():
+    tf.random.set_seed(5)
+    _, told = taken(lambda x: loss_of(tf.nn.dropout(x, 0.5)), X, verify=True)
+    assert len(told.texts) == 1
+    assert "did not verify" in told.texts[0] and "would have drawn" in told.texts[0]
 
 
 def test_an_original_that_does_not_fit_in_memory_is_no_reason_to_stop():
