@@ -104,8 +104,7 @@ def _variable(handle: Any, name: str, ops: Sequence[Op], dtype: tf.DType | None)
 
     def put_back() -> None:
         # A copy, for a step that finds its variable's buffer shared makes a new one to write to.
-        with tf.device("CPU:0"):
-            copy = tf.raw_ops.DeepCopy(x=value)
+        (copy,) = _copies((value,))
         tf.raw_ops.AssignVariableOp(resource=handle, value=copy)
 
     return Kept(name, (value,), put_back)
@@ -141,17 +140,26 @@ def _table(handle: Any, name: str, ops: Sequence[Op]) -> Kept:
     kinds = {(op.attributes["Tin"], op.attributes["Tout"]) for op in ops if "Tout" in op.attributes}
     if len(kinds) != 1:  # asked for another dtype than it has, a table ends the process
         raise NotUnderstood(f"a table's dtypes are not known: {described(tuple(ops))}")
-    (kind,) = kinds
-    with tf.device("CPU:0"):
-        keys, values = tf.raw_ops.LookupTableExportV2(
-            table_handle=handle, Tkeys=kind[0].name, Tvalues=kind[1].name
+    ((of_keys, of_values),) = kinds
+    # A dense table gives and takes its own buffers, and writes to them later: copies both ways.
+    keys, values = _copies(
+        tf.raw_ops.LookupTableExportV2(
+            table_handle=handle, Tkeys=of_keys.name, Tvalues=of_values.name
         )
+    )
 
     def put_back() -> None:
-        tf.raw_ops.LookupTableImportV2(table_handle=handle, keys=keys, values=values)
+        copies = _copies((keys, values))
+        tf.raw_ops.LookupTableImportV2(table_handle=handle, keys=copies[0], values=copies[1])
 
     order = _sorted_rows(keys)
     return Kept(f"table {name}", (tf.gather(keys, order), tf.gather(values, order)), put_back)
+
+
+def _copies(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The same values on the host, in buffers of their own."""
+    with tf.device("CPU:0"):
+        return [tf.raw_ops.DeepCopy(x=value) for value in values]
 
 
 def _sorted_rows(keys: tf.Tensor) -> np.ndarray:

@@ -155,15 +155,29 @@ def test_the_end_of_the_data_is_raised_as_it_would_have_been():
         step(X)
 
 
-def test_a_table_is_written_once():
-    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
+TABLES = {
+    "hash": lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0),
+    "dense": lambda: tf.lookup.experimental.DenseHashTable(
+        tf.int64, tf.int64, 0, empty_key=-1, deleted_key=-2
+    ),
+    "rows": lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, [0, 0]),
+}
 
-    def step(x, keys):
-        table.insert(keys, table.lookup(keys) + 1)
-        return gradient_of(x), table.lookup(keys)
 
-    results, told = verified(step, X, tf.constant(["a", "b"]), calls=2)
-    assert results[1].numpy().tolist() == [2, 2]
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_written_once(kind):
+    table = TABLES[kind]()
+    kept, gone = tf.constant([1, 2], tf.int64), tf.constant([3], tf.int64)
+    table.insert(gone, table.lookup(gone))
+
+    def step(x):
+        table.insert(kept, table.lookup(kept) + 1)
+        table.remove(gone)
+        return gradient_of(x), table.lookup(kept)
+
+    results, told = verified(step, X, calls=2)
+    assert set(results[1].numpy().ravel()) == {2}
+    assert table.size().numpy() == 2
     assert told.texts == []
 
 
