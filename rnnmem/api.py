@@ -41,13 +41,15 @@ from rnnmem.sharing.decide import in_turns, predicted_peak
 from rnnmem.sizes import format_bytes
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
+from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import check_budget, check_offload
 from rnnmem.tf.functions import function_of, net_of
 from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.profile import profiled
-from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified
+from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified, verify_differentiated
 from rnnmem.vocabulary.decide import decide_with_losses, losses_of
+from rnnmem.warn import warn_user
 
 DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
@@ -88,9 +90,11 @@ def optimize(
         keeps its bits. "offload" keeps what loops save in host memory, on a GPU.
       verify: on the first call of each signature also run the original and raise if any bit of an
         output or a variable differs (with "vocabulary": by more than float tolerance; with
-        "bfloat16": by more than 5 % of the largest element). An error in planning is raised then,
-        not warned of. With a budget the peak is measured too, where TensorFlow counts memory, and a
-        smaller plan is taken from the next call on where it is above the budget.
+        "bfloat16": by more than 5 % of the largest element). Both runs start from the same
+        variables, tables, seeds and elements of iterators; where that cannot be had, nothing is
+        compared, and a warning says so. An error in planning is raised then, not warned of. With
+        a budget the peak is measured too, and a smaller plan is taken from the next call on where
+        it is above the budget; where TensorFlow counts no memory, a warning says so.
       plan: decisions to apply instead of making any: a ``Plan``, its JSON text, or the path of a
         file that holds it. One that does not fit the function is refused on the first call.
       profile: measure the time of ops at the shapes of the first call, for at most two seconds,
@@ -186,6 +190,7 @@ class Optimized:
         self._lock = threading.RLock()
         self._traces: dict[int, _Trace] = {}
         self._verified: set[int] = set()
+        self._unverified: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
@@ -208,10 +213,13 @@ class Optimized:
         if tf.config.functions_run_eagerly():
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
+        verifies = self._options.verify and id(trace.original) not in self._verified
         if private.a_tape_is_active():
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
             if tf.executing_eagerly() and self._outer is not None:
+                if verifies:
+                    self._verify_gradient(trace, args, kwargs)
                 return self._outer(*args, **kwargs)
 
         if trace.untaped is not None and not private.a_tape_is_active():
@@ -220,12 +228,22 @@ class Optimized:
         def call(function):
             return private.call(self._base, function, args, kwargs)
 
-        first = id(trace.original) not in self._verified
-        if self._options.verify and first and tf.executing_eagerly():
-            return self._run_first(trace, call)
+        if verifies and tf.executing_eagerly():
+            inputs = private.flat_inputs(self._base, trace.original, args, kwargs)
+            return self._run_first(trace, call, inputs)
+        if verifies:
+            self._leave_unverified(trace, _IN_A_GRAPH)
         return call(trace.function)
 
-    def _run_first(self, trace: _Trace, call: Callable[[Any], Any]) -> Any:
+    def _leave_unverified(self, trace: _Trace, reason: str) -> None:
+        """Says once that what was rewritten is not verified, and why."""
+        if trace.function is trace.original or id(trace.original) in self._unverified:
+            return
+        self._unverified.add(id(trace.original))
+        name = tf.compat.as_str(trace.original.name)
+        warn_user(f"rnnmem did not verify {name}{self._where}: {reason}")
+
+    def _run_first(self, trace: _Trace, call: Callable[[Any], Any], inputs: list[Any]) -> Any:
         """Runs the optimised function and the original; holds the peak against the budget."""
         peaks: list[int | None] = []
 
@@ -236,19 +254,43 @@ class Optimized:
             peaks.append(peak)
             return results
 
-        plan = trace.plan()
-        tolerance = None
-        if plan.rounds:
-            tolerance = ROUNDED
-        elif any(not loss.closed for loss in plan.losses):
-            tolerance = TOLERANCE
-        results = run_verified(trace.original, trace.function, measured, tolerance)
+        if trace.function is trace.original or trace.gradient_only:
+            results = measured(trace.function)
+        else:
+            results = run_verified(
+                trace.original,
+                trace.function,
+                measured,
+                inputs,
+                _tolerance(trace.plan()),
+                self._where,
+            )
         peak = peaks[-1] if peaks else None
+        if peaks and peak is None:
+            warn_user(f"the budget is not held against a measured peak: {uncounted()}")
         if peak is not None and peak > self._options.budget:
             self._step_down(trace, peak)
         else:
             self._verified.add(id(trace.original))
         return results
+
+    def _verify_gradient(self, trace: _Trace, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Compares a function with its gradient, which a tape outside takes later."""
+        self._verified.add(id(trace.original))
+        try:
+            plan = trace.plan()
+        except Exception:  # the call itself raises it, if it asks for a gradient at all
+            return
+        if trace.function is trace.original or plan.changes_nothing:
+            return
+        verify_differentiated(
+            trace.original,
+            lambda: self._base(*args, **kwargs),
+            lambda: self._outer(*args, **kwargs),
+            private.flat_inputs(self._base, trace.original, args, kwargs),
+            _tolerance(plan),
+            self._where,
+        )
 
     def _step_down(self, trace: _Trace, peak: int) -> None:
         """Takes a smaller plan for a trace whose measured peak is above the budget."""
@@ -375,6 +417,19 @@ class Optimized:
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError:
             fn(*args, **kwargs)
+
+
+_IN_A_GRAPH = (
+    "it is called inside of another tf.function, where nothing runs twice; decorate the outermost "
+    "function to have it verified"
+)
+
+
+def _tolerance(plan: Plan) -> dict[str, float] | None:
+    """How far numbers may be off under a plan; None where no bit may be."""
+    if plan.rounds:
+        return ROUNDED
+    return TOLERANCE if any(not loss.closed for loss in plan.losses) else None
 
 
 def _optimized(concrete: Any, options: Options, where: str = "") -> _Trace:

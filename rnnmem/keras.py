@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from rnnmem import api
 from rnnmem.errors import OptionError, RnnmemError, RnnmemWarning
@@ -50,6 +53,8 @@ def optimize(model: Any, **options: Any) -> Any:
         cell = private.keras_step_cell(function) if step == model.train_step else None
         if cell is not None and private.is_polymorphic(cell.cell_contents):
             cell.cell_contents = api.optimize(cell.cell_contents, **options)
+            if options.get("verify"):
+                return _verifying(function, cell.cell_contents)
         elif step == model.train_step and not model.run_eagerly:
             warnings.warn(
                 "rnnmem does not know how this Keras makes its train function, and left it as it "
@@ -179,6 +184,30 @@ def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
         text = f"rnnmem cannot report on this model's train step: {error}"
         warnings.warn(text, RnnmemWarning, stacklevel=4)
         return None
+
+
+def _verifying(function: Callable[[Any], Any], step: api.Optimized) -> Callable[[Any], Any]:
+    """A train function of Keras whose first steps on batches of a kind run outside of a graph.
+
+    Inside of one, where ``fit`` has them, nothing can run twice.
+
+    Args:
+      function: as Keras makes it; takes an iterator, of TensorFlow or of Python.
+      step: what it runs on a batch.
+    """
+    seen = []
+
+    @functools.wraps(function)
+    def verified(iterator: Any) -> Any:
+        if not isinstance(iterator, tf.data.Iterator) or iterator.element_spec in seen:
+            return function(iterator)
+        first = next(iterator)
+        seen.append(iterator.element_spec)
+        # The trace that the graph will find, its batch dimension as open as the iterator's.
+        step.get_concrete_function(iterator.element_spec)
+        return function(itertools.chain([first], iterator))
+
+    return verified
 
 
 def _check(options: dict[str, Any]) -> None:

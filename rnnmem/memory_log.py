@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rnnmem.errors import MeasureError
 from rnnmem.tf import measure
+from rnnmem.warn import warn_user
 
 if TYPE_CHECKING:
     from rnnmem.reports.report import Report
@@ -41,6 +42,7 @@ class MemoryLog:
         self.device = measure.counting_device(device)
         self.peaks: list[int] = []
         self._resident: int | None = None
+        self._warned = False
         self._writer: Any = None
         if log_dir is not None:
             from rnnmem.reports.tensorboard import Writer
@@ -67,6 +69,9 @@ class MemoryLog:
         if self._resident is None:
             raise MeasureError("no step was begun: call begin() before the step, or use step()")
         peak = measure.peak(self.device) - self._resident
+        if peak <= 0 and not self._warned:
+            self._warned = True
+            warn_user(f"a step used no memory of {self.device}: name its device with device=...")
         if self._writer is not None:
             told = {"peak_bytes": peak, "resident_bytes": self._resident}
             self._writer.scalars(told, len(self.peaks))

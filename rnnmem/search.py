@@ -9,14 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from rnnmem.api import Optimized
-from rnnmem.errors import BudgetError, OptionError
+from rnnmem.errors import BudgetError, MeasureError, OptionError
 from rnnmem.net.inline import inline
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import counted_peak
 from rnnmem.sizes import format_bytes, parse_bytes
+from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import allocator_limit, resident_bytes
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
+from rnnmem.warn import warn_user
 
 HIGHEST = 2**20
 """Sizes that are tried where no highest is given, at most."""
@@ -39,7 +41,8 @@ def largest(
     """Finds the largest size whose step fits, by prediction first and by running last.
 
     The step really runs, at the sizes near the limit; variables that it changes are put back.
-    Running out of memory on the way is survived.
+    Running out of memory on the way is survived. Where a budget is given and the device does not
+    count its memory, predicted peaks decide, and a warning says so.
 
     Args:
       fn: the step: what ``rnnmem.optimize`` returned, a ``tf.function`` or a Python function.
@@ -54,6 +57,7 @@ def largest(
 
     Raises:
       BudgetError: not even ``low`` fits; says what it needs.
+      MeasureError: a peak can neither be measured nor predicted.
       OptionError: an argument is malformed, or there is no limit to look for.
     """
     low, high = _bounds(low, high)
@@ -88,6 +92,7 @@ class _Search:
         self.limit = limit
         self.needs: dict[int, int | None] = {}
         self.fits: dict[int, bool] = {}
+        self._warned = False
 
     def by_prediction(self, low: int, high: int) -> int:
         """The largest size that is predicted to fit; ``low`` where nothing can be told."""
@@ -189,9 +194,7 @@ class _Search:
                 for _ in range(2):  # the second run finds memory as later ones do
                     results, peak = run_measured(lambda: self.fn(*args))
                     del results
-                    # Where no memory is counted, the prediction must do.
-                    needs = self._predicted(size) if peak is None else peak
-                    if None not in (needs, self.limit) and needs > self.limit:
+                    if self.limit is not None and self._needed(size, peak) > self.limit:
                         return False
             finally:
                 for variable, value in before:
@@ -199,6 +202,24 @@ class _Search:
         except (tf.errors.ResourceExhaustedError, BudgetError):
             return False
         return True
+
+    def _needed(self, size: int, peak: int | None) -> int:
+        """What a size needs: as measured, or else as predicted.
+
+        Raises:
+          MeasureError: it is neither.
+        """
+        if peak is not None:
+            return peak
+        needs = self._predicted(size)
+        if needs is None:
+            raise MeasureError(
+                f"size {size}: its peak can neither be measured nor predicted; {uncounted()}"
+            )
+        if not self._warned:
+            self._warned = True
+            warn_user(f"sizes are judged by predicted peaks alone: {uncounted()}")
+        return needs
 
     def _too_small(self, low: int) -> BudgetError:
         predicted, limit = self._predicted(low), self._limit()

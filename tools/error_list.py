@@ -9,6 +9,8 @@ PAGE = ROOT / "docs" / "errors.md"
 BEGIN = "<!-- messages of {name}: make docs -->"
 END = "<!-- end of messages -->"
 UNKNOWN = "..."
+WARN = "warn_user"
+"""The function that warns at the user's line."""
 
 
 def classes() -> list[str]:
@@ -58,7 +60,7 @@ def _raised(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             if isinstance(message, ast.Name):
                 message = assigned.get(message.id, message)
             if isinstance(node.func, ast.Name):
-                yield node.func.id, message
+                yield "RnnmemWarning" if node.func.id == WARN else node.func.id, message
             elif isinstance(node.func, ast.Attribute) and node.func.attr == "warn":
                 kinds = [one.id for one in node.args[1:] if isinstance(one, ast.Name)]
                 yield from ((kind, message) for kind in kinds[:1])

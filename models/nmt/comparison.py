@@ -17,6 +17,7 @@ import tensorflow as tf
 import rnnmem
 from models.nmt.workloads import WORKLOADS, Workload, make_batch, make_step
 from rnnmem.sizes import format_bytes
+from rnnmem.tf.counting import uncounted
 from rnnmem.tf.measure import run_measured
 
 OFF, DEFAULT, SMALLEST = "off", "default", "smallest"
@@ -94,7 +95,7 @@ def compare(
         for variant, function in steps.items():
             taken, peak = _timed(function, batch)
             if peak is None:
-                raise rnnmem.MeasureError("the device counts no memory")
+                raise rnnmem.MeasureError(f"nothing was measured: {uncounted()}")
             peaks[variant] = max(peaks[variant], peak)
             seconds[variant].append(taken)
     rows = []

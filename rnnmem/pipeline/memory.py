@@ -26,6 +26,7 @@ from rnnmem.errors import MeasureError
 from rnnmem.pipeline.devices import is_local, worker_of
 from rnnmem.sizes import format_bytes
 from rnnmem.tf import private
+from rnnmem.tf.counting import shows_small_tensors
 
 PROBE = "pyfunc_0"
 """The name under which a worker's process registers ``count_memory``; see worker.py."""
@@ -84,8 +85,9 @@ class Meter:
 
     def __init__(self, device: str):
         self.device = device
-        if self._read(reset=True)[0] == 0:
-            self._check_that_it_counts()
+        self._read(reset=True)
+        if not shows_small_tensors(device, lambda: self._read(reset=False)[0]):
+            raise self._uncounted()
 
     def reset(self) -> int:
         """Starts a new peak; answers with the bytes in use."""
@@ -119,18 +121,10 @@ class Meter:
             raise MeasureError(f"{self.device} does not count its memory: {_START}")
         return found[1:]
 
-    def _check_that_it_counts(self) -> None:
-        with tf.device(self.device):
-            probe = tf.fill([256], 1.0)
-        current, _ = self._read(reset=False)
-        del probe
-        if current == 0:
-            raise self._uncounted()
-
     def _uncounted(self) -> MeasureError:
         return MeasureError(
-            f"{self.device} counts no memory: call rnnmem.enable_cpu_memory_stats() before "
-            "TensorFlow runs its first op"
+            f"{self.device} does not count all of its memory: call "
+            "rnnmem.enable_cpu_memory_stats() before TensorFlow runs its first op"
         )
 
 

@@ -24,18 +24,14 @@ from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import resident, weight_kinds
 from rnnmem.reports.stepnets import graphs
-from rnnmem.tf.measure import counts_memory, run_measured
+from rnnmem.tf.counting import counts_memory, uncounted
+from rnnmem.tf.measure import run_measured
 from rnnmem.tf.trips import observed_trips
 
 RUNS = 2
 """Measured runs of each variant; the largest peak counts."""
 LONG_SECONDS = 0.25
 """A step that takes longer is measured once."""
-
-_NOT_COUNTED = (
-    "nothing was measured: the device counts no memory; call rnnmem.enable_cpu_memory_stats() "
-    "before TensorFlow's first op"
-)
 
 
 def report(
@@ -187,9 +183,10 @@ def _measured(
     if inspection.joint:
         return (None, None), ["nothing was measured: a call does not run the gradient"]
     if not counts_memory():
+        why = f"nothing was measured: {uncounted()}"
         if wanted:
-            raise MeasureError(_NOT_COUNTED)
-        return (None, None), [_NOT_COUNTED]
+            raise MeasureError(why)
+        return (None, None), [why]
     effects = sorted({op.type for _, net in inspection.net.walk() for op in net.ops if _acts(op)})
     if effects and wanted is None:
         why = f"a run has effects ({', '.join(effects[:3])}); measure=True runs it all the same"
@@ -213,7 +210,8 @@ def _measured(
 
     before = peak(False)
     after = before if inspection.function is inspection.original else peak(True)
-    return (before, after), []
+    told = [f"nothing was measured: {uncounted()}"] if None in (before, after) else []
+    return (before, after), told
 
 
 def _acts(op: Op) -> bool:

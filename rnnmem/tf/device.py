@@ -13,13 +13,15 @@ from rnnmem.options import Options
 from rnnmem.plan import OFFLOAD
 from rnnmem.sizes import MIB, format_bytes
 from rnnmem.tf import private
+from rnnmem.tf.counting import USE_BFC, counts_memory, find_device, in_use
 
 
 def allocator_limit() -> int | None:
     """Bytes above which TensorFlow itself raises ``ResourceExhaustedError``; None: nothing does."""
     if tf.config.list_logical_devices("GPU"):
         return private.memory_limit("GPU")
-    if os.environ.get("TF_CPU_ALLOCATOR_USE_BFC", "").lower() in ("1", "true"):
+    # The environment may have been changed when the allocator was there already.
+    if os.environ.get(USE_BFC, "").lower() in ("1", "true") and counts_memory("CPU:0"):
         limit = os.environ.get("TF_CPU_BFC_MEM_LIMIT_IN_MB", "")
         if limit.isdecimal() and int(limit):
             return int(limit) * MIB
@@ -81,8 +83,5 @@ def check_offload(net: Net, options: Options, device: str) -> None:
 
 def resident_bytes() -> int | None:
     """Bytes in use on the device now; None where it counts none."""
-    name = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
-    try:
-        return tf.config.experimental.get_memory_info(name)["current"]
-    except ValueError:
-        return None
+    name = find_device(None)
+    return in_use(name) if counts_memory(name) else None

@@ -74,6 +74,17 @@ def function_of(net: Net, concrete):
     return private.concrete_function(graph, concrete, _attributes(concrete))
 
 
+def same_function(concrete):
+    """The same function under another name, so that its random ops start from their seeds.
+
+    Where TensorFlow took a gradient of the function, its graph has more outputs than the function
+    returns; then it is given back as it is.
+    """
+    if len(concrete.graph.outputs) != private.result_count(concrete):
+        return concrete
+    return private.concrete_function(concrete.graph, concrete, _attributes(concrete))
+
+
 def new_graph(net: Net, name: str, likes, originals):
     """A FuncGraph that holds the Net, its inputs and control outputs set.
 
@@ -138,7 +149,7 @@ def structured_like(original, results):
     """The results in the structure of the original's, with None where it returned None."""
     remaining = iter(results)
     flat = [
-        next(remaining) if isinstance(leaf, tf.Tensor) else leaf
+        next(remaining) if isinstance(leaf, (tf.Tensor, tf.TensorArray)) else leaf
         for leaf in tf.nest.flatten(original.structured_outputs, expand_composites=True)
     ]
     return tf.nest.pack_sequence_as(original.structured_outputs, flat, expand_composites=True)

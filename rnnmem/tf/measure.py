@@ -3,7 +3,8 @@
 The allocator counts what is in use, not what the process keeps in reserve, so other processes do
 not matter. It counts by chunks: a buffer takes a free chunk whole unless half of it (or 128 MiB)
 would be left over. On a GPU the figures are always there. On a CPU they need the BFC allocator,
-which TensorFlow chooses when it runs its first op (`enable_cpu_memory_stats`).
+which TensorFlow chooses when it runs its first op (`enable_cpu_memory_stats`); its default one
+has figures that must not be believed (`rnnmem.tf.counting`).
 
 Times on a shared machine are noisy: quote ratios, and take them from `measure_pair`.
 """
@@ -21,13 +22,9 @@ import tensorflow as tf
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.sizes import MIB, format_bytes, parse_bytes
 from rnnmem.tf import private
+from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, find_device, in_use
 
-_USE_BFC = "TF_CPU_ALLOCATOR_USE_BFC"
 _BFC_LIMIT_MIB = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
-_ENABLE = (
-    "call rnnmem.enable_cpu_memory_stats() before TensorFlow runs its first op, "
-    f"or start the program with {_USE_BFC}=true in its environment"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +109,7 @@ def enable_cpu_memory_stats(limit: SupportsIndex | str | None = None) -> None:
     if private.eager_context_is_initialized():
         _check_enabled_in_time(limit, limit_mib)
         return
-    os.environ[_USE_BFC] = "true"
+    os.environ[USE_BFC] = "true"
     if limit_mib is not None:
         os.environ[_BFC_LIMIT_MIB] = limit_mib
 
@@ -196,15 +193,17 @@ def run_measured(call: Callable[[], Any]) -> tuple[Any, int | None]:
     """Calls a step once, and measures the peak above what was resident.
 
     Returns:
-        The step's results, and the peak in bytes; None where the device counts no memory.
+        The step's results, and the peak in bytes; None where there is no figure: `uncounted` tells
+        why.
     """
-    device = _find_device(None)
-    if not _counts_memory(device):
+    device = find_device(None)
+    if not counts_memory(device):
         return call(), None
     gc.collect()
     resident = reset_peak(device)
     results = call()
-    return results, peak(device) - resident
+    used = peak(device) - resident
+    return results, used if used > 0 else None
 
 
 def counting_device(device: str | None) -> str:
@@ -214,9 +213,9 @@ def counting_device(device: str | None) -> str:
         MeasureError: it counts none.
         OptionError: it is not here.
     """
-    name = _find_device(device)
-    if not _counts_memory(name):
-        raise MeasureError(f"{name} counts no memory: {_ENABLE}")
+    name = find_device(device)
+    if not counts_memory(name):
+        raise MeasureError(f"{name} does not count all of its memory: {ENABLE}")
     return name
 
 
@@ -224,18 +223,13 @@ def reset_peak(device: str) -> int:
     """Forgets a device's peak; returns the bytes in use now."""
     tf.test.experimental.sync_devices()
     tf.config.experimental.reset_memory_stats(device)
-    return tf.config.experimental.get_memory_info(device)["current"]
+    return in_use(device)
 
 
 def peak(device: str) -> int:
     """The most bytes that were in use at once since `reset_peak`."""
     tf.test.experimental.sync_devices()
     return tf.config.experimental.get_memory_info(device)["peak"]
-
-
-def counts_memory(device: str | None = None) -> bool:
-    """Whether memory can be measured: on a device, or on the one that is measured by default."""
-    return _counts_memory(_find_device(device))
 
 
 def _prepare(device: str | None, repeats: int, **functions: Callable[..., Any]) -> str:
@@ -250,34 +244,10 @@ def _prepare(device: str | None, repeats: int, **functions: Callable[..., Any]) 
     return counting_device(device)
 
 
-def _find_device(device: str | None) -> str:
-    known = [d.name.removeprefix("/device:") for d in tf.config.list_logical_devices()]
-    if device is None:
-        return next((name for name in known if name.startswith("GPU:")), "CPU:0")
-    # A tensor's device is "/job:localhost/replica:0/task:0/device:GPU:0".
-    name = str(device).rsplit("device:", 1)[-1].removeprefix("/").upper()
-    if name not in known:
-        raise OptionError(f"device={device!r} is not here: choose from {', '.join(known)}")
-    return name
-
-
-def _counts_memory(device: str) -> bool:
-    """Whether a live tensor on the device shows in its allocator's statistics."""
-    with tf.device(device):
-        probe = tf.fill([256], 1.0)
-    try:
-        current = tf.config.experimental.get_memory_info(device)["current"]
-    except ValueError:
-        # TensorFlow's way to say that the device has no statistics at all.
-        current = 0
-    del probe
-    return current > 0
-
-
 def _check_enabled_in_time(limit: SupportsIndex | str | None, limit_mib: str | None) -> None:
-    if not _counts_memory("CPU:0"):
+    if not counts_memory("CPU:0"):
         raise MeasureError(
-            f"too late: TensorFlow already ran ops without CPU statistics; {_ENABLE}"
+            f"too late: TensorFlow already ran ops without statistics of all CPU memory; {ENABLE}"
         )
     if limit_mib is not None and limit_mib != os.environ.get(_BFC_LIMIT_MIB):
         raise MeasureError(

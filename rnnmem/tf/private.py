@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import gc
+import inspect
 import pathlib
 import tempfile
 from collections.abc import Iterator
@@ -186,6 +187,14 @@ def handle_shape(tensor: tf.Tensor) -> tuple[int | None, ...] | None:
         return None
     shape = tf.TensorShape(data.shape_and_type[0].shape)
     return None if shape.rank is None else tuple(shape)
+
+
+def handle_dtype(tensor: tf.Tensor) -> tf.DType | None:
+    """The dtype of the variable behind a resource; None where that is not known."""
+    data = _handle_data_util.get_resource_handle_data(tensor)
+    if not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return tf.as_dtype(data.shape_and_type[0].dtype)
 
 
 def copy_call_time_captures(source: Any, target: Any, stands_for: dict[int, tf.Tensor]) -> None:
@@ -510,7 +519,7 @@ def keras_step_cell(function: Any) -> Any:
     Keras closes the function that it runs on a batch into one that unwraps optional inputs; what
     stands in that cell is all that ``fit`` and ``train_on_batch`` call, at any steps_per_execution.
     """
-    wrapper = _cell(function, "one_step_on_data")
+    wrapper = _cell(inspect.unwrap(function), "one_step_on_data")
     return None if wrapper is None else _cell(wrapper.cell_contents, "step_func")
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+import concurrent.futures
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from rnnmem.errors import RnnmemWarning, VerifyError
+from rnnmem.errors import NotUnderstood, VerifyError
+from rnnmem.net.second_run import SecondRun, described, second_run
+from rnnmem.tf.bits import Leaf, difference, leaves, leaves_of, unread
+from rnnmem.tf.functions import net_of, same_function
+from rnnmem.tf.state import Kept, State, restore
+from rnnmem.warn import warn_user
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 """Dtype -> how far numbers may be off, as a part of the largest, where sums have another order."""
@@ -17,87 +23,228 @@ ROUNDED = {"float64": 5e-2, "float32": 5e-2, "float16": 1e-1, "bfloat16": 1e-1}
 """The same where gradients are computed from saved copies of bfloat16, of 8 bits."""
 
 
+class _Taped(NamedTuple):
+    """What a run under a tape gives."""
+
+    results: Any
+    gradients: list
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outcome:
+    """What one run returned and left behind, or how it failed."""
+
+    results: Any = None
+    state: Sequence[Kept] = ()
+    error: Exception | None = None
+
+    def leaves(self) -> Iterator[Leaf]:
+        kept = (leaves_of(one.name, one.values) for one in self.state)
+        if isinstance(self.results, _Taped):
+            taken = leaves(self.results.gradients, "gradient")
+            return itertools.chain(leaves(self.results.results), taken, *kept)
+        return itertools.chain(leaves(self.results), *kept)
+
+
 def run_verified(
     original: Any,
     optimised: Any,
     call: Callable[[Any], Any],
+    inputs: Sequence[Any],
     tolerance: Mapping[str, float] | None = None,
+    where: str = "",
+    in_advance: bool = False,
 ) -> Any:
     """Runs both functions from the same state; returns the optimised one's results.
 
-    Variables are put back between the runs. What has other side effects (prints, op-level random
-    state) has them once more.
+    Variables, tables and the places of iterators are put back between the runs; a random op starts
+    from its seed in each. Where that cannot be done for something, the optimised function alone
+    runs, once, and a warning says why. What only shows outside of TensorFlow (prints, Python
+    functions, summaries) happens twice, and a warning names it.
 
     Args:
       original: the function as TensorFlow traced it.
       optimised: the function that runs instead.
       call: calls one or the other on the user's arguments.
+      inputs: the tensors that stand for the original's inputs in this call, captures last.
       tolerance: dtype -> how far numbers may be off; None: every bit must be the same.
+      where: the user's line, in brackets, for messages.
+      in_advance: whether the call itself is still to come: then nothing is returned, and the state
+        is as before in any case.
 
     Raises:
       VerifyError: an output or a variable differs; names it and how far apart the values are.
+        Variables, tables and iterators are as they were before the call.
     """
-    variables = list(original.variables)
-    before = [tf.identity(variable) for variable in variables]
-    expected = _state_after(call, original, variables)
-    _restore(variables, before)
-    results = call(optimised)
-    found = _flat(results), [tf.identity(variable) for variable in variables]
-    difference = _difference(expected, found, variables, tolerance)
-    if difference is None:
-        return results
-    after = found[1]
-    _restore(variables, before)
-    again = _state_after(call, original, variables)
-    _restore(variables, after)
-    if _difference(expected, again, variables) is not None:
-        warnings.warn(
-            "rnnmem cannot verify this function: two runs of the original differ from each other "
-            "(tf.config.experimental.enable_op_determinism and a seed make them equal)",
-            RnnmemWarning,
-            stacklevel=3,
+    name = tf.compat.as_str(original.name) + where
+    once = "" if in_advance else " and ran it once, as it was rewritten"
+    try:
+        net = net_of(original)
+        run = second_run(net)
+        if in_advance and run.draws:
+            raise NotUnderstood("its random ops would have drawn once before the call")
+        state = State(original, net, run, inputs)
+        before = state.keep()
+        restore(before)
+    except NotUnderstood as reason:
+        warn_user(f"rnnmem did not verify {name}{once}: {reason}")
+        return None if in_advance else call(optimised)
+    both = _Both(original, optimised, call, run, state, before)
+    expected = both.first()
+    if in_advance and expected.error is not None:
+        warn_user(f"rnnmem did not verify {name}: its gradient {_told(expected.error)}")
+        return None
+    if isinstance(expected.error, tf.errors.ResourceExhaustedError):
+        warn_user(f"rnnmem did not verify {name}{once}: the original runs out of memory")
+        return None if in_advance else call(optimised)
+    found = _Outcome(call(optimised), state.keep())
+    told = both.judge(expected, found, tolerance, name)
+    if told is not None:
+        restore(before)
+        raise VerifyError(f"the optimised function differs from the original: {told}")
+    if in_advance:
+        restore(before)
+        return None
+    return found.results
+
+
+def verify_differentiated(
+    original: Any,
+    plain: Callable[[], Any],
+    optimised: Callable[[], Any],
+    inputs: Sequence[Any],
+    tolerance: Mapping[str, float] | None = None,
+    where: str = "",
+) -> None:
+    """Compares a function and its gradient, before a call that a tape outside records.
+
+    Results and gradients of their sum, by inputs and trainable variables, must be the same.
+
+    Args:
+      original: the function as TensorFlow traced it.
+      plain: calls it as TensorFlow does.
+      optimised: calls it with the rewritten gradient behind it.
+      inputs: as in `run_verified`.
+      tolerance: likewise.
+      where: likewise.
+
+    Raises:
+      VerifyError: as in `run_verified`.
+    """
+    sources = [one for one in inputs if one.dtype.is_floating or one.dtype.is_complex]
+    sources += [one for one in original.variables if one.trainable]
+
+    def differentiated(run: Callable[[], Any]) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            results = run()
+        flat = tf.nest.flatten(results, expand_composites=True)
+        numbers = [one for one in flat if one is not None and one.dtype.is_floating]
+        return _Taped(results, tape.gradient(numbers, sources))
+
+    # Tapes belong to threads, and the one outside must not see this: it would be a second tape.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        run_verified(
+            original,
+            optimised,
+            lambda one: thread.submit(
+                differentiated, plain if one is original else optimised
+            ).result(),
+            inputs,
+            tolerance,
+            where,
+            in_advance=True,
         )
-        return results
-    raise VerifyError(f"the optimised function differs from the original: {difference}")
 
 
-def _state_after(call, function, variables):
-    return _flat(call(function)), [tf.identity(variable) for variable in variables]
+class _Both:
+    """The runs of a function and of what stands for it, from one state."""
+
+    def __init__(
+        self,
+        original: Any,
+        optimised: Any,
+        call: Callable[[Any], Any],
+        run: SecondRun,
+        state: State,
+        before: Sequence[Kept],
+    ):
+        self._original, self._optimised, self._call = original, optimised, call
+        self._run, self._state, self._before = run, state, before
+
+    def first(self) -> _Outcome:
+        """What the original does; the state is as before it."""
+        return self._try(self._original)
+
+    def judge(
+        self,
+        expected: _Outcome,
+        found: _Outcome,
+        tolerance: Mapping[str, float] | None,
+        name: str,
+    ) -> str | None:
+        """What is wrong with the optimised function, or None; warns of what remains unknown.
+
+        The state is as the optimised function left it, or was before it where something is wrong.
+        """
+        told = self._difference(expected, found, tolerance)
+        if told is None:
+            self._tell(found, name)
+            return None
+        again = self._try(self._original)
+        if self._difference(expected, again, None) is not None:
+            restore(found.state)
+            warn_user(
+                f"rnnmem cannot verify {name}: two runs of the original differ from each other "
+                f"({self._why()})"
+            )
+            return None
+        # An earlier call that was not verified took numbers from the random ops.
+        if self._run.draws:
+            told = self._difference(expected, self._try(self._optimised), tolerance)
+        if told is None:
+            restore(found.state)
+            self._tell(found, name)
+        return told
+
+    def _try(self, function: Any) -> _Outcome:
+        """Runs one of the functions as if for the first time, and puts the state back."""
+        restore(self._before)
+        try:
+            results = self._call(same_function(function) if self._run.draws else function)
+            return _Outcome(results, self._state.keep())
+        except Exception as error:
+            return _Outcome(error=error)
+        finally:
+            restore(self._before)
+
+    @staticmethod
+    def _difference(
+        expected: _Outcome, found: _Outcome, tolerance: Mapping[str, float] | None
+    ) -> str | None:
+        if expected.error is not None or found.error is not None:
+            told = [_told(one.error) for one in (found, expected)]
+            return None if told[0] == told[1] else f"it {told[0]}, the original {told[1]}"
+        return difference(expected.leaves(), found.leaves(), tolerance)
+
+    def _tell(self, found: _Outcome, name: str) -> None:
+        """Warns of what happened twice, and of what could not be compared."""
+        if self._run.seen:
+            warn_user(
+                f"rnnmem verified {name}: the first call ran the original too, so that this "
+                f"happened more than once: {described(self._run.seen)}"
+            )
+        hidden = unread(found.results)
+        if hidden:
+            warn_user(
+                f"rnnmem verified {name}, all but what nobody can look into: {', '.join(hidden)}"
+            )
+
+    def _why(self) -> str:
+        if self._run.seen:
+            return f"it runs {described(self._run.seen)}, which may give another result each time"
+        return "tf.config.experimental.enable_op_determinism and a seed make them equal"
 
 
-def _restore(variables, values) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
-
-
-def _flat(results) -> list:
-    return [
-        leaf
-        for leaf in tf.nest.flatten(results, expand_composites=True)
-        if isinstance(leaf, tf.Tensor) and leaf.dtype not in (tf.variant, tf.resource)
-    ]
-
-
-def _difference(expected, found, variables, tolerance=None) -> str | None:
-    names = [f"output {index}" for index in range(len(expected[0]))]
-    names += [f"variable {variable.name}" for variable in variables]
-    pairs = zip(names, [*expected[0], *expected[1]], [*found[0], *found[1]], strict=True)
-    for name, one, other in pairs:
-        one, other = np.asarray(one), np.asarray(other)
-        if one.tobytes() == other.tobytes() and one.shape == other.shape:
-            continue
-        if one.shape != other.shape:
-            return f"{name} has the shape {other.shape}, not {one.shape}"
-        if one.dtype.kind not in "fcV" and str(one.dtype) not in TOLERANCE:
-            return f"{name} has other values"
-        gap = np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)))
-        if tolerance is not None and gap <= _allowed(one, tolerance):
-            continue
-        return f"{name} is off by up to {gap:.3g}"
-    return None
-
-
-def _allowed(value: np.ndarray, tolerance: Mapping[str, float]) -> float:
-    """How far numbers may be off."""
-    largest = np.max(np.abs(value.astype(np.float64)), initial=0.0)
-    return tolerance.get(str(value.dtype), 0.0) * largest
+def _told(error: Exception | None) -> str:
+    return "returns" if error is None else f"raises {type(error).__name__}"
