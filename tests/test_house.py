@@ -12,7 +12,7 @@ import rnnmem
 
 ROOT = Path(__file__).resolve().parent.parent
 PRIVATE = "rnnmem/tf/private.py"
-BASICS = {"errors", "sizes", "version"}
+BASICS = {"errors", "sizes", "version", "warn"}
 # Which rooms of rnnmem a room may import; a new room needs a line here.
 MAY_IMPORT = {
     # The Net and the facts about it.
