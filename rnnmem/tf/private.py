@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import gc
 import pathlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -27,9 +28,11 @@ from tensorflow.python.eager.polymorphic_function import tracing_compilation as 
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.ops import gradients_impl as _gradients_impl
 from tensorflow.python.ops import gradients_util as _gradients_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+from tensorflow.python.ops.parallel_for import control_flow_ops as _parallel_for
 from tensorflow.python.ops.parallel_for import pfor as _pfor
 from tensorflow.python.saved_model import function_deserialization as _function_deserialization
 from tensorflow.python.saved_model import load as _saved_model_load
@@ -534,6 +537,8 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  
         )
 
     def _rewrite_forward_and_call_backward(self, op, *doutputs):
+        if self._is_left_to_tensorflow(op):
+            return self._original._rewrite_forward_and_call_backward(op, *doutputs)  # noqa: SLF001
         # Once differentiated, a call has more outputs; nobody's gradient comes through those.
         count = self._num_inference_outputs
         forward, _ = self.forward_backward(count)
@@ -545,6 +550,37 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  
             if isinstance(gradient, tf.Tensor) and gradient.op.type in _CALLS:
                 gradient.op.pfor_converter = _vectorised_or_in_turn
         return gradients
+
+    def _is_left_to_tensorflow(self, op):
+        """Whether TensorFlow's own pair differentiates a call; one that has a pair keeps it."""
+        called = op.get_attr("f").name
+        if called in _forward_names(self):
+            return False
+        if called in _forward_names(self._original):
+            return True
+        return _is_vectorised_or_differentiated_again(op.graph)
+
+
+def _forward_names(maker: Any) -> set[str]:
+    pairs = maker._cached_function_pairs.values()  # noqa: SLF001
+    return {tf.compat.as_str(forward.name) for forward, _ in pairs}
+
+
+def _is_vectorised_or_differentiated_again(graph: tf.Graph) -> bool:
+    """Whether a gradient in the graph is asked for by a jacobian, a vectorised map or a hessian.
+
+    Where loops are vectorised, sums fuse otherwise around what was recomputed.
+    """
+    frame = sys._getframe()  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code is _gradients_impl.hessians.__code__:
+            return True
+        if frame.f_code is _parallel_for._pfor_impl.__code__:  # noqa: SLF001
+            variable = frame.f_locals.get("loop_var")
+            if variable is not None and variable.graph is graph:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def a_tape_is_active() -> bool:
