@@ -214,6 +214,8 @@ class Optimized:
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
         verifies = self._options.verify and id(trace.original) not in self._verified
+        if trace.work is not None:
+            trace.work.forget_nets()
         if private.a_tape_is_active():
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
@@ -367,15 +369,15 @@ class Optimized:
         return private.flat_inputs(self._base, inspection.original, args, kwargs)
 
     def _inspect(self, trace: _Trace) -> Inspection:
-        plan, work = trace.plan(), trace.work
-        net = None if work is None else work.net
+        plan = trace.plan()
+        net, rewritten = (None, None) if trace.work is None else trace.work.nets()
         return Inspection(
             name=getattr(self, "__name__", "function"),
             original=trace.original,
             function=trace.function if trace.untaped is None else trace.untaped,
             plan=plan,
             net=without_dead_ops(inline(net_of(trace.original))) if net is None else net,
-            rewritten=None if work is None or plan.changes_nothing else work.rewritten,
+            rewritten=None if plan.changes_nothing else rewritten,
             joint=trace.gradient_only and net is not None and bool(plan.loops),
             options=self._options,
         )
@@ -445,12 +447,7 @@ def _planned(concrete: Any, options: Options, where: str) -> _Trace:
     """What becomes of a function; whatever fails, the original runs."""
     work = _Work(concrete, options, where)
     try:
-        net = without_unread(without_dead_ops(inline(net_of(concrete))))
-        by_chance = next(sums_by_chance(net), None)
-        if by_chance is not None and not private.is_compiled(concrete):  # XLA merges all equal ops
-            work.leave(_BY_CHANCE.format(by_chance.source or by_chance.name))
-        rewritten = work.rewrite(net)
-        ordered = work.order(net, rewritten)
+        net, ordered = work.rewrite_all()
         if ordered is not None:
             # A gradient that is asked for without a tape, of a graph, is the original's too.
             function = private.differentiate_as(function_of(ordered, concrete), concrete)
@@ -467,7 +464,12 @@ def _planned(concrete: Any, options: Options, where: str) -> _Trace:
         if not work.plan.loops and _waits_for_gradient(net):
             function = private.with_gradient(concrete, work.gradient)
             return _Trace(
-                concrete, function, work.plan_all, work.frontier, gradient_only=True, work=work
+                concrete,
+                function,
+                lambda: work.plan_gradient(function),
+                work.frontier,
+                gradient_only=True,
+                work=work,
             )
     except Exception as error:
         work.give_up(error)
@@ -515,12 +517,19 @@ def _by_chunks(work: _Work, net: Net, function: Any) -> _Trace:
 
 
 class _Work:
-    """Planning and rewriting one traced function, or its gradient once somebody asks for it."""
+    """Planning and rewriting one traced function, or its gradient once somebody asks for it.
+
+    Nothing but reports reads the Nets once a function runs, and they are as large as its trace: the
+    call lets go of them, and whoever asks for them then has them made again.
+    """
 
     def __init__(self, concrete: Any, options: Options, where: str):
         self.concrete = concrete
         self.where = where
-        self.options = options
+        self.options = self.asked = options
+        self.machine: Machine | None = None
+        self.make_again: Callable[[_Work], Any] | None = _Work.rewrite_all
+        self.keeps_nets = False
         self.plan = Plan()
         self.left_for = ""
         self.decision: Decision | None = None
@@ -531,6 +540,41 @@ class _Work:
         """Nothing is to be changed; the report tells the reason, and a budget must be met so."""
         self.options = dataclasses.replace(self.options, allow=(), plan=None)
         self.left_for = reason
+
+    def rewrite_all(self) -> tuple[Net, Net | None]:
+        """The whole function as a Net, and what is to run instead; None: nothing."""
+        net = without_unread(without_dead_ops(inline(net_of(self.concrete))))
+        by_chance = next(sums_by_chance(net), None)
+        # XLA merges all equal ops
+        if by_chance is not None and not private.is_compiled(self.concrete):
+            self.leave(_BY_CHANCE.format(by_chance.source or by_chance.name))
+        rewritten = self.rewrite(net)
+        return net, self.order(net, rewritten)
+
+    def forget_nets(self) -> None:
+        """Lets go of what only reports read."""
+        self.net = self.rewritten = self.decision = None
+
+    def nets(self) -> tuple[Net | None, Net | None]:
+        """The function before and after, by the plan; None where nothing was planned or changed."""
+        rewritten, net = self.rewritten, self.net
+        if net is not None:
+            return net, rewritten
+        if self.plan.changes_nothing:
+            options = dataclasses.replace(self.asked, plan=None, budget=None, allow=())
+        else:
+            options = dataclasses.replace(self.asked, plan=self.plan)
+        made = self._again(options)
+        return made.net, made.rewritten
+
+    def _again(self, options: Options) -> _Work:
+        """The same work done again, on the same estimates of time; none where it failed."""
+        made = _Work(self.concrete, options, self.where)
+        made.machine = self.machine
+        if self.make_again is not None:
+            with paused():
+                self.make_again(made)
+        return made
 
     def rewrite(self, net: Net, differentiated: bool = False) -> Net | None:
         """The rewritten and checked Net, or None where the plan changes nothing.
@@ -559,7 +603,9 @@ class _Work:
             return None
         # Under XLA a list in a branch would be copied whole.
         segments = {"recompute", "segments"} <= set(self.options.allow) and not compiled
-        machine = profiled(_machine(), net) if self.options.profile else _machine()
+        if self.machine is None:
+            self.machine = profiled(_machine(), net) if self.options.profile else _machine()
+        machine = self.machine
         means = self.options.loop_means
         if compiled:
             means &= RECOMPUTE
@@ -623,9 +669,10 @@ class _Work:
 
     def frontier(self) -> tuple[Plan, ...]:
         """The plan among its alternatives; none where nothing was planned."""
-        if self.decision is None or not self.plan.loops:
+        if not self.plan.loops:
             return ()
-        return self.decision.frontier(self.plan)
+        decision = self.decision or self._again(self.asked).decision
+        return () if decision is None else decision.frontier(self.plan)
 
     def order(self, net: Net, rewritten: Net | None) -> Net | None:
         """What `rewrite` gave, with large buffers taking turns where that pays."""
@@ -657,22 +704,38 @@ class _Work:
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
+        count = private.result_count(self.concrete)
+
+        def rewritten_by(work: _Work, net: Net) -> Net | None:
+            return work.rewrite(without_dead_ops(net), differentiated=True)
+
+        def make_again(work: _Work) -> None:
+            def rewrite(net: Net) -> None:  # and nothing is made of it
+                rewritten_by(work, net)
+
+            rewrite_gradient(forward, backward, count, rewrite)
+
         try:
-            count = private.result_count(self.concrete)
             with paused():
-                return rewrite_gradient(
-                    forward,
-                    backward,
-                    count,
-                    lambda net: self.rewrite(without_dead_ops(net), differentiated=True),
+                made = rewrite_gradient(
+                    forward, backward, count, functools.partial(rewritten_by, self)
                 )
+            self.make_again = make_again
+            return made
         except Exception as error:
             self.give_up(error)
             return None
+        finally:
+            if not self.keeps_nets:
+                self.forget_nets()
 
-    def plan_all(self) -> Plan:
-        """The plan, for which the gradient is built if nobody did yet."""
-        private.force_gradient(private.with_gradient(self.concrete, self.gradient))
+    def plan_gradient(self, function: Any) -> Plan:
+        """The plan, for which the gradient of what runs is built if nobody did yet."""
+        self.keeps_nets = True
+        try:
+            private.force_gradient(function)
+        finally:
+            self.keeps_nets = False
         return self.plan
 
     def give_up(self, error: Exception) -> None:
@@ -680,7 +743,8 @@ class _Work:
         if self.options.verify or isinstance(error, (BudgetError, OptionError, PlanError)):
             raise error
         reason = f"{type(error).__name__}: {error}"
-        self.plan, self.decision = Plan(notes=(reason,)), None
+        self.plan, self.make_again = Plan(notes=(reason,)), None
+        self.forget_nets()
         name = tf.compat.as_str(self.concrete.name)
         broken = "" if self.options.budget is None else "; the budget is not kept"
         text = f"rnnmem left {name}{self.where} as it was{broken}: {reason}; see docs/errors.md"

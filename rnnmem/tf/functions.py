@@ -13,7 +13,7 @@ from rnnmem.net.nouns import VARIABLE_SHAPES, FunctionRef, Net
 from rnnmem.net.optypes import LOOPS
 from rnnmem.tf import private
 from rnnmem.tf.exporter import export_graph_def, tensor_names
-from rnnmem.tf.importer import import_graph_def
+from rnnmem.tf.importer import NETS_OF, import_graph_def
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARIES = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], _OWN)
@@ -71,7 +71,8 @@ def function_of(net: Net, concrete):
     graph.structured_input_signature = original.structured_input_signature
     graph.structured_outputs = structured_like(original, graph.outputs)
     graph.variables = original.variables
-    return private.concrete_function(graph, concrete, _attributes(concrete))
+    made = private.concrete_function(graph, concrete, _attributes(concrete))
+    return private.vectorise_as(made, concrete)
 
 
 def same_function(concrete):
@@ -111,6 +112,7 @@ def new_graph(net: Net, name: str, likes, originals):
         if op.type in LOOPS:
             for before, after in zip(op.inputs, op.outputs, strict=True):
                 private.copy_handle_data(before, after)
+    private.let_pfor_look_inside(graph, frozenset(NETS_OF))
     written = tensor_names(net)
     for blob in net.outputs:
         if blob not in tensors:

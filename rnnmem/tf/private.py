@@ -8,6 +8,7 @@ import functools
 import gc
 import inspect
 import pathlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from typing import Any
@@ -26,14 +27,19 @@ from tensorflow.python.eager.polymorphic_function import concrete_function as _c
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
 from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.ops import gradients_impl as _gradients_impl
 from tensorflow.python.ops import gradients_util as _gradients_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+from tensorflow.python.ops.parallel_for import control_flow_ops as _parallel_for
+from tensorflow.python.ops.parallel_for import pfor as _pfor
 from tensorflow.python.saved_model import function_deserialization as _function_deserialization
 from tensorflow.python.saved_model import load as _saved_model_load
 from tensorflow.tsl.profiler.protobuf import xplane_pb2 as _xplane_pb2
 
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _CHANGES = {"MemoryAllocation": "take", "MemoryDeallocation": "give"}
 
 
@@ -236,6 +242,169 @@ def concrete_function(graph: Any, original: Any, attributes: dict[str, Any]) -> 
     return made
 
 
+def let_pfor_look_inside(graph: Any, callers: frozenset[str]) -> None:
+    """Lets TensorFlow vectorise a graph, as jacobians and ``tf.vectorized_map`` do.
+
+    It asks for the FuncGraph of each loop's body; functions that came from a library have none, so
+    one is made once it is asked for.
+
+    Args:
+      graph: a finished FuncGraph.
+      callers: the types of ops that run functions, e.g. "While".
+    """
+    for op in graph.get_operations():
+        if op.type in callers:
+            op.pfor_converter = functools.partial(_vectorised, callers)
+
+
+def vectorise_as(concrete: Any, original: Any) -> Any:
+    """Has a call of the function vectorised as one of ``original`` would be.
+
+    Args:
+      concrete: a ConcreteFunction that computes the same from the same inputs; edited in place.
+      original: a ConcreteFunction, with the same inputs in the same order.
+    """
+    concrete._inference_function._cached_graph = original.graph  # noqa: SLF001
+    return concrete
+
+
+def _vectorised(callers: frozenset[str], pfor_input: Any) -> Any:
+    """TensorFlow's vectorisation of an op that runs functions, which it can look inside."""
+    seen = _SeenInside(pfor_input.op, callers)
+    convert = _pfor._pfor_converter_registry[seen.type]  # noqa: SLF001
+    return convert(_pfor._PforInput(pfor_input.pfor, seen, pfor_input.inputs))  # noqa: SLF001
+
+
+def _vectorised_or_in_turn(pfor_input: Any) -> Any:
+    """TensorFlow's vectorisation of a call; where it has none for what is inside, a loop of calls.
+
+    A list can not be handed to such a loop: it would be one for each of the calls.
+    """
+    try:
+        return _pfor._pfor_converter_registry[pfor_input.op_type](pfor_input)  # noqa: SLF001
+    except Exception as error:
+        stacked = [one.t for one in pfor_input.inputs if one.is_stacked]
+        if any(one.dtype == tf.variant for one in (*stacked, *pfor_input.outputs)):
+            raise
+        return _pfor._fallback_converter(pfor_input, root_cause=str(error))  # noqa: SLF001
+
+
+class _SeenInside:
+    """An op that runs functions, with a FuncGraph behind each of them."""
+
+    def __init__(self, op: tf.Operation, callers: frozenset[str]):
+        self._op = op
+        self._callers = callers
+        self._found: dict[str, _Inside] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._op, name)
+
+    @property
+    def graph(self) -> Any:
+        """Stands for the graph where a function is looked up by its name."""
+        return self
+
+    def _get_function(self, name: str | bytes) -> Any:
+        name = tf.compat.as_str(name)
+        if name not in self._found:
+            known = self._op.graph._get_function(name)  # noqa: SLF001
+            self._found[name] = (
+                known
+                if hasattr(known, "graph")
+                else _Inside(_read_function(name, _arguments_like(self._op), self._callers))
+            )
+        return self._found[name]
+
+
+class _Inside:
+    """What TensorFlow's vectorisation asks of a function."""
+
+    def __init__(self, graph: Any):
+        self.graph = graph
+        self.function_type = self
+        self.flat_outputs = list(graph.outputs)
+
+
+def _arguments_like(op: tf.Operation) -> list[tf.Tensor]:
+    """Tensors like what an op gives its functions; those are the last of its inputs."""
+    # What a loop begins with may have a narrower shape than what its body reads.
+    return list(op.outputs if op.type in ("While", "StatelessWhile") else op.inputs)
+
+
+def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -> Any:
+    """The FuncGraph of a registered function.
+
+    Its ops are made one after the other, because what a list holds is handed on as they are made.
+    """
+    with _context.eager_mode():
+        definition = _context.context().get_function_def(name)
+        graph_def, names = _function_def_to_graph.function_def_to_graph_def(definition)
+    count = len(definition.signature.input_arg)
+    graph = _func_graph.FuncGraph(name)
+    made: dict[str, tf.Operation] = {}
+
+    def tensor(written: str) -> tf.Tensor:
+        op, _, index = written.rpartition(":")
+        return made[op].outputs[int(index)]
+
+    with graph.as_default():
+        for node, like in zip(graph_def.node[:count], likes[len(likes) - count :], strict=True):
+            placeholder = tf.compat.v1.placeholder(like.dtype, like.shape, name=node.name)
+            _handle_data_util.copy_handle_data(like, placeholder)
+            made[node.name] = placeholder.op
+            graph.inputs.append(placeholder)
+        for node in _in_order(graph_def.node[count:], made):
+            awaited = [made[one[1:]] for one in node.input if one.startswith("^")]
+            inputs = [tensor(one) for one in node.input if not one.startswith("^")]
+            with graph.control_dependencies(awaited):
+                op = graph._create_op_internal(  # noqa: SLF001
+                    node.op, inputs, name=node.name, attrs=dict(node.attr)
+                )
+            made[node.name] = op
+            if op.type in callers:
+                op.pfor_converter = functools.partial(_vectorised, callers)
+                _tell_what_lists_hold(op, callers)
+        graph.outputs = [
+            tensor(names[definition.ret[one.name]]) for one in definition.signature.output_arg
+        ]
+        graph.control_outputs = [made[one] for one in definition.control_ret.values()]
+    return graph
+
+
+def _in_order(nodes: Any, given: Any) -> Iterator[Any]:
+    """NodeDefs, each after those that it reads or waits for."""
+    left = {node.name: node for node in nodes}
+    done = set(given)
+    stack = list(reversed(nodes))
+    while stack:
+        node = stack[-1]
+        needed = {one.lstrip("^").partition(":")[0] for one in node.input} - done
+        if node.name in done or not needed:
+            stack.pop()
+            if node.name not in done:
+                done.add(node.name)
+                yield node
+        else:
+            stack += [left[one] for one in sorted(needed)]
+
+
+def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
+    """Hands on what the lists among an op's results hold, which TensorFlow leaves to its makers."""
+    if all(one.dtype != tf.variant for one in op.outputs):
+        return
+    sources = op.inputs
+    if op.type not in ("While", "StatelessWhile"):
+        attributes = op.node_def.attr
+        first = next(
+            attributes[one] for one in ("f", "then_branch", "branches") if one in attributes
+        )
+        name = (first.list.func[0] if first.HasField("list") else first.func).name
+        sources = _read_function(name, list(op.inputs), callers).outputs
+    for source, target in zip(sources, op.outputs, strict=True):
+        _handle_data_util.copy_handle_data(source, target)
+
+
 def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     """The FuncGraph that Python still holds behind a library function, where it does."""
     function = graph._get_function(name)  # noqa: SLF001
@@ -377,13 +546,50 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  
         )
 
     def _rewrite_forward_and_call_backward(self, op, *doutputs):
+        if self._is_left_to_tensorflow(op):
+            return self._original._rewrite_forward_and_call_backward(op, *doutputs)  # noqa: SLF001
         # Once differentiated, a call has more outputs; nobody's gradient comes through those.
         count = self._num_inference_outputs
         forward, _ = self.forward_backward(count)
         again = len(op.outputs) <= len(forward.function_type.flat_outputs)
         if again and all(gradient is None for gradient in doutputs[count:]):
             doutputs = doutputs[:count]
-        return super()._rewrite_forward_and_call_backward(op, *doutputs)
+        gradients = super()._rewrite_forward_and_call_backward(op, *doutputs)
+        for gradient in gradients or ():
+            if isinstance(gradient, tf.Tensor) and gradient.op.type in _CALLS:
+                gradient.op.pfor_converter = _vectorised_or_in_turn
+        return gradients
+
+    def _is_left_to_tensorflow(self, op):
+        """Whether TensorFlow's own pair differentiates a call; one that has a pair keeps it."""
+        called = op.get_attr("f").name
+        if called in _forward_names(self):
+            return False
+        if called in _forward_names(self._original):
+            return True
+        return _is_vectorised_or_differentiated_again(op.graph)
+
+
+def _forward_names(maker: Any) -> set[str]:
+    pairs = maker._cached_function_pairs.values()  # noqa: SLF001
+    return {tf.compat.as_str(forward.name) for forward, _ in pairs}
+
+
+def _is_vectorised_or_differentiated_again(graph: tf.Graph) -> bool:
+    """Whether a gradient in the graph is asked for by a jacobian, a vectorised map or a hessian.
+
+    Where loops are vectorised, sums fuse otherwise around what was recomputed.
+    """
+    frame = sys._getframe()  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code is _gradients_impl.hessians.__code__:
+            return True
+        if frame.f_code is _parallel_for._pfor_impl.__code__:  # noqa: SLF001
+            variable = frame.f_locals.get("loop_var")
+            if variable is not None and variable.graph is graph:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def a_tape_is_active() -> bool:
