@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import os
 import threading
 import types
@@ -25,9 +26,10 @@ from rnnmem.net.merged import sums_by_chance
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import Place, places
+from rnnmem.net.timeline import counted_peak
 from rnnmem.options import Options
 from rnnmem.plan import ChunkedLoss, Plan
-from rnnmem.recompute.budget import Decision, decide
+from rnnmem.recompute.budget import Decision, budget_for, decide
 from rnnmem.recompute.places import decide_with_places
 from rnnmem.recompute.planner import RECOMPUTE
 from rnnmem.recompute.saved_plan import apply_saved, saved_decision, saved_turns
@@ -512,6 +514,17 @@ class _Work:
         def apply_to(base: Net, plan: Plan, place: Place | None = None) -> Net:
             return apply_plan(base, plan, constant, anchored=not compiled, place=place)
 
+        orders = self._may_order(net) and not differentiated and saved is None
+
+        def turned(base: Net, plan: Plan) -> Plan | None:
+            most = dataclasses.replace(self.options, max_slowdown=math.inf)
+            found, ordered = in_turns(
+                base, plan, _machine(), most, functools.partial(with_turns, base)
+            )
+            if ordered is None:
+                return None
+            return dataclasses.replace(found, predicted_peak=counted_peak(ordered))
+
         def decision(base: Net, place: Place | None = None, **fields) -> Decision:
             return Decision(
                 base,
@@ -521,6 +534,7 @@ class _Work:
                 means=means,
                 reads_again=not differentiated,
                 variables=None if place is None else place.variables,
+                turned=turned if orders and place is None else None,
                 **fields,
             )
 
@@ -572,14 +586,22 @@ class _Work:
             return ()
         return self.decision.frontier(self.plan)
 
-    def order(self, net: Net, rewritten: Net | None) -> Net | None:
-        """What `rewrite` gave, with large buffers taking turns where that pays."""
-        # XLA sees no control edges; a function whose loops are differentiated later is left alone.
-        compiled = private.is_compiled(self.concrete)
+    def _may_order(self, net: Net) -> bool:
+        """Whether large buffers may take turns.
+
+        XLA sees no control edges; a function whose loops are differentiated later is left alone.
+        """
         saved = self.options.plan
         wanted = self.options.allows_order if saved is None else bool(saved.turns)
-        if compiled or _waits_for_gradient(net) or not wanted:
+        return wanted and not private.is_compiled(self.concrete) and not _waits_for_gradient(net)
+
+    def order(self, net: Net, rewritten: Net | None) -> Net | None:
+        """What `rewrite` gave, with large buffers taking turns where that pays."""
+        if not self._may_order(net):
             return rewritten
+        saved, options = self.options.plan, self.options
+        if options.budget is not None and _is_above(self.plan, options.budget):
+            options = dataclasses.replace(options, max_slowdown=math.inf)  # it fits only in turns
         base = net if rewritten is None else rewritten
 
         def apply(turns: tuple) -> Net:
@@ -588,7 +610,7 @@ class _Work:
             return ordered
 
         if saved is None:
-            self.plan, ordered = in_turns(base, self.plan, _machine(), self.options, apply)
+            self.plan, ordered = in_turns(base, self.plan, _machine(), options, apply)
         else:
             ordered = saved_turns(saved, apply)
             original = self.plan.original_peak
@@ -630,6 +652,11 @@ class _Work:
         broken = "" if self.options.budget is None else "; the budget is not kept"
         text = f"rnnmem left {name}{self.where} as it was{broken}: {reason}; see docs/errors.md"
         warnings.warn(text, RnnmemWarning, stacklevel=2)
+
+
+def _is_above(plan: Plan, budget: int) -> bool:
+    """Whether more is predicted than may run under a budget."""
+    return plan.predicted_peak is not None and budget_for(plan) > budget
 
 
 def _line_of(fn: Any) -> str:
