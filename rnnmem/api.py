@@ -188,6 +188,7 @@ class Optimized:
         self._lock = threading.RLock()
         self._traces: dict[int, _Trace] = {}
         self._verified: set[int] = set()
+        self._stepped_down: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
@@ -244,26 +245,59 @@ class Optimized:
             tolerance = ROUNDED
         elif any(not loss.closed for loss in plan.losses):
             tolerance = TOLERANCE
+        kept = trace.original.variables if self._options.budget is not None else ()
+        before = [tf.identity(variable) for variable in kept]
         results = run_verified(trace.original, trace.function, measured, tolerance)
         peak = peaks[-1] if peaks else None
         if peak is not None and peak > self._options.budget:
-            self._step_down(trace, peak)
+            self._step_down(trace, peak, before)
         else:
             self._verified.add(id(trace.original))
         return results
 
-    def _step_down(self, trace: _Trace, peak: int) -> None:
-        """Takes a smaller plan for a trace whose measured peak is above the budget."""
+    def _step_down(self, trace: _Trace, peak: int, before: list[tf.Tensor]) -> None:
+        """Takes a smaller plan for a trace whose measured peak is above the budget.
+
+        Where there is none, the first call is refused and leaves no trace; a training that is under
+        way is only warned.
+
+        Args:
+          trace: what was measured.
+          peak: bytes that it took.
+          before: values of the function's variables before the call.
+
+        Raises:
+          BudgetError: the first call took more than the budget, and no smaller plan is promising.
+        """
+        key = id(trace.original)
+        smaller = self._smaller(trace, peak)
+        if smaller is not None:
+            with self._lock:
+                self._traces[key] = smaller
+                self._stepped_down.add(key)
+            return
         budget = self._options.budget
-        predicted = trace.plan().predicted_peak
+        error = BudgetError(
+            f"budget={budget} ({format_bytes(budget)}): the measured peak is {peak} bytes "
+            f"({format_bytes(peak)}), and there is no smaller plan; give at least that much"
+        )
+        if key not in self._stepped_down:
+            for variable, value in zip(trace.original.variables, before, strict=True):
+                variable.assign(value)
+            raise error
+        self._verified.add(key)
+        warnings.warn(f"{error}; the step goes on with this plan", RnnmemWarning, stacklevel=4)
+
+    def _smaller(self, trace: _Trace, peak: int) -> _Trace | None:
+        """What runs under a plan that fits if it is as far off as this one; None: there is none."""
+        budget, predicted = self._options.budget, trace.plan().predicted_peak
         if predicted is None or trace.function is trace.original:
-            raise BudgetError(
-                f"budget={budget} ({format_bytes(budget)}): the measured peak is {peak} bytes "
-                f"({format_bytes(peak)}), and there is no smaller plan; give at least that much"
-            )
+            return None
         stricter = dataclasses.replace(self._options, budget=min(predicted, budget**2 // peak))
-        with self._lock:
-            self._traces[id(trace.original)] = _optimized(trace.original, stricter, self._where)
+        try:
+            return _optimized(trace.original, stricter, self._where)
+        except BudgetError:  # of a budget that the user never wrote
+            return None
 
     def _may_be_differentiated_twice(self, trace: _Trace, args: tuple, kwargs: dict) -> bool:
         """Whether tapes could ask for a gradient of the gradient, which is left to TensorFlow.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem import api
-from rnnmem.errors import BudgetError, OptionError, PlanError
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.plan import Plan
 from rnnmem.recompute.budget import needed_budget
 from rnnmem.sizes import KIB, MIB
@@ -155,6 +156,33 @@ def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expe
     monkeypatch.setattr(api, "run_measured", lambda call: (call(), 100 * KIB))
     assert bits(step(X, WEIGHT)) == expected
     assert step.plan(X, WEIGHT) == second
+
+
+def test_a_first_call_above_every_plan_is_refused_and_leaves_the_variables(monkeypatch):
+    count = tf.Variable(0.0)
+
+    def counting(x, weight):
+        count.assign_add(1.0)
+        return train_step(x, weight)
+
+    step = rnnmem.optimize(counting, budget="1MiB", verify=True)
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
+    for _ in range(2):
+        with pytest.raises(BudgetError, match=r"budget=1048576 .*measured peak is 943718400 bytes"):
+            step(X, WEIGHT)
+        assert count.numpy() == 0.0
+
+
+def test_a_training_that_is_under_way_is_warned_of_the_user_s_own_budget(monkeypatch, expected):
+    step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 2 * MIB))
+    assert bits(step(X, WEIGHT)) == expected
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
+    with pytest.warns(RnnmemWarning, match=r"budget=1048576 .*no smaller plan.*goes on"):
+        assert bits(step(X, WEIGHT)) == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bits(step(X, WEIGHT)) == expected
 
 
 # Saved plans.
