@@ -28,7 +28,7 @@ from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import Place, places
 from rnnmem.net.timeline import counted_peak
 from rnnmem.options import Options
-from rnnmem.plan import ChunkedLoss, Plan
+from rnnmem.plan import ChunkedLoss, Plan, without_peaks
 from rnnmem.recompute.budget import Decision, budget_for, decide
 from rnnmem.recompute.places import decide_with_places
 from rnnmem.recompute.planner import RECOMPUTE
@@ -55,6 +55,8 @@ DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
 
 _COMPILED = "XLA compiles the function: what its loops save is kept as it is"
+_NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
+_NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
 
 
 def optimize(
@@ -527,11 +529,18 @@ class _Work:
             self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_A_PIPELINE))
         if self.left_for:
             self.plan = dataclasses.replace(self.plan, notes=(self.left_for,))
+        if private.is_compiled(self.concrete):
+            held = (_NOT_PREDICTED,) if self.options.budget is None else (_NOT_HELD,)
+            self.plan = without_peaks(self.plan)
+            self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, *held))
         return self.rewritten
 
     def _rewritten(self, net: Net, differentiated: bool) -> Net | None:
         check_offload(net, self.options, _machine().device)
-        compiled = private.is_compiled(self.concrete)
+        compiled, options = private.is_compiled(self.concrete), self.options
+        if compiled and options.budget is not None:
+            # Peaks are of TensorFlow's executor: they choose among plans, and promise nothing.
+            options = dataclasses.replace(options, budget=None, max_slowdown=math.inf)
         saved = self.options.plan
         if saved is not None and differentiated:
             saved = dataclasses.replace(saved, losses=())
@@ -584,17 +593,17 @@ class _Work:
         elif by_chunks:
             losses = losses_of(whole, machine)
             self.decision, self.plan, rewritten = decide_with_losses(
-                whole, losses, chunked, decision, self.options
+                whole, losses, chunked, decision, options
             )
         else:
             self.decision = decision(net)
             if whole is not net:
                 self.decision = decision(whole, beside=self.decision)
             if differentiated:
-                self.plan, rewritten = decide(self.decision, self.options)
+                self.plan, rewritten = decide(self.decision, options)
             else:
                 self.decision, self.plan, rewritten = decide_with_places(
-                    self.decision, self.options, decision, apply_to
+                    self.decision, options, decision, apply_to
                 )
         if rewritten is not None:
             check(net, rewritten, chunks=self.cuts_rows, roundings=self.plan.rounds)
@@ -618,7 +627,8 @@ class _Work:
         """The plan among its alternatives; none where nothing was planned."""
         if self.decision is None or not self.plan.loops:
             return ()
-        return self.decision.frontier(self.plan)
+        found = self.decision.frontier(self.plan)
+        return tuple(map(without_peaks, found)) if private.is_compiled(self.concrete) else found
 
     def _may_order(self, net: Net) -> bool:
         """Whether large buffers may take turns.

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from rnnmem.net.buffers import Origin, rounded
 from rnnmem.net.cost import CPU
 from rnnmem.net.encodings import COPIES, ENCODES, SAVES
+from rnnmem.net.inline import is_compiled_call
 from rnnmem.net.liveness import Needed, needed
 from rnnmem.net.loops import Loop, through_identities
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
@@ -446,7 +447,9 @@ class _Compiler:
     def _note_opaque(self, op: Op) -> None:
         """What an op holds or runs that is not looked into is unknown, not nothing."""
         attributes = op.attributes.items()
-        if any(name[0] != "_" and names_a_function(value) for name, value in attributes):
+        if is_compiled_call(op) or any(
+            name[0] != "_" and names_a_function(value) for name, value in attributes
+        ):
             self.unknown[f"what {op.name} runs"] = None
         elif not op.nets and op.type not in _HOLDERS:
             for blob in op.outputs:
