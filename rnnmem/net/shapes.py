@@ -176,7 +176,7 @@ class _Filler:
             if reads_lengths(loop.body):
                 # The first iteration's length is not that of the others.
                 pairs = zip(starts, after, strict=True)
-                starts = [a if a.length == b.length else _longer(a) for a, b in pairs]
+                starts = [a if a.length == b.length else _longer(a, b) for a, b in pairs]
                 known = self._inner(op, "body", starts)
                 after = [known.facts[blob] for blob in loop.body.outputs]
         known = dataclasses.replace(known, grown=grown) if grown else known
@@ -200,9 +200,9 @@ def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> i
     return start.value + trips * grows
 
 
-def _longer(fact: Fact) -> Fact:
-    """A list that is of another length in each iteration."""
-    return dataclasses.replace(fact, length=None)
+def _longer(start: Fact, end: Fact) -> Fact:
+    """A list of another length in each iteration; its elements are as behind the first."""
+    return dataclasses.replace(start, element=end.element, length=None)
 
 
 def _without_value(fact: Fact) -> Fact:
