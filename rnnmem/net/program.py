@@ -41,6 +41,8 @@ ONE_NUMBER = 64
 """Bytes up to which an encoded constant holds one number, repeated."""
 STRING_BYTES = 24
 """Bytes of a string in a tensor; its letters are nothing that TensorFlow's allocator counts."""
+FEW_STRINGS = 1024
+"""Strings up to which they matter little; what more of them take, and how long, a run tells."""
 CHEAP_SECONDS = 3e-6
 """An op that takes less runs at once, in the thread that made it ready."""
 
@@ -439,7 +441,9 @@ class _Compiler:
         if size is not None:
             return rounded(size)
         if blob.dtype == "string" and blob.shape is not None and None not in blob.shape:
-            return rounded(STRING_BYTES * math.prod(blob.shape))
+            count = math.prod(blob.shape)
+            if count <= FEW_STRINGS:
+                return rounded(STRING_BYTES * count)
         if blob.dtype not in _HANDLES:
             self.unknown[blob.name] = None
         return 0
