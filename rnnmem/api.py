@@ -56,6 +56,7 @@ DISABLE = "RNNMEM_DISABLE"
 
 _COMPILED = "XLA compiles the function: what its loops save is kept as it is"
 _NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
+_PYTHON = ("PyFunc", "PyFuncStateless")
 _NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
 
 
@@ -474,6 +475,16 @@ _BY_CHANCE = (
 )
 
 
+_IN_PYTHON = (
+    "the budget is held against a prediction that knows nothing of what Python functions take"
+)
+
+
+def _calls_python(net: Net) -> bool:
+    """Whether ops run Python functions; only what these hand back is counted."""
+    return any(op.type.endswith(_PYTHON) for _, inner in net.walk() for op in inner.ops)
+
+
 def _trains_in_a_pipeline(net: Net) -> bool:
     """Whether a dataset is reduced here, which is what becomes of ``for x in dataset``."""
     return any(op.type == "ReduceDataset" for _, inner in net.walk() for op in inner.ops)
@@ -529,6 +540,8 @@ class _Work:
             self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_A_PIPELINE))
         if self.left_for:
             self.plan = dataclasses.replace(self.plan, notes=(self.left_for,))
+        if self.options.budget is not None and _calls_python(net):
+            self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_PYTHON))
         if private.is_compiled(self.concrete):
             held = (_NOT_PREDICTED,) if self.options.budget is None else (_NOT_HELD,)
             self.plan = without_peaks(self.plan)

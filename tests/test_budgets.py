@@ -187,6 +187,16 @@ def test_a_list_whose_length_only_a_run_can_tell_is_told():
     assert any("not held against a prediction" in note for note in plan.notes)
 
 
+def test_a_budget_says_that_it_knows_nothing_of_python_functions():
+    def printing(x, weight):
+        tf.py_function(lambda: None, [], [])
+        return train_step(x, weight)
+
+    for options, told in (({"budget": "1MiB"}, True), ({}, False)):
+        notes = rnnmem.optimize(printing, **options).plan(X, WEIGHT).notes
+        assert any("what Python functions take" in note for note in notes) == told
+
+
 @pytest.mark.parametrize("options", [{}, {"max_slowdown": 2.0}, {"budget": "1KiB"}])
 def test_under_xla_no_peak_is_told_and_no_budget_promised(options):
     def compiled(x, weight):
