@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import os
 import threading
 import types
@@ -25,9 +26,10 @@ from rnnmem.net.merged import sums_by_chance
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import Place, places
+from rnnmem.net.timeline import counted_peak
 from rnnmem.options import Options
-from rnnmem.plan import ChunkedLoss, Plan
-from rnnmem.recompute.budget import Decision, decide
+from rnnmem.plan import ChunkedLoss, Plan, without_peaks
+from rnnmem.recompute.budget import Decision, budget_for, decide
 from rnnmem.recompute.places import decide_with_places
 from rnnmem.recompute.planner import RECOMPUTE
 from rnnmem.recompute.saved_plan import apply_saved, saved_decision, saved_turns
@@ -55,6 +57,9 @@ DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
 
 _COMPILED = "XLA compiles the function: what its loops save is kept as it is"
+_NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
+_PYTHON = ("PyFunc", "PyFuncStateless")
+_NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
 
 
 def optimize(
@@ -191,6 +196,7 @@ class Optimized:
         self._traces: dict[int, _Trace] = {}
         self._verified: set[int] = set()
         self._unverified: set[int] = set()
+        self._stepped_down: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
@@ -256,6 +262,8 @@ class Optimized:
             peaks.append(peak)
             return results
 
+        kept = trace.original.variables if self._options.budget is not None else ()
+        before = [tf.identity(variable) for variable in kept]
         if trace.function is trace.original or trace.gradient_only:
             results = measured(trace.function)
         else:
@@ -271,7 +279,7 @@ class Optimized:
         if peaks and peak is None:
             warn_user(f"the budget is not held against a measured peak: {uncounted()}")
         if peak is not None and peak > self._options.budget:
-            self._step_down(trace, peak)
+            self._step_down(trace, peak, before)
         else:
             self._verified.add(id(trace.original))
         return results
@@ -294,18 +302,49 @@ class Optimized:
             self._where,
         )
 
-    def _step_down(self, trace: _Trace, peak: int) -> None:
-        """Takes a smaller plan for a trace whose measured peak is above the budget."""
+    def _step_down(self, trace: _Trace, peak: int, before: list[tf.Tensor]) -> None:
+        """Takes a smaller plan for a trace whose measured peak is above the budget.
+
+        Where there is none, the first call is refused and leaves no trace; a training that is under
+        way is only warned.
+
+        Args:
+          trace: what was measured.
+          peak: bytes that it took.
+          before: values of the function's variables before the call.
+
+        Raises:
+          BudgetError: the first call took more than the budget, and no smaller plan is promising.
+        """
+        key = id(trace.original)
+        smaller = self._smaller(trace, peak)
+        if smaller is not None:
+            with self._lock:
+                self._traces[key] = smaller
+                self._stepped_down.add(key)
+            return
         budget = self._options.budget
-        predicted = trace.plan().predicted_peak
+        error = BudgetError(
+            f"budget={budget} ({format_bytes(budget)}): the measured peak is {peak} bytes "
+            f"({format_bytes(peak)}), and there is no smaller plan; give at least that much"
+        )
+        if key not in self._stepped_down:
+            for variable, value in zip(trace.original.variables, before, strict=True):
+                variable.assign(value)
+            raise error
+        self._verified.add(key)
+        warnings.warn(f"{error}; the step goes on with this plan", RnnmemWarning, stacklevel=4)
+
+    def _smaller(self, trace: _Trace, peak: int) -> _Trace | None:
+        """What runs under a plan that fits if it is as far off as this one; None: there is none."""
+        budget, predicted = self._options.budget, trace.plan().predicted_peak
         if predicted is None or trace.function is trace.original:
-            raise BudgetError(
-                f"budget={budget} ({format_bytes(budget)}): the measured peak is {peak} bytes "
-                f"({format_bytes(peak)}), and there is no smaller plan; give at least that much"
-            )
+            return None
         stricter = dataclasses.replace(self._options, budget=min(predicted, budget**2 // peak))
-        with self._lock:
-            self._traces[id(trace.original)] = _optimized(trace.original, stricter, self._where)
+        try:
+            return _optimized(trace.original, stricter, self._where)
+        except BudgetError:  # of a budget that the user never wrote
+            return None
 
     def _may_be_differentiated_twice(self, trace: _Trace, args: tuple, kwargs: dict) -> bool:
         """Whether tapes could ask for a gradient of the gradient, which is left to TensorFlow.
@@ -493,6 +532,16 @@ _BY_CHANCE = (
 )
 
 
+_IN_PYTHON = (
+    "the budget is held against a prediction that knows nothing of what Python functions take"
+)
+
+
+def _calls_python(net: Net) -> bool:
+    """Whether ops run Python functions; only what these hand back is counted."""
+    return any(op.type.endswith(_PYTHON) for _, inner in net.walk() for op in inner.ops)
+
+
 def _trains_in_a_pipeline(net: Net) -> bool:
     """Whether a dataset is reduced here, which is what becomes of ``for x in dataset``."""
     return any(op.type == "ReduceDataset" for _, inner in net.walk() for op in inner.ops)
@@ -590,11 +639,20 @@ class _Work:
             self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_A_PIPELINE))
         if self.left_for:
             self.plan = dataclasses.replace(self.plan, notes=(self.left_for,))
+        if self.options.budget is not None and _calls_python(net):
+            self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_PYTHON))
+        if private.is_compiled(self.concrete):
+            held = (_NOT_PREDICTED,) if self.options.budget is None else (_NOT_HELD,)
+            self.plan = without_peaks(self.plan)
+            self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, *held))
         return self.rewritten
 
     def _rewritten(self, net: Net, differentiated: bool) -> Net | None:
         check_offload(net, self.options, _machine().device)
-        compiled = private.is_compiled(self.concrete)
+        compiled, options = private.is_compiled(self.concrete), self.options
+        if compiled and options.budget is not None:
+            # Peaks are of TensorFlow's executor: they choose among plans, and promise nothing.
+            options = dataclasses.replace(options, budget=None, max_slowdown=math.inf)
         saved = self.options.plan
         if saved is not None and differentiated:
             saved = dataclasses.replace(saved, losses=())
@@ -613,6 +671,17 @@ class _Work:
         def apply_to(base: Net, plan: Plan, place: Place | None = None) -> Net:
             return apply_plan(base, plan, constant, anchored=not compiled, place=place)
 
+        orders = self._may_order(net) and not differentiated and saved is None
+
+        def turned(base: Net, plan: Plan) -> Plan | None:
+            most = dataclasses.replace(self.options, max_slowdown=math.inf)
+            found, ordered = in_turns(
+                base, plan, _machine(), most, functools.partial(with_turns, base)
+            )
+            if ordered is None:
+                return None
+            return dataclasses.replace(found, predicted_peak=counted_peak(ordered))
+
         def decision(base: Net, place: Place | None = None, **fields) -> Decision:
             return Decision(
                 base,
@@ -622,6 +691,7 @@ class _Work:
                 means=means,
                 reads_again=not differentiated,
                 variables=None if place is None else place.variables,
+                turned=turned if orders and place is None else None,
                 **fields,
             )
 
@@ -637,17 +707,17 @@ class _Work:
         elif by_chunks:
             losses = losses_of(whole, machine)
             self.decision, self.plan, rewritten = decide_with_losses(
-                whole, losses, chunked, decision, self.options
+                whole, losses, chunked, decision, options
             )
         else:
             self.decision = decision(net)
             if whole is not net:
                 self.decision = decision(whole, beside=self.decision)
             if differentiated:
-                self.plan, rewritten = decide(self.decision, self.options)
+                self.plan, rewritten = decide(self.decision, options)
             else:
                 self.decision, self.plan, rewritten = decide_with_places(
-                    self.decision, self.options, decision, apply_to
+                    self.decision, options, decision, apply_to
                 )
         if rewritten is not None:
             check(net, rewritten, chunks=self.cuts_rows, roundings=self.plan.rounds)
@@ -672,16 +742,25 @@ class _Work:
         if not self.plan.loops:
             return ()
         decision = self.decision or self._again(self.asked).decision
-        return () if decision is None else decision.frontier(self.plan)
+        found = () if decision is None else decision.frontier(self.plan)
+        return tuple(map(without_peaks, found)) if private.is_compiled(self.concrete) else found
+
+    def _may_order(self, net: Net) -> bool:
+        """Whether large buffers may take turns.
+
+        XLA sees no control edges; a function whose loops are differentiated later is left alone.
+        """
+        saved = self.options.plan
+        wanted = self.options.allows_order if saved is None else bool(saved.turns)
+        return wanted and not private.is_compiled(self.concrete) and not _waits_for_gradient(net)
 
     def order(self, net: Net, rewritten: Net | None) -> Net | None:
         """What `rewrite` gave, with large buffers taking turns where that pays."""
-        # XLA sees no control edges; a function whose loops are differentiated later is left alone.
-        compiled = private.is_compiled(self.concrete)
-        saved = self.options.plan
-        wanted = self.options.allows_order if saved is None else bool(saved.turns)
-        if compiled or _waits_for_gradient(net) or not wanted:
+        if not self._may_order(net):
             return rewritten
+        saved, options = self.options.plan, self.options
+        if options.budget is not None and _is_above(self.plan, options.budget):
+            options = dataclasses.replace(options, max_slowdown=math.inf)  # it fits only in turns
         base = net if rewritten is None else rewritten
 
         def apply(turns: tuple) -> Net:
@@ -690,7 +769,7 @@ class _Work:
             return ordered
 
         if saved is None:
-            self.plan, ordered = in_turns(base, self.plan, _machine(), self.options, apply)
+            self.plan, ordered = in_turns(base, self.plan, _machine(), options, apply)
         else:
             ordered = saved_turns(saved, apply)
             original = self.plan.original_peak
@@ -749,6 +828,11 @@ class _Work:
         broken = "" if self.options.budget is None else "; the budget is not kept"
         text = f"rnnmem left {name}{self.where} as it was{broken}: {reason}; see docs/errors.md"
         warnings.warn(text, RnnmemWarning, stacklevel=2)
+
+
+def _is_above(plan: Plan, budget: int) -> bool:
+    """Whether more is predicted than may run under a budget."""
+    return plan.predicted_peak is not None and budget_for(plan) > budget
 
 
 def _line_of(fn: Any) -> str:

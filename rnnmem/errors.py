@@ -13,7 +13,13 @@ class OptionError(RnnmemError, ValueError):
 
 
 class BudgetError(RnnmemError, ValueError):
-    """The budget cannot be met; the message names the smallest peak that can."""
+    """The budget cannot be met; the message names the smallest peak that can.
+
+    Attributes:
+      smallest: bytes of the smallest budget that can be met; None where nobody knows.
+    """
+
+    smallest: int | None = None
 
 
 class PlanError(RnnmemError, ValueError):

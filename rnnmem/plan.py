@@ -418,6 +418,12 @@ class Plan:
             raise ValueError(f"this is not a plan that to_json wrote: {error}") from error
 
 
+def without_peaks(plan: Plan) -> Plan:
+    """The plan where no peak can be predicted: it tells none, nor do those nested in it."""
+    nested = (dataclasses.replace(one, plan=without_peaks(one.plan)) for one in plan.nested)
+    return dataclasses.replace(plan, original_peak=None, predicted_peak=None, nested=tuple(nested))
+
+
 def _plan(data: dict[str, Any]) -> Plan:
     return Plan(
         **{

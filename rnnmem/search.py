@@ -14,6 +14,7 @@ from rnnmem.net.inline import inline
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.timeline import counted_peak
 from rnnmem.sizes import format_bytes, parse_bytes
+from rnnmem.tf import private
 from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import allocator_limit, resident_bytes
 from rnnmem.tf.functions import net_of
@@ -242,6 +243,8 @@ def _traced(fn: Callable[..., Any]) -> Any:
 
 def _simulated(concrete: Any) -> int | None:
     """Predicted peak of a function as TensorFlow runs it; None where it is not understood."""
+    if private.is_compiled(concrete):  # XLA lays out buffers of its own
+        return None
     try:
         return counted_peak(without_dead_ops(inline(net_of(concrete))))
     except Exception:  # prediction is a help; running decides

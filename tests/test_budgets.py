@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem import api
-from rnnmem.errors import BudgetError, OptionError, PlanError
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.plan import Plan
 from rnnmem.recompute.budget import needed_budget
 from rnnmem.sizes import KIB, MIB
@@ -145,6 +146,101 @@ def test_a_budget_reaches_a_function_that_is_differentiated_later():
         tape.gradient(loss, weight)
 
 
+def gathering(index, **options):
+    """A train step whose states are written to a TensorArray of dynamic size, and stacked."""
+    weight = tf.Variable(numbers(64, 64, seed=3))
+
+    @rnnmem.optimize(**options)
+    def step(x, start):
+        def body(i, h, states):
+            h = tf.tanh(h @ weight) * tf.sigmoid(h + x[i])
+            return i + 1, h, states.write(index(i, start), h)
+
+        with tf.GradientTape() as tape:
+            states = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[64, 64])
+            first = (0, x[0], states)
+            states = tf.while_loop(lambda i, h, states: i < STEPS, body, first)[2]
+            loss = tf.reduce_sum(states.stack() ** 2)
+        return loss, tape.gradient(loss, weight)
+
+    return step, (numbers(STEPS, 64, 64), tf.constant(0))
+
+
+def test_a_list_that_writes_lengthen_is_within_the_budget_or_the_budget_is_refused():
+    step, args = gathering(lambda i, start: i)
+    plan = step.plan(*args)
+    measured = rnnmem.measure(step.__wrapped__, *args, repeats=2).peak_bytes
+    assert abs(plan.original_peak - measured) <= 0.25 * measured
+    assert not plan.notes
+    step, _ = gathering(lambda i, start: i, budget=1)
+    with pytest.raises(BudgetError) as raised:
+        step(*args)
+    for budget in (raised.value.smallest, plan.original_peak):
+        step, _ = gathering(lambda i, start: i, budget=budget)
+        assert rnnmem.measure(step, *args, repeats=2).peak_bytes <= budget
+
+
+def test_a_list_whose_length_only_a_run_can_tell_is_told():
+    step, args = gathering(lambda i, start: start + i, budget="1MiB")
+    plan = step.plan(*args)
+    assert (plan.original_peak, plan.predicted_peak) == (None, None)
+    assert any("not held against a prediction" in note for note in plan.notes)
+
+
+def test_a_budget_says_that_it_knows_nothing_of_python_functions():
+    def printing(x, weight):
+        tf.py_function(lambda: None, [], [])
+        return train_step(x, weight)
+
+    for options, told in (({"budget": "1MiB"}, True), ({}, False)):
+        notes = rnnmem.optimize(printing, **options).plan(X, WEIGHT).notes
+        assert any("what Python functions take" in note for note in notes) == told
+
+
+@pytest.mark.parametrize("options", [{}, {"max_slowdown": 2.0}, {"budget": "1KiB"}])
+def test_under_xla_no_peak_is_told_and_no_budget_promised(options):
+    def compiled(x, weight):
+        def body(i, h):
+            return i + 1, tf.tanh(tf.sin(h @ weight) * x[i])
+
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            loop = tf.while_loop(lambda i, h: i < STEPS, body, (0, x[0]), maximum_iterations=STEPS)
+            loss = tf.reduce_sum(loop[1])
+        return loss, tape.gradient(loss, weight)
+
+    args = X, numbers(32, 32)
+    step = rnnmem.optimize(tf.function(compiled, jit_compile=True), **options)
+    plan = step.plan(*args)
+    assert not plan.changes_nothing
+    assert (plan.original_peak, plan.predicted_peak) == (None, None)
+    assert Plan.from_json(plan.to_json()) == plan
+    told = "not held against a prediction" if "budget" in options else "no peak is predicted"
+    assert any(told in note and "XLA" in note for note in plan.notes)
+    assert "predicted peak above" not in str(step.explain(*args))
+    told = rnnmem.report(step, *args, measure=False)
+    assert (told.before.peak_bytes, told.after.peak_bytes) == (None, None)
+    assert "?" in told.summary()
+    assert not told.before.areas
+
+
+def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
+    def branches(x):
+        wide = [tf.tanh(tf.matmul(x, tf.ones([64, 2048]) * (0.1 + k))) for k in range(8)]
+        return tf.add_n([tf.reduce_sum(one * tf.sin(one), 1) for one in wide])
+
+    args = (numbers(256, 64),)
+    with pytest.raises(BudgetError) as alone:
+        rnnmem.optimize(branches, budget=1, allow=("recompute",))(*args)
+    with pytest.raises(BudgetError) as turned:
+        rnnmem.optimize(branches, budget=1)(*args)
+    least = turned.value.smallest
+    assert least < 0.8 * alone.value.smallest
+    step = rnnmem.optimize(branches, budget=least)
+    assert step.plan(*args).turns
+    assert rnnmem.measure(step, *args, repeats=2).peak_bytes <= least
+
+
 def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expected):
     step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
     first = step.plan(X, WEIGHT)
@@ -155,6 +251,33 @@ def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expe
     monkeypatch.setattr(api, "run_measured", lambda call: (call(), 100 * KIB))
     assert bits(step(X, WEIGHT)) == expected
     assert step.plan(X, WEIGHT) == second
+
+
+def test_a_first_call_above_every_plan_is_refused_and_leaves_the_variables(monkeypatch):
+    count = tf.Variable(0.0)
+
+    def counting(x, weight):
+        count.assign_add(1.0)
+        return train_step(x, weight)
+
+    step = rnnmem.optimize(counting, budget="1MiB", verify=True)
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
+    for _ in range(2):
+        with pytest.raises(BudgetError, match=r"budget=1048576 .*measured peak is 943718400 bytes"):
+            step(X, WEIGHT)
+        assert count.numpy() == 0.0
+
+
+def test_a_training_that_is_under_way_is_warned_of_the_user_s_own_budget(monkeypatch, expected):
+    step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 2 * MIB))
+    assert bits(step(X, WEIGHT)) == expected
+    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
+    with pytest.warns(RnnmemWarning, match=r"budget=1048576 .*no smaller plan.*goes on"):
+        assert bits(step(X, WEIGHT)) == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bits(step(X, WEIGHT)) == expected
 
 
 # Saved plans.

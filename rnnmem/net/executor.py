@@ -489,13 +489,14 @@ def _lists(values: list[Value]) -> list[ListValue]:
 
 def _leap(state: list[Value], probe: int, skipped: int) -> None:
     """Changes the lists as the skipped iterations would."""
-    series: dict[int, Series] = {}
+    series: dict[tuple[int, int], Series] = {}
 
     def of(element) -> Series | None:
         if element is None or isinstance(element, Series):
             return element
-        # One op makes one buffer an iteration, though one list may get it an iteration later.
-        key = id(element.origin)
+        # One op makes one buffer an iteration, though one list may get it an iteration later; a
+        # list that such buffers are saved in is more than one of them.
+        key = id(element.origin), element.bytes() if isinstance(element, ListValue) else 0
         if key not in series:
             series[key] = series_like(element)
         return series[key]

@@ -19,8 +19,18 @@ def is_open_call(op: Op) -> bool:
     """Whether the op is a plain function call whose body may stand in its place."""
     if op.type not in CALLS or "f" not in op.nets:
         return False
-    marks = {**op.nets["f"].attributes.get("attributes", {}), **op.attributes}
-    return not any(marks.get(mark) for mark in _CLOSED_MARKS)
+    return not _marked(op, *_CLOSED_MARKS)
+
+
+def is_compiled_call(op: Op) -> bool:
+    """Whether the op is a call that XLA compiles."""
+    return op.type in CALLS and "f" in op.nets and _marked(op, "_XlaMustCompile")
+
+
+def _marked(op: Op, *marks: str) -> bool:
+    """Whether a call or the function that it calls has one of these attributes."""
+    found = {**op.nets["f"].attributes.get("attributes", {}), **op.attributes}
+    return any(found.get(mark) for mark in marks)
 
 
 def inline(net: Net) -> Net:

@@ -44,6 +44,12 @@ CLOSE = 0.02
 NEGLIGIBLE = 64 * 1024
 """Bytes below which no peak is worth leaving a function as it was."""
 
+_TURNED = 3
+"""Plans of which it is looked at whether large buffers may take turns, where no budget is met."""
+
+_BOUNDS = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, math.inf)
+"""Bounds on time whose plans a budget may take, beside the rungs of the ladder."""
+
 _SCANNED = 20000
 """Ops of a Net up to which the rungs of a ladder are simulated in turn; beyond it, bisected."""
 
@@ -78,6 +84,8 @@ class Decision:
       means: whether blobs may be recomputed, and in which forms they may be saved.
       reads_again: whether the gradient may read variables; not where it is a function of its own,
         which runs who knows when.
+      turned: what a plan becomes where large buffers of what it made take turns, however long that
+        takes; None where none do. It is tried last, and not at all where it is None.
     """
 
     def __init__(
@@ -92,6 +100,7 @@ class Decision:
         variables: frozenset[str] | None = None,
         means: frozenset[str] = RECOMPUTE,
         reads_again: bool = False,
+        turned: Callable[[Net, Plan], Plan | None] | None = None,
     ):
         self.net = net
         self.losses = losses
@@ -102,6 +111,7 @@ class Decision:
         self.variables = variables
         self.means = means
         self.reads_again = reads_again
+        self.turned = turned
         self._simulated: dict[tuple, Plan] = {}
         self._latest: tuple[Plan, Net | None] | None = None
 
@@ -169,6 +179,10 @@ class Decision:
         return plan, rewritten
 
     def _candidates(self, max_slowdown: float) -> list[Plan]:
+        """Plans within a bound on time, simulated."""
+        return list(map(self.simulated, self._plans_within(max_slowdown)))
+
+    def _plans_within(self, max_slowdown: float) -> list[Plan]:
         """Plans within a bound on time: ever slower ones, and one with an iteration at a time."""
         bounds = {max_slowdown}
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
@@ -178,7 +192,27 @@ class Decision:
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
             found += self._paced(self.trades.without_schedules(), {max_slowdown}, max_slowdown)
-        return list(map(self.simulated, found))
+        return found
+
+    @functools.cached_property
+    def reachable(self) -> tuple[Plan, ...]:
+        """Every plan that a budget may take, from the fastest to the slowest; none simulated yet.
+
+        They are the ladder's and those that bounds on time take; they depend on the Net alone, so
+        that what fits in one budget is not missed under a larger one. Of a large Net, the ladder.
+        """
+        if _count(self.net) > _SCANNED:
+            return self.ladder
+        lists = self._share(itertools.chain(*self._lists.values()))
+        found = list(self.ladder)
+        for bound in _BOUNDS:
+            if bound - self.slower >= 1.0:
+                plans = self._plans_within(max(1.0, bound - self.slower - lists))
+                found += itertools.chain(*((plan, *self._given_anew(plan)) for plan in plans))
+        for plan in list(found):
+            found += (dataclasses.replace(plan, loops=one) for one in longer_segments(plan.loops))
+        distinct = {(plan.loops, plan.made_again): plan for plan in reversed(found)}
+        return tuple(sorted(reversed(distinct.values()), key=lambda plan: plan.slowdown))
 
     def _paced(self, trades: Trades, bounds: set[float], most: float) -> list[Plan]:
         """Plans within each bound, and with one iteration at a time, here or there, in the last."""
@@ -249,13 +283,32 @@ class Decision:
             known = self.simulated(plan)
             return known.predicted_peak is not None and budget_for(known) <= budget
 
-        if _count(self.net) <= _SCANNED:
-            found = next(filter(fits, self.ladder), None)
-        else:
+        found = None
+        if _count(self.net) > _SCANNED:
             found = next(filter(None, (bisected(rungs, fits) for rungs in self._ladders)), None)
+        found = found or next(filter(fits, self.reachable), None)
+        if found is None:
+            ordered = (plan for plan, turned in self._taking_turns if budget_for(turned) <= budget)
+            found = min(ordered, key=lambda plan: plan.slowdown, default=None)
         if found is None:
             raise self._too_small(budget)
         return self.finished(found)
+
+    @functools.cached_property
+    def _taking_turns(self) -> list[tuple[Plan, Plan]]:
+        """Plans of the least peaks, and what they become where large buffers take turns."""
+        if self.turned is None:
+            return []
+        plans = [self._as_it_was("")]
+        if self.trades.pairs or self.losses:
+            plans += map(self.simulated, self.reachable)
+        known = [plan for plan in plans if plan.predicted_peak is not None]
+        found = []
+        for plan in sorted(known, key=lambda plan: plan.predicted_peak)[:_TURNED]:
+            turned = self.turned(self.net if plan.changes_nothing else self.apply(plan), plan)
+            if turned is not None:
+                found.append((plan, turned))
+        return found
 
     def finished(self, plan: Plan) -> tuple[Plan, Net | None]:
         """The plan with the peaks that a simulation predicts, and the rewritten Net."""
@@ -319,7 +372,7 @@ class Decision:
         peak = self.original_peak
         if peak is None or needed_budget(peak) <= budget:
             return self._as_it_was(_UNKNOWN if peak is None else _FITS)
-        raise _cannot_be_met(budget, needed_budget(peak), "nothing can be recomputed")
+        return self._fitting(budget, self._as_it_was(""), "nothing can be recomputed")
 
     def as_it_is(self, budget: int | None) -> Plan:
         """The plan that does nothing more to a Net to which something was done already.
@@ -328,10 +381,22 @@ class Decision:
           BudgetError: its predicted peak does not fit in the budget.
         """
         predicted = counted_peak(self.known)
-        if budget is not None and predicted is not None and needed_budget(predicted) > budget:
-            raise _cannot_be_met(budget, needed_budget(predicted), "nothing more can be recomputed")
         notes = (_UNKNOWN,) if budget is not None and predicted is None else ()
-        return Plan(notes=notes, original_peak=self.original_peak, predicted_peak=predicted)
+        plan = Plan(notes=notes, original_peak=self.original_peak, predicted_peak=predicted)
+        if budget is None or predicted is None or needed_budget(predicted) <= budget:
+            return plan
+        return self._fitting(budget, plan, "nothing more can be recomputed")
+
+    def _fitting(self, budget: int, plan: Plan, remark: str) -> Plan:
+        """A plan that fits in the budget once large buffers take turns.
+
+        Raises:
+          BudgetError: it does not.
+        """
+        turned = self.turned and self.turned(self.net, plan)
+        if turned is None or budget_for(turned) > budget:
+            raise _cannot_be_met(budget, turned or plan, remark)
+        return plan
 
     def losses_alone(self, options: Options) -> tuple[Plan, Net | None]:
         """Chunks of tokens and nothing else.
@@ -355,25 +420,41 @@ class Decision:
         )
         peak = plan.predicted_peak
         if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
-            raise self._too_small(options.budget)
+            raise _cannot_be_met(options.budget, plan)
         return plan, rewritten
 
     def _too_small(self, budget: int) -> BudgetError:
-        plans = [self.simulated(plan) for plan in self.ladder]
-        plans = [plan for plan in plans if plan.predicted_peak is not None]
-        least = min(plans, key=lambda plan: (budget_for(plan), plan.slowdown))
-        peak, slowdown = budget_for(least), least.slowdown
-        if needed_budget(self.original_peak) < peak:
-            peak, slowdown = needed_budget(self.original_peak), 1.0
-        return _cannot_be_met(budget, peak, f"at about {slowdown:.2f}x the step time")
+        """The refusal of a budget; names the least that any plan needs."""
+        plans = map(self.simulated, self.reachable)
+        known = [plan for plan in plans if plan.predicted_peak is not None]
+        known += [self._as_it_was(""), *(turned for _, turned in self._taking_turns)]
+        least = min(known, key=lambda plan: (budget_for(plan), plan.slowdown))
+        return _cannot_be_met(budget, least)
 
 
-def _cannot_be_met(budget: int, smallest: int, remark: str) -> BudgetError:
-    return BudgetError(
+def _cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
+    """The refusal of a budget.
+
+    Args:
+      budget: what was asked for.
+      least: the plan that needs least.
+      remark: what else there is to say of it; empty: how slow it is.
+    """
+    smallest, peak = budget_for(least), least.predicted_peak
+    remark = remark or f"at about {least.slowdown:.2f}x the step time"
+    error = BudgetError(
         f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above the "
-        f"resident state is predicted to be {smallest} bytes ({format_bytes(smallest)}), {remark}; "
-        "give at least that much, or a smaller batch"
+        f"resident state is predicted to be {smallest} bytes ({format_bytes(smallest)}), {remark} "
+        f"({format_bytes(peak)} by simulation, and what chance may add); give at least that much, "
+        "or a smaller batch"
     )
+    error.smallest = smallest
+    return error
+
+
+def least_of(refusals: Sequence[BudgetError]) -> BudgetError:
+    """Of several refusals of one budget the one that names the smallest peak."""
+    return min(refusals, key=lambda error: math.inf if error.smallest is None else error.smallest)
 
 
 def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
@@ -439,9 +520,10 @@ def decide(decision: Decision, options: Options) -> tuple[Plan, Net | None]:
     if not options.loop_means:
         if decision.losses:
             return decision.losses_alone(options)
-        if options.budget is not None:
-            decision.unchanged(options.budget)
-        return Plan(notes=(NOT_ALLOWED,)), None
+        if options.budget is None:
+            return Plan(notes=(NOT_ALLOWED,)), None
+        peak = decision.unchanged(options.budget).predicted_peak
+        return Plan(notes=(NOT_ALLOWED,), original_peak=peak, predicted_peak=peak), None
     if options.budget is None:
         return decision.least_memory(options.max_slowdown)
     return decision.least_time(options.budget)

@@ -17,10 +17,10 @@ from rnnmem.net.places import Place, places, step_net
 from rnnmem.net.shapes import filled
 from rnnmem.options import Options
 from rnnmem.plan import NestedPlan, Plan
-from rnnmem.recompute.budget import HEADROOM, Decision, decide
+from rnnmem.recompute.budget import HEADROOM, Decision, decide, least_of
 from rnnmem.recompute.planner import op_seconds, step_seconds
 
-_SLOWDOWNS = (1.1, 1.35, 2.0, float("inf"))
+_SLOWDOWNS = (1.1, 1.2, 1.35, 1.5, 2.0, 3.0, float("inf"))
 """Bounds on the time of step nets, tried in turn until a budget is met."""
 
 Decide = Callable[..., Decision]
@@ -50,14 +50,14 @@ def decide_with_places(
         return plain, *decide(plain, options)
     if options.budget is None:
         return _decided(plain, found, options, options.max_slowdown, decision, nested)
-    refused: BudgetError | None = None
+    refused: list[BudgetError] = []
     for slowdown in (1.0, *_SLOWDOWNS):
         try:
             some = found if slowdown > 1.0 else ()
             return _decided(plain, some, options, slowdown, decision, nested)
         except BudgetError as error:
-            refused = error
-    raise refused
+            refused.append(error)
+    raise least_of(refused)
 
 
 def _decided(

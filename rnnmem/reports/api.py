@@ -16,14 +16,15 @@ from rnnmem.errors import MeasureError, OptionError
 from rnnmem.net.nouns import Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, READERS, is_pure
 from rnnmem.net.shape_rules import Fact
-from rnnmem.net.shapes import filled, known_net
-from rnnmem.net.timeline import record
+from rnnmem.net.shapes import KnownNet, filled, known_net
+from rnnmem.net.timeline import Record, record
 from rnnmem.reports.data import Side
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import resident, weight_kinds
 from rnnmem.reports.stepnets import graphs
+from rnnmem.tf import private
 from rnnmem.tf.counting import counts_memory, uncounted
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.trips import observed_trips
@@ -108,7 +109,10 @@ def report_on(
         if observed:
             known = known_net(inspection.net, facts, None, observed)
         original, weights = filled(known), weight_kinds(inspection.original.graph.variables)
-        before = side("before", record(known), Kinds(original, original, plan, weights), peaks[0])
+        compiled = private.is_compiled(inspection.original)
+        before = side(
+            "before", _recorded(known, compiled), Kinds(original, original, plan, weights), peaks[0]
+        )
         if inspection.rewritten is None:
             after = _renamed(before, "after")
             rewritten = original
@@ -116,7 +120,7 @@ def report_on(
             known = known_net(inspection.rewritten, facts, None, observed)
             rewritten = filled(known)
             kinds = Kinds(rewritten, original, plan, weights)
-            after = side("after", record(known), kinds, peaks[1])
+            after = side("after", _recorded(known, compiled), kinds, peaks[1])
         drawn = graphs(original, rewritten, plan)
     if inspection.joint:
         notes = (*notes, "told of is the function together with its gradient")
@@ -133,6 +137,14 @@ def report_on(
         notes=(*plan.notes, *_left(plan), *notes),
         seconds={},
     )
+
+
+def _recorded(known: KnownNet, compiled: bool) -> Record:
+    """A simulated run; of a function that XLA compiles it is not known what the buffers are."""
+    found = record(known)
+    if not compiled:
+        return found
+    return dataclasses.replace(found, unknown=("the buffers that XLA lays out",))
 
 
 def _takes_arguments(concrete: Any) -> bool:

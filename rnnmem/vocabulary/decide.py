@@ -13,7 +13,7 @@ from rnnmem.net.shapes import KnownNet, filled, known_net
 from rnnmem.net.timeline import simulate
 from rnnmem.options import Options
 from rnnmem.plan import ChunkedLoss, Plan
-from rnnmem.recompute.budget import NEGLIGIBLE, Decision, decide
+from rnnmem.recompute.budget import NEGLIGIBLE, Decision, decide, least_of
 from rnnmem.vocabulary.region import NoRegion, Region, find, projections
 
 CHUNK_BYTES = 4 * 2**20
@@ -141,7 +141,7 @@ def decide_with_losses(
         except BudgetError as error:
             failed.append(error)
     if not found:
-        raise failed[-1]
+        raise least_of(failed)
     taken = _better(found, options) if len(found) == 2 else found[0]
     if taken[0] is cut and taken[2] is not None:
         plan = dataclasses.replace(taken[1], notes=(*taken[1].notes, _SUMS))

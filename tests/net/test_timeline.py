@@ -617,6 +617,34 @@ def test_a_nested_loop_s_lists_are_saved_by_the_outer_one():
     assert simulate(net).peak_bytes in range(77 * K, 82 * K)
 
 
+@pytest.mark.parametrize("trips", [11, 23, 40])
+def test_a_state_in_a_list_of_its_own_is_not_taken_for_the_lists_that_saved_it(trips):
+    # outer: acc ◄─ push [h x 7], and last ◄─ push h, the last of them, which is one more reference
+    inner = counted(
+        [op("h_next", "MatMul", "h h", "f[16,16]"), push("acc_next", "acc", "h_next")],
+        h="f[16,16]",
+        acc="v[]",
+    )
+    outer = counted(
+        [
+            const("zero", 0),
+            const("any", -1),
+            empty_list("list"),
+            while_op("inner", "zero h list", inner, limit=7),
+            push("last_next", "last", "inner:1"),
+            push("acc_next", "acc", "inner:2"),
+        ],
+        h="f[16,16]",
+        last="v[]",
+        acc="v[]",
+    )
+    outer = outer.replace(outputs=("next", "inner:1", "last_next", "acc_next"))
+    ops = [const("zero", 0), const("any", -1), empty_list("list"), empty_list("other")]
+    ops.append(loop(outer, "x list other", limit=trips))
+    net = make_net({"x": "f[16,16]"}, ops, ["loop:2", "loop:3"])
+    assert simulate(net).peak_bytes in range(7 * trips * K, (8 * trips + 5) * K)
+
+
 # --- what is not known
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+from random import Random
 
 import pytest
 
@@ -19,6 +20,7 @@ from rnnmem.recompute.budget import (
     needed_budget,
     worth_its_time,
 )
+from rnnmem.recompute.budget import least_of as least_of_refusals
 from rnnmem.recompute.saved_plan import apply_saved, check_fits
 from rnnmem.rewrite.net import apply_plan
 from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
@@ -110,6 +112,88 @@ def test_every_budget_down_to_the_one_that_the_error_names_is_met(net):
     assert times[0] == pytest.approx(slowdown, abs=0.006)
     with pytest.raises(BudgetError, match="smaller batch"):
         under(made, least - 1)
+
+
+SMALL = [chain(limit=25, links=2), chain(limit=60, links=3), rnn(limit=120)]
+
+
+@pytest.mark.parametrize("net", SMALL, ids=["two", "three", "rnn"])
+def test_a_budget_is_met_if_and_only_if_it_is_as_large_as_the_one_named(net):
+    made, random = decision(net), Random(5)
+    least, _ = least_of(made)
+    original = needed_budget(made.original_peak)
+    budgets = [random.randrange(least // 2, original) for _ in range(12)]
+    for budget in sorted([*budgets, least - 1, least, least + 1]):
+        try:
+            plan, rewritten = under(made, budget)
+        except BudgetError as error:
+            assert budget < least
+            assert error.smallest == least
+        else:
+            assert budget >= least
+            assert rewritten is None or budget_for(plan) <= budget
+
+
+@pytest.mark.parametrize("net", SMALL, ids=["two", "three", "rnn"])
+def test_no_bound_on_time_finds_what_no_budget_finds(net):
+    made, random = decision(net), Random(6)
+    least, _ = least_of(made)
+    for bound in [
+        1.0,
+        1.1,
+        1.3,
+        1.5,
+        1e9,
+        float("inf"),
+        *(1 + 2 * random.random() for _ in "12345"),
+    ]:
+        plan, _ = made.least_memory(bound)
+        assert budget_for(plan) >= least
+        assert budget_for(under(made, budget_for(plan))[0]) <= budget_for(plan)
+
+
+def test_longer_segments_are_within_reach_of_a_budget():
+    made = decision(with_a_wide_moment(rnn(limit=400)))
+    stretched = made.least_memory(1.5)[0]
+    on_ladder = [budget_for(made.simulated(plan)) for plan in made.ladder]
+    assert budget_for(stretched) < min(on_ladder)
+    assert least_of(made)[0] <= budget_for(stretched)
+
+
+def test_large_buffers_take_turns_where_nothing_else_meets_a_budget():
+    def in_turns(net, plan):
+        asked.append(plan)
+        return dataclasses.replace(plan, predicted_peak=plan.predicted_peak // 2)
+
+    asked = []
+    net = chain(limit=25, links=2)
+    made = Decision(net, CPU, lambda plan: apply_plan(net, plan, encoded), turned=in_turns)
+    without, _ = least_of(decision(net))
+    under(made, without)
+    assert not asked
+    least, _ = least_of(made)
+    assert least < 0.7 * without
+    assert budget_for(in_turns(net, under(made, least)[0])) <= least
+    with pytest.raises(BudgetError):
+        under(made, least - 1)
+
+
+def test_large_buffers_take_turns_where_there_is_no_loop():
+    def in_turns(net, plan):
+        return dataclasses.replace(plan, predicted_peak=1000)
+
+    net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
+    made = Decision(net, CPU, lambda plan: net, turned=in_turns)
+    assert under(made, 1100)[1] is None
+    with pytest.raises(BudgetError, match="be 1100 bytes.*nothing can be recomputed"):
+        under(made, 1099)
+
+
+def test_of_several_refusals_the_least_is_told():
+    refusals = [BudgetError("a"), BudgetError("b"), BudgetError("c")]
+    refusals[1].smallest, refusals[2].smallest = 7, 5
+    assert str(least_of_refusals(refusals)) == "c"
+    assert str(least_of_refusals(refusals[:1])) == "a"
 
 
 def test_a_chain_offers_many_trades():
