@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,15 @@ def _data(report: Report) -> dict[str, Any]:
         "notes": list(report.notes),
         "colors": {"kinds": dict(colors.OF_KIND), "fates": dict(colors.OF_FATE)},
         "meanings": dict(KINDS),
+        "legend": _legend(report.graphs),
     }
+
+
+def _legend(graphs: Sequence[Graph]) -> list[tuple[str, str]]:
+    """(Fate, what it means) of those that are drawn; fates that mean the same stand once."""
+    drawn = {"", *(node.fate for graph in graphs for node in graph.nodes)}
+    told = {what: fate for fate, what in colors.OF_LEGEND.items() if fate in drawn}
+    return [(fate, what) for what, fate in told.items()]
 
 
 def _headline(report: Report, changed: bool) -> str:

@@ -6,6 +6,7 @@ import os
 import sysconfig
 from collections.abc import Iterable
 
+import keras
 import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
@@ -16,7 +17,12 @@ from rnnmem.tf.exporter import export_graph_def, tensor_names
 from rnnmem.tf.importer import import_graph_def
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LIBRARIES = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], _OWN)
+_LIBRARIES = (
+    *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")),
+    _OWN,
+    # Wherever they are: a user's own folder, the system's.
+    *(os.path.dirname(os.path.abspath(one.__file__)) for one in (tf, keras)),
+)
 
 
 def net_of(concrete) -> Net:
