@@ -208,7 +208,7 @@ def _what_changes(plan: Plan) -> str:
         if not loop.closed:
             told.setdefault(_changes(loop, around), []).append(loop.path[-1])
     if not told:
-        return "nothing, the original"
+        return "nothing, the original" if plan.changes_nothing else _edges(plan)
     if len(told) == 1:
         return next(iter(told))
     return "; ".join(f"{', '.join(names)}: {what}" for what, names in told.items())
@@ -217,22 +217,28 @@ def _what_changes(plan: Plan) -> str:
 def _changes(loop: LoopPlan, around: Segments | None) -> str:
     words = Counter(outcome(fate, loop, around).word for fate in loop.fates)
     cut = loop.segments
-    parts = [f"{words[SAVED]} blobs saved"] if words[SAVED] or cut is None else []
+    parts = [f"{_blobs(words[SAVED])} saved"] if words[SAVED] or cut is None else []
     forms = Counter(one.means for one in loop.encodings)
-    wanted = () if cut is None else cut.wanted
-    if not any(one.blob in wanted for one in loop.encodings):
-        parts += [f"{count} {SAVED_AS[means]}" for means, count in sorted(forms.items())]
     if cut is not None:
         parts.append(_checkpoints(cut))
+    parts += [f"{count} {SAVED_AS[means]}" for means, count in sorted(forms.items())]
     parts.append(f"{len(loop.recomputed)} ops run again")
     if loop.in_flight > 1:
         parts.append(f"{loop.in_flight} iterations at once")
     return ", ".join(parts)
 
 
+def _edges(plan: Plan) -> str:
+    return f"{len(plan.turns)} control edge{'s' if len(plan.turns) != 1 else ''}"
+
+
+def _blobs(count: int) -> str:
+    return f"{count} blob{'s' if count != 1 else ''}"
+
+
 def _checkpoints(cut: Segments) -> str:
     longer = f", each {cut.growth} longer" if cut.growth else ""
-    told = f"{len(cut.wanted)} blobs replayed in segments of {cut.length}{longer}"
+    told = f"{_blobs(len(cut.wanted))} replayed in segments of {cut.length}{longer}"
     if cut.slots:
         return f"{told} from {cut.most_kept} checkpoints, {cut.again:.1f} times"
     return f"{told}, a checkpoint each"

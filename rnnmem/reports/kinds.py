@@ -78,13 +78,21 @@ class Kinds:
 
     def replayed(self, loops: Place) -> Outcome | None:
         """What becomes of what a loop runs again for a segment, or on the way to one."""
-        place = next((one for one in _prefixes(loops) if one in self._replaying), None)
+        place = self._replay_around(loops)
         return None if place is None else self.replay_of(place[:-1])
 
     def replay_of(self, gradient: Place) -> Outcome:
         """What becomes of what an iteration saved, where a gradient loop runs segments again."""
         cut = self._segments.get(gradient)
         return Outcome(REPLAYED, "runs again with its segment" if cut is None else replay(cut))
+
+    def segments_of(self, loops: Place) -> Segments | None:
+        """The segments that a loop runs again, or goes on to."""
+        place = self._replay_around(loops)
+        return None if place is None else self._segments.get(place[:-1])
+
+    def _replay_around(self, loops: Place) -> Place | None:
+        return next((one for one in _prefixes(loops) if one in self._replaying), None)
 
     def loop_at(self, loops: Place) -> Op | None:
         """The innermost of the loops."""

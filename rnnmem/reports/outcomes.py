@@ -128,6 +128,8 @@ def _flat(
 ) -> Iterator[tuple[LoopPlan, Segments | None]]:
     yield (dataclasses.replace(loop, path=(*names, *loop.path)) if names else loop), around
     for inner in loop.inner:
+        if loop.closed:
+            inner = dataclasses.replace(inner, closed=inner.closed or loop.closed)
         yield from _flat(inner, _running_again(loop.segments, inner) or around, names)
 
 

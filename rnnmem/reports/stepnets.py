@@ -177,7 +177,7 @@ class _Drawing:
         door = self.told.opens(self.loops, one)
         return Node(
             name=one.name,
-            type=self.told.type_of(self.net, one),
+            type=self.told.type_of(self.loops, self.net, one),
             layer=layer,
             place=spot,
             dtype=known.dtype,

@@ -11,7 +11,7 @@ from rnnmem.net.row_chunks import CHUNKS
 from rnnmem.net.segments import AGAIN, KEEPS, MARK, REFILLS
 from rnnmem.plan import INVARIANT, RECOMPUTED, SAVED, SAVED_AS, BlobFate
 from rnnmem.reports.kinds import Kinds, Place
-from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, outcomes
+from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
 
 NOTHING = Outcome("", "")
@@ -46,9 +46,10 @@ class Told:
             return True
         if self._kinds.replayed(loops) and op.type == _BARRIER and op.inputs[0] in net.inputs:
             return True
-        ours = op.name.startswith(_OURS) or f"/{_OURS}" in op.name
-        if not ours or op.nets or op.type == POP or self._is_in_chunks(loops):
+        if not _is_ours(op) or op.nets or op.type == POP or self._is_in_chunks(loops):
             return False
+        if self._kinds.replayed(loops):  # there what runs again has the user's names
+            return True
         return not self._kinds.runs_again(loops, op.name)
 
     def of_op(self, loops: Place, net: Net, op: Op) -> Outcome:
@@ -82,10 +83,12 @@ class Told:
             return NOTHING
         return self._outcomes.get(loops, {}).get(blob, NOTHING)
 
-    def type_of(self, net: Net, op: Op) -> str:
+    def type_of(self, loops: Place, net: Net, op: Op) -> str:
         """What an op is called."""
         if op.type == POP:
-            return "replayed blob" if is_refilled(net, op) else "saved blob"
+            if is_refilled(net, op):
+                return "replayed blob"
+            return "saved blob" if self._of_pop(loops, net, op).word else op.type
         named = {KEEPS: "checkpoint", REFILLS: "replay of a segment"}
         return named.get(op.attributes.get(MARK), op.type)
 
@@ -119,6 +122,10 @@ class Told:
         return Outcome(RECOMPUTED, _IN_SEGMENT)
 
     def _checkpoints(self, loops: Place) -> Outcome:
+        """What a branch keeps: of a forward loop, or on the way to a segment that runs again."""
+        way = self._kinds.segments_of(loops)
+        if way is not None:
+            return of_states(way)
         kept = self._outcomes.get(loops, {}).values()
         return next((one for one in kept if one.word == CHECKPOINTED), NOTHING)
 
@@ -127,7 +134,16 @@ class Told:
         return op is not None and CHUNKS in op.attributes
 
 
+def _is_ours(op: Op) -> bool:
+    return op.name.startswith(_OURS) or f"/{_OURS}" in op.name
+
+
 def _is_kept(net: Net, blob: str) -> bool:
-    """Whether a step net pushes the blob into a list that it hands on."""
-    pushes = (op for op in net.readers.get(blob, ()) if op.type == PUSH)
-    return any(op.outputs[0] in net.outputs for op in pushes)
+    """Whether a step net pushes the blob, in whatever form, into a list that it hands on."""
+    for op in net.readers.get(blob, ()):
+        if op.type == PUSH:
+            if op.outputs[0] in net.outputs:
+                return True
+        elif _is_ours(op) and any(_is_kept(net, one) for one in op.outputs):
+            return True
+    return False

@@ -175,7 +175,7 @@ def test_plans_of_different_segments_read_differently():
     assert "2 blobs saved" in told[0] and "replayed" not in told[0]
     assert "2 blobs replayed in segments of 5, a checkpoint each" in told[1]
     assert not any("blobs saved" in one for one in told[1:3])
-    assert "1 blobs replayed in segments of 5 from 4 checkpoints, 1.0 times" in told[3]
+    assert "1 blob replayed in segments of 5 from 4 checkpoints, 1.0 times" in told[3]
 
 
 def test_the_bytes_that_loops_keep_stand_beside_what_changes():
@@ -195,3 +195,9 @@ def test_loops_of_which_the_same_is_told_stand_together():
     assert both.count("replayed") == 1 and "while" not in both
     (all_three,) = frontier(Plan(loops=(first, second, third)))[:1]
     assert "while, other: " in all_three
+
+
+def test_a_loop_in_one_that_is_left_is_left_too():
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
+    (told,) = frontier(Plan(loops=(loop(fate(), inner=(inner,), closed="too odd"),)))
+    assert told.endswith("nothing, the original")
