@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import ParamSpec, TypeVar
 
-from rnnmem.errors import OptionError, PlanError
+from rnnmem.errors import OptionError, PlanError, UnknownOptionError
 from rnnmem.plan import BFLOAT16, BITS, OFFLOAD, Plan
 from rnnmem.sizes import parse_bytes
 
@@ -98,14 +98,16 @@ def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
       known: the options that there are.
 
     Raises:
-      OptionError: names the first unknown one, its value, and the option that may be meant.
+      UnknownOptionError: names the first one, its value, and the option that may be meant.
     """
     known = tuple(known)
     for name, value in given.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
-            raise OptionError(f"{name}={value!r} is no option; there are {', '.join(known)}{meant}")
+            raise UnknownOptionError(
+                f"{name}={value!r} is no option; there are {', '.join(known)}{meant}"
+            )
 
 
 def _slowdown(value) -> float:

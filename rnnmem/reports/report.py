@@ -136,7 +136,8 @@ class Report:
             with open(path, "wb") as file:
                 file.write(content if isinstance(content, bytes) else content.encode())
         except (OSError, ValueError) as error:  # a ValueError: a NUL byte
-            raise OptionError(f"path={path!r} cannot be written: {error}") from None
+            why = getattr(error, "strerror", None) or error
+            raise OptionError(f"path={path!r} cannot be written: {why}") from None
 
 
 _FORMS: Mapping[str, Callable[[Report], str | bytes]] = {
