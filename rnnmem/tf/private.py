@@ -28,6 +28,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function as _c
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
 from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import function as _function
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.ops import gradients_util as _gradients_util
 from tensorflow.python.ops import handle_data_util as _handle_data_util
@@ -252,13 +253,12 @@ class _WithLines(_atomic_function.AtomicFunction):
             return super().graph_debug_info
 
 
-class _StepNet(_WithLines):
+class _StepNet(_WithLines, _function._DefinedFunction):  # noqa: SLF001
     """A step net of a rewritten function: TensorFlow looks for the failed node in it by name.
 
-    It stands for a function that is registered for good, so nothing is removed when it goes.
+    It stands for a function that is registered for good, so nothing is removed when it goes. For
+    exporters it is what it was, a function that came out of a GraphDef.
     """
-
-    __slots__ = ()
 
     def __init__(self, name: str | bytes, around: Any):
         self._name = tf.compat.as_bytes(name)
