@@ -143,7 +143,7 @@ def _verdict(plan: Plan) -> str:
         return "no loop with a gradient was found, nothing was to be done"
     if plan.changes_nothing:
         return "nothing was to be gained, the function runs as it was"
-    changed = sum(not loop.closed for loop in plan.every_loop())
+    changed = sum(not loop.closed for loop, _ in every_loop(plan))
     told = f"{changed} loop{'s' if changed != 1 else ''} rewritten"
     if not by_chunks:
         return told

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable
+from importlib.util import find_spec
 
-import keras
 import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
@@ -21,7 +21,7 @@ _LIBRARIES = (
     *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")),
     _OWN,
     # Wherever they are: a user's own folder, the system's.
-    *(os.path.dirname(os.path.abspath(one.__file__)) for one in (tf, keras)),
+    *(os.path.dirname(find_spec(name).origin) for name in ("tensorflow", "keras")),
 )
 
 

@@ -201,3 +201,10 @@ def test_a_loop_in_one_that_is_left_is_left_too():
     inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
     (told,) = frontier(Plan(loops=(loop(fate(), inner=(inner,), closed="too odd"),)))
     assert told.endswith("nothing, the original")
+
+
+def test_a_loop_in_one_that_is_left_is_not_counted_as_rewritten():
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
+    left = loop(fate(), inner=(inner,), closed="too odd")
+    other = dataclasses.replace(loop(fate()), path=("other",))
+    assert report(left, other).startswith("train_step: 1 loop rewritten")

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.tf import functions
 
 TRIPS = 40
 kernel = tf.Variable(tf.ones([8, 8]) * 0.1)
@@ -113,3 +114,8 @@ def test_what_goes_wrong_in_telling_lines_hides_no_error(monkeypatch):
     optimised.plan(NAN)
     monkeypatch.setattr("rnnmem.tf.private._debug_info", lambda graph: 1 / 0)
     assert "the state" in error_of(optimised, NAN)
+
+
+@pytest.mark.parametrize("package", [tf, keras, rnnmem])
+def test_a_line_of_a_package_is_no_line_of_the_users_wherever_it_is_installed(package):
+    assert package.__file__.startswith(functions._LIBRARIES)
