@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
 import math
 import os
+import sys
 import threading
 import types
 import warnings
@@ -27,7 +29,7 @@ from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import Place, places
 from rnnmem.net.timeline import counted_peak
-from rnnmem.options import Options
+from rnnmem.options import Options, with_known_names
 from rnnmem.plan import ChunkedLoss, Plan, without_peaks
 from rnnmem.recompute.budget import Decision, budget_for, decide
 from rnnmem.recompute.places import decide_with_places
@@ -62,6 +64,7 @@ _PYTHON = ("PyFunc", "PyFuncStateless")
 _NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
 
 
+@with_known_names
 def optimize(
     fn: Callable[..., Any] | None = None,
     *,
@@ -110,8 +113,8 @@ def optimize(
       ``get_concrete_function(*args)``.
 
     Raises:
-      OptionError: an option is malformed, or ``fn`` is not callable; on the first call, "offload"
-        is allowed where the step runs on the host.
+      OptionError: an option is unknown or malformed, or ``fn`` is no function; on the first call,
+        "offload" is allowed where the step runs on the host.
       PlanError: ``plan`` holds no plan.
     """
     options = Options.of(budget, max_slowdown, allow, verify, plan, profile)
@@ -127,9 +130,22 @@ def optimize(
         )
     if isinstance(fn, Optimized):
         return Optimized(fn.__wrapped__, options)
+    _check_is_function(fn)
+    return Optimized(fn, options)
+
+
+def _check_is_function(fn: Any) -> None:
+    """Refuses what can never be traced to a step."""
     if not callable(fn):
         raise OptionError(f"fn={fn!r} is not callable: pass the step itself")
-    return Optimized(fn, options)
+    if inspect.isclass(fn):
+        raise OptionError(f"fn={fn!r} is a class: pass the step itself, a function or a method")
+    keras = sys.modules.get("keras")  # nobody has a model who did not import it
+    if keras is not None and isinstance(fn, keras.Model):
+        raise OptionError(
+            f"fn={type(fn).__name__} is a Keras model, not its train step: call "
+            "rnnmem.keras.optimize(model), or decorate a train step of your own"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,6 +370,13 @@ class Optimized:
         flat = tf.nest.flatten((args, kwargs), expand_composites=True)
         tensors = [leaf for leaf in flat if isinstance(leaf, tf.Tensor)]
         return private.higher_gradients_are_possible(trace.original, tensors)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
+        """A function of its own, with the same options, that traces and plans anew."""
+        fn = self.__wrapped__
+        return Optimized(
+            fn if self._concrete is not None else copy.deepcopy(fn, memo), self._options
+        )
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds to an instance, so that methods can be decorated."""

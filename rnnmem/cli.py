@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +16,10 @@ from rnnmem.errors import BudgetError, OptionError, RnnmemError
 
 DONE, FAILED, USAGE, OVER_BUDGET = 0, 1, 2, 3
 """Exit codes; argparse exits with `USAGE` itself."""
+
+_LONGEST = 400
+"""Characters of an error that is not ours."""
+_IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+), in ')
 
 _TEACH = """\
 rnnmem lets TensorFlow train recurrent networks in less memory, with the same bits.
@@ -29,7 +36,7 @@ A function is named by its module or file, and each of its arguments by a dtype 
   python -m rnnmem measure train.py:train_step --args=:first_batch --budget=512MiB
   python -m rnnmem optimize exported/model smaller/model --json
 
-exit codes: 0 done, 1 an error (one line says which), 2 a wrong command line,
+exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a wrong command line,
 3 the budget cannot be met (the line names the smallest peak that can)
 """
 
@@ -52,22 +59,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
       arguments: the command line without the program's name; by default that of the process.
 
     Returns:
-      The exit code: 0 done, 1 an error of ours, 3 the budget cannot be met; a wrong command line
-      exits with 2.
+      The exit code: 0 done, 1 an error of ours or of the function, 3 the budget cannot be met; a
+      wrong command line exits with 2.
     """
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except BudgetError as error:
-        return _failed(error, OVER_BUDGET)
-    except RnnmemError as error:
-        return _failed(error, FAILED)
+    except Exception as error:  # of ours, or of the function that the command line names
+        if options.traceback:
+            traceback.print_exception(error)
+        print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
+        return OVER_BUDGET if isinstance(error, BudgetError) else FAILED
     return DONE
 
 
-def _failed(error: RnnmemError, code: int) -> int:
-    print(f"rnnmem: {type(error).__name__}: {error}", file=sys.stderr)
-    return code
+def _told(error: Exception) -> str:
+    """What an error says, in a line; of one that is not ours also where it comes from."""
+    if isinstance(error, RnnmemError):
+        return str(error)
+    # AutoGraph puts a traceback in front, TensorFlow's executor the name of a node behind.
+    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not line.startswith("[[")] or [""]
+    said = lines[-1].removeprefix(f"{type(error).__name__}: ")
+    where = _line_of(error)
+    return f"{_shortened(said)}{f' ({where})' if where else ''}; --traceback tells more"
+
+
+def _line_of(error: Exception) -> str:
+    """The innermost line of the user's that an error came through."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    places = _IN_USER_CODE.findall(str(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    places += [] if places else [(frame.filename, frame.lineno) for frame in frames]
+    for file, line in reversed(places):
+        if not file.startswith((own, "<")) and "site-packages" not in file:
+            return f"{os.path.basename(file)}:{line}"
+    return ""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,6 +154,9 @@ def _command(commands: Any, name: str, run: Any, what: str) -> argparse.Argument
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.set_defaults(run=run)
+    made.add_argument(
+        "--traceback", action="store_true", help="on an error, print where it comes from"
+    )
     return made
 
 

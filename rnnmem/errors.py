@@ -12,6 +12,10 @@ class OptionError(RnnmemError, ValueError):
     """An argument or an option is unknown, malformed or out of range."""
 
 
+class UnknownOptionError(OptionError, TypeError):
+    """A name that no option has, as Python's TypeError for an unexpected argument."""
+
+
 class BudgetError(RnnmemError, ValueError):
     """The budget cannot be met; the message names the smallest peak that can.
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from rnnmem import api
 from rnnmem.errors import OptionError, RnnmemError, RnnmemWarning
 from rnnmem.memory_log import MemoryLog
-from rnnmem.options import Options
+from rnnmem.options import Options, check_names
 from rnnmem.plan import Plan
 from rnnmem.reports.api import report_on
 from rnnmem.reports.report import Report
@@ -220,9 +220,5 @@ def _check(options: dict[str, Any]) -> None:
         "plan": None,
         "profile": False,
     }
-    for name in options:
-        if name not in defaults:
-            raise OptionError(
-                f"{name}={options[name]!r} is no option; there are {', '.join(defaults)}"
-            )
+    check_names(options, defaults)
     Options.of(**{**defaults, **options})

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
+import inspect
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import ParamSpec, TypeVar
 
-from rnnmem.errors import OptionError, PlanError
+from rnnmem.errors import OptionError, PlanError, UnknownOptionError
 from rnnmem.plan import BFLOAT16, BITS, OFFLOAD, Plan
 from rnnmem.sizes import parse_bytes
 
@@ -71,6 +75,41 @@ class Options:
         return "order" in self.allow
 
 
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def with_known_names(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which refuses unknown names of arguments as options are refused."""
+    known = [name for name in inspect.signature(function).parameters if name != "fn"]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_names({name: value for name, value in kwargs.items() if name != "fn"}, known)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refuses names of options that there are not.
+
+    Args:
+      given: name -> value, as the user wrote them.
+      known: the options that there are.
+
+    Raises:
+      UnknownOptionError: names the first one, its value, and the option that may be meant.
+    """
+    known = tuple(known)
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise UnknownOptionError(
+                f"{name}={value!r} is no option; there are {', '.join(known)}{meant}"
+            )
+
+
 def _slowdown(value) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or math.isnan(value) or value < 1.0:
@@ -107,7 +146,7 @@ def _plan(value) -> Plan:
         try:
             with open(value, encoding="utf-8") as file:
                 text = file.read()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # a ValueError: no text, or a NUL byte in the path
             raise PlanError(f"{where} cannot be read: {error}") from None
     try:
         return Plan.from_json(text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -413,7 +415,9 @@ class Plan:
           ValueError: the text is no plan; names the field that is missing or unknown.
         """
         try:
-            return _plan(json.loads(text))
+            plan = _plan(json.loads(text))
+            _check_fields(plan)
+            return plan
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"this is not a plan that to_json wrote: {error}") from error
 
@@ -422,6 +426,39 @@ def without_peaks(plan: Plan) -> Plan:
     """The plan where no peak can be predicted: it tells none, nor do those nested in it."""
     nested = (dataclasses.replace(one, plan=without_peaks(one.plan)) for one in plan.nested)
     return dataclasses.replace(plan, original_peak=None, predicted_peak=None, nested=tuple(nested))
+
+
+def _check_fields(held: Any) -> None:
+    """Refuses what is not of the kind that its field is declared with, at any depth.
+
+    Raises:
+      TypeError: names the field and what it holds.
+    """
+    for name, hint in typing.get_type_hints(type(held)).items():
+        value = getattr(held, name)
+        if not _fits(value, hint):
+            raise TypeError(f"{type(held).__name__}.{name} cannot be {value!r}")
+        for one in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(one):
+                _check_fields(one)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a kind: a number, a text, a dataclass, a tuple, or one of several."""
+    kinds = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        if len(kinds) == 2 and kinds[1] is ...:
+            return isinstance(value, tuple) and all(_fits(one, kinds[0]) for one in value)
+        pairs = isinstance(value, tuple) and len(value) == len(kinds)
+        return pairs and all(map(_fits, value, kinds))
+    if kinds:
+        return any(_fits(value, kind) for kind in kinds)
+    if hint is float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and not math.isnan(value)
+    if hint is int and isinstance(value, bool):
+        return False
+    return isinstance(value, hint)
 
 
 def _plan(data: dict[str, Any]) -> Plan:

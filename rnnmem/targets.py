@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -75,7 +76,27 @@ def target(
         return Target(name, function, _arguments(given, text))
     if not specs and getattr(function, "input_signature", None):
         specs = list(function.input_signature)
+    _check_count(text, function, specs)
     return Target(name, function, tuple(specs))
+
+
+def _check_count(text: str, function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> None:
+    """Refuses more shapes than the function has arguments, or fewer than it must be given."""
+    try:
+        takes = inspect.signature(function)
+    except (TypeError, ValueError):  # it does not tell
+        return
+    try:
+        takes.bind(*specs)
+    except TypeError:
+        given = f"{len(specs)} shape{'s are' if len(specs) != 1 else ' is'} given"
+        names = f"({', '.join(map(_argument, takes.parameters.values()))})"
+        raise OptionError(f"target={text!r} takes {names}, and {given}: {_FORMS}") from None
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    """How an argument is written where it is declared, without annotations."""
+    return str(parameter.replace(annotation=inspect.Parameter.empty))
 
 
 def with_values(found: Target) -> Target:
@@ -168,5 +189,9 @@ def _script(path: str) -> Any:
     sys.path.insert(0, os.path.dirname(path))
     made = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     sys.modules[name] = made
-    made.__spec__.loader.exec_module(made)
+    try:
+        made.__spec__.loader.exec_module(made)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return made

@@ -1,11 +1,13 @@
 """The decorator: every way to use it, what it offers, and what it does when something is wrong."""
 
+import copy
 import dataclasses
 import gc
 import inspect
 import warnings
 import weakref
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -315,6 +317,65 @@ def test_an_option_that_is_wrong_is_named_with_its_value_and_the_way_out(options
 def test_an_unknown_option_is_named():
     with pytest.raises(TypeError, match="slowdown_max"):
         rnnmem.optimize(slowdown_max=2.0)
+
+
+def test_an_option_that_is_misspelt_is_told_what_it_may_be():
+    for call in (
+        lambda: rnnmem.optimize(budgett=3),
+        lambda: rnnmem.optimize(len, budgett=3),
+        lambda: rnnmem.optimize(fn=len, budgett=3),
+        lambda: rnnmem.keras.optimize(keras.Sequential(), budgett=3),
+    ):
+        with pytest.raises(
+            OptionError, match="budgett=3 is no option; .*did you mean 'budget'"
+        ) as e:
+            call()
+        assert isinstance(e.value, TypeError)
+    assert inspect.signature(rnnmem.optimize).parameters["max_slowdown"].default == 1.1
+
+
+def test_a_class_or_a_model_in_place_of_the_step_is_refused():
+    with pytest.raises(OptionError, match="fn=<class 'dict'> is a class: pass the step itself"):
+        rnnmem.optimize(dict)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    with pytest.raises(
+        OptionError, match=r"fn=Sequential is a Keras model.*rnnmem\.keras\.optimize"
+    ):
+        rnnmem.optimize(model)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "no/such/plan.json"])
+def test_a_path_of_a_plan_that_cannot_be_read_is_named(path):
+    with pytest.raises(rnnmem.PlanError, match="plan='.*' cannot be read"):
+        rnnmem.optimize(len, plan=path)
+
+
+def test_a_deep_copy_is_a_function_of_its_own():
+    module = tf.Module()
+    module.weight = tf.Variable(2.0)
+    module.step = rnnmem.optimize(lambda x: x * 3.0, max_slowdown=1.7)
+    copied = copy.deepcopy(module)
+    assert copied.step is not module.step
+    assert copied.step(tf.constant(2.0)) == module.step(tf.constant(2.0)) == 6.0
+    assert copied.step._options == module.step._options
+    assert copy.copy(module.step)(tf.constant(1.0)) == 3.0
+
+
+def test_a_deep_copy_of_a_method_is_the_copys_method():
+    class Doubled:
+        def __init__(self, weight):
+            self.weight = tf.Variable(weight)
+            self.step = rnnmem.optimize(self.times)
+
+        def times(self, x):
+            return self.weight * x
+
+    first = Doubled(2.0)
+    second = copy.deepcopy(first)
+    second.weight.assign(5.0)
+    assert (first.step(tf.constant(1.0)), second.step(tf.constant(1.0))) == (2.0, 5.0)
+    concrete = tf.function(first.times).get_concrete_function(tf.TensorSpec([]))
+    assert copy.deepcopy(rnnmem.optimize(concrete))(tf.constant(3.0)) == 6.0
 
 
 def test_what_cannot_be_called_is_refused():

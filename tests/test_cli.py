@@ -30,6 +30,10 @@ def step(x):
 
 def batch():
     return (tf.ones([64, 32]),)
+
+
+def raises(x):
+    raise KeyError("two\\nlines")
 """
 
 
@@ -139,6 +143,33 @@ def test_what_is_wrong_is_said_in_one_line(script, target, shapes, message, caps
     err = capsys.readouterr().err
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["SCRIPT:step"], "takes (x), and 0 shapes are given"),
+        (["SCRIPT:step", "float32[64,32]", "float32[2]"], "takes (x), and 2 shapes are given"),
+        (["SCRIPT:step", "float32[3,4]"], "shell_script.py:10"),
+        (["SCRIPT:raises", "float32[3]"], "KeyError: 'two\\nlines' (shell_script.py:21)"),
+        (["SCRIPT:step", "float32[64,32]", "--html=no/such/x.html"], "cannot be written: No such"),
+        (["broken_script.py:step"], "broken_script.py"),
+    ],
+)
+def test_an_error_of_the_users_is_one_line_too(script, arguments, message, capsys, monkeypatch):
+    path = Path(script.rpartition(":")[0])
+    monkeypatch.chdir(path.parent)
+    path.with_name("broken_script.py").write_text("def step(:")
+    arguments = [one.replace("SCRIPT", str(path)) for one in arguments]
+    assert main(["explain", *arguments]) == FAILED
+    out, err = capsys.readouterr()
+    assert message in err
+    assert err.startswith("rnnmem: ") and len(err.splitlines()) == 1
+    assert not out
+    assert main(["explain", *arguments, "--traceback"]) == FAILED
+    told = capsys.readouterr().err
+    assert "Traceback (most recent call last):" in told
+    assert told.endswith(err)
 
 
 def test_a_run_needs_every_dimension(script, capsys):

@@ -77,6 +77,11 @@ def convert(
     _check_flags(blocking=blocking, only_floats=only_floats, dry_run=dry_run)
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise OptionError(f"progress={progress!r} must be True, False, None or a function")
+    if dtype is None and device is None:
+        raise OptionError(
+            "dtype=None and device=None: nothing is asked for; give a dtype such as 'float16', "
+            "a device such as 'GPU:0', or both"
+        )
     wanted = _Wanted.of(dtype, device, only_floats=only_floats, overflow=overflow)
     if not tf.executing_eagerly() or tf.inside_function():
         raise ConvertError("convert works outside of tf.function and of graphs: call it there")

@@ -96,6 +96,9 @@ class Run:
         self.fed: list[tuple[Frame, int, int]] = []  # loops that have got another input
         self.begun: dict[tuple[int, int], _Begun] = {}
         self.constant: dict[int, Value] = {}
+        self.begins = self.ends = (
+            True  # whether it has the first iteration of its loop, and the last
+        )
         if iterations:
             self._open(0)
 
@@ -357,7 +360,7 @@ class Run:
 
     def _call(self, frame: Frame, step: Step) -> list[Value]:
         """Runs the Net with the highest peak of those that may be run."""
-        body = _chosen(step, frame.number)
+        body = self._chosen(step, frame.number)
         first = len(step.inputs) - len(body.inputs)
         inner = Run(body, self.account, self.events, newest_first=self.newest_first)
         for position in range(len(body.inputs)):
@@ -365,8 +368,40 @@ class Run:
         results = inner.finish()
         step.seconds = inner.now
         if step.segments:
-            _know_segments(step, frame.number, _lists(results))
+            self._know_segments(step, frame.number, _lists(results))
         return results
+
+    def _chosen(self, step: Step, iteration: int) -> Program:
+        """The Net that a call or branch runs: of those that it may, the one with the highest peak.
+
+        A segment begins in the first iteration that is looked at. States are kept of that one, and
+        of one more which stands for all later ones.
+        """
+        if step.segments:
+            begins = not iteration and (self.begins or step.segments != KEEPS)
+            taken = begins or self._keeps_later(step, iteration)
+            return step.inner[list(step.op.nets).index("then_branch" if taken else "else_branch")]
+        return max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
+
+    def _keeps_later(self, step: Step, iteration: int) -> bool:
+        """Whether the states of all segments but the first are kept here.
+
+        They stand behind the iterations that are not simulated; where all are, in the second one.
+        """
+        if step.segments != KEEPS or step.checkpoints < 2 or not self.ends:
+            return False
+        return iteration == (1 if self.begins else 0)
+
+    def _know_segments(self, step: Step, iteration: int, lists: list[ListValue]) -> None:
+        """Tells of kept states whose they are; no list grows in other iterations."""
+        for held, origin in zip(lists, step.states, strict=False):
+            element = held.new[-1] if held.new else None
+            if isinstance(element, Buffer) and not element.origin.saved_in:
+                element.origin = origin
+            if element is not None and self._keeps_later(step, iteration):
+                held.extend(series_like(element), step.checkpoints - 2)
+        for held in lists:
+            held.forget()
 
     def _begin(self, frame: Frame, index: int) -> _Begun:
         """A loop whose first iterations may start; constants are given at once."""
@@ -377,6 +412,7 @@ class Run:
             probe = step.probe or step.window + SETTLING
             iterations = trips if trips <= 2 * probe + 1 else probe
             run = self._inner(step, iterations)
+            run.ends = iterations == trips
             self.begun[key] = _Begun(run, trips, len(self.account.log))
             for position, slot in enumerate(step.inputs):
                 if slot < 0:
@@ -431,6 +467,7 @@ class Run:
             _leap(state, probe, skipped)
             leap = before, len(log)
             last = self._inner(step, probe)
+            last.begins = False
             state = last.execute(state)
             span = Span(loops, begun.entries, len(log), begun.trips, leap, skipped, probe)
         else:
@@ -454,27 +491,6 @@ def _held(value: Value) -> Value:
     if value is not None:
         value.refs += 1
     return value
-
-
-def _chosen(step: Step, iteration: int) -> Program:
-    """The Net that a call or branch runs: of those that it may, the one with the highest peak.
-
-    A segment begins in the first iteration that is looked at, and in no other.
-    """
-    if step.segments:
-        taken = "else_branch" if iteration else "then_branch"
-        return step.inner[list(step.op.nets).index(taken)]
-    return max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
-
-
-def _know_segments(step: Step, iteration: int, lists: list[ListValue]) -> None:
-    """States of all later segments join those of the first; no list grows in other iterations."""
-    for held in lists:
-        if step.segments == KEEPS and not iteration and held.new:
-            element = held.new[-1]
-            if element is not None:
-                held.extend(series_like(element), step.checkpoints - 1)
-        held.forget()
 
 
 def _peak_alone(program: Program) -> int:

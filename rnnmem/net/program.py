@@ -23,6 +23,7 @@ from rnnmem.net.segments import (
     ADVANCES,
     AGAIN,
     GROWTH,
+    KEEPS,
     KEPT,
     LENGTH,
     MARK,
@@ -161,6 +162,7 @@ class Step:
       inner: programs of its step nets.
       segments: what a branch that segments added does (`rnnmem.net.segments`).
       checkpoints: how many segments there are, where it keeps their states.
+      states: for each list of them, where what it keeps comes from.
       positions: of an op that runs step nets, slot -> where it stands among the inputs; known once
         the program is connected.
     """
@@ -187,6 +189,7 @@ class Step:
     inner: tuple[Program, ...] = ()
     segments: bytes = b""
     checkpoints: int = 0
+    states: tuple[Origin, ...] = ()
     positions: Mapping[int, list[int]] | None = None
 
 
@@ -656,12 +659,28 @@ class _Compiler:
     def _segments(self, op: Op, step: Step) -> int | None:
         """Notes what the branch does; returns iterations of the longest segment."""
         step.segments = op.attributes[MARK]
+        if step.segments == KEEPS:
+            step.states = self._states(op)
         if self.around is None:
             return None
         shape = self.around, op.attributes[LENGTH], op.attributes[GROWTH]
         count = segment_count(*shape)
         step.checkpoints = min(count, op.attributes.get(KEPT) or count)
         return longest_segment(*shape)
+
+    def _states(self, op: Op) -> tuple[Origin, ...]:
+        """What the lists hold that the branch keeps states in: it reads as many blobs last."""
+        then = op.nets["then_branch"]
+        lists = sum(then.blobs[blob].dtype == "variant" for blob in then.outputs)
+        return tuple(map(self._state, op.inputs[len(op.inputs) - lists :]))
+
+    def _state(self, blob: str) -> Origin:
+        """The argument of a step net as what is kept of it; the op is what makes the next one."""
+        net, kind = self.net, self.net.blobs[blob]
+        following = net.outputs[net.inputs.index(blob)] if blob in net.inputs else blob
+        made = net.producer.get(through_identities(net, following))
+        name, source = ("", "") if made is None else (made.name, made.source)
+        return Origin(name, blob, source, self.loops, blob, False, kind.dtype, kind.shape)
 
     def _name_accumulators(self, op: Op, body: Program) -> None:
         """Marks what the loop pushes, so that a report can name it by loop and blob."""

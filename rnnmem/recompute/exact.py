@@ -17,7 +17,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy.optimize import Bounds, milp
+from scipy.optimize import Bounds
 from scipy.sparse import csr_matrix
 
 from rnnmem.net.nouns import Op
@@ -30,6 +30,7 @@ from rnnmem.recompute.cut import (
     is_constant,
     may_be_saved,
 )
+from rnnmem.solver import milp
 
 LARGEST = 1500
 """Ops of one step net up to which the exact choice is tried; beyond it the corners stand."""

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.optimize import Bounds, LinearConstraint
 
 from rnnmem.plan import LoopPlan
+from rnnmem.solver import milp
 
 _DEAREST = 1e15
 """Bytes per second at which no recomputation is worth its time."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rnnmem.plan import HOISTED, INNER, INVARIANT, SAVED_AS, UNREAD
 from rnnmem.plan import RECOMPUTED as RECOMPUTED_FATE
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
+from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED
 
 OF_KIND: Mapping[str, str] = {
     OUTPUT: "#3d6f9e",
@@ -18,6 +19,8 @@ OF_KIND: Mapping[str, str] = {
 }
 OF_FATE: Mapping[str, str] = {
     **dict.fromkeys(SAVED_AS.values(), OF_KIND[SAVED]),
+    CHECKPOINTED: "#8c2f6b",
+    REPLAYED: "#f4845f",
     RECOMPUTED_FATE: OF_KIND[RECOMPUTED],
     INVARIANT: "#6a994e",
     HOISTED: "#6a994e",
@@ -25,3 +28,16 @@ OF_FATE: Mapping[str, str] = {
     UNREAD: "#b9a0cf",
     "": "#f4f5f7",
 }
+
+OF_LEGEND: Mapping[str, str] = {
+    **{fate: f"{fate} for every iteration" for fate in SAVED_AS.values()},
+    CHECKPOINTED: "kept at the start of a segment",
+    REPLAYED: "run again with its segment, kept for that segment alone",
+    RECOMPUTED_FATE: "recomputed in the gradient",
+    INVARIANT: "invariant, read again",
+    HOISTED: "a variable, read once beside the loop",
+    INNER: "no longer kept",
+    UNREAD: "no longer kept",
+    "": "temporary",
+}
+"""Fate -> what the page's legend says of its colour."""

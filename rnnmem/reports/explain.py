@@ -21,6 +21,16 @@ from rnnmem.plan import (
     ChunkedLoss,
     LoopPlan,
     Plan,
+    Segments,
+)
+from rnnmem.reports.outcomes import (
+    CHECKPOINTED,
+    REPLAYED,
+    Outcome,
+    every_loop,
+    of_states,
+    other_states,
+    outcome,
 )
 from rnnmem.sizes import format_bytes
 
@@ -49,8 +59,8 @@ class Explanation:
         )
         for line in _summary(self.plan, self.name):
             console.print(line, soft_wrap=True)
-        loops = list(self.plan.every_loop())
-        if any(loop.fates for loop in loops):
+        loops = list(every_loop(self.plan))
+        if any(loop.fates for loop, _ in loops):
             console.print(_table(loops))
         if self.frontier:
             console.print(_alternatives(self.frontier, self.plan))
@@ -133,7 +143,7 @@ def _verdict(plan: Plan) -> str:
         return "no loop with a gradient was found, nothing was to be done"
     if plan.changes_nothing:
         return "nothing was to be gained, the function runs as it was"
-    changed = sum(not loop.closed for loop in plan.every_loop())
+    changed = sum(not loop.closed for loop, _ in every_loop(plan))
     told = f"{changed} loop{'s' if changed != 1 else ''} rewritten"
     if not by_chunks:
         return told
@@ -146,27 +156,29 @@ def _label(loop: LoopPlan) -> str:
     return f"loop {'/'.join(loop.path)}{where}"
 
 
-def _table(loops: list[LoopPlan]) -> Table:
+def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
     for heading in ("bytes/iteration", "iterations", "blob", "shape", "line", "fate", "why"):
         justify = "right" if heading in ("bytes/iteration", "iterations") else "left"
         table.add_column(heading, justify=justify, overflow="fold")
-    for loop in loops:
+    for loop, around in loops:
         if not loop.fates:
             continue
         table.add_row("", "", _label(loop), "", "", "", "")
         for fate in sorted(loop.fates, key=lambda fate: -(fate.bytes or 0)):
-            table.add_row(*_row(fate, loop))
+            table.add_row(*_row(fate, loop, outcome(fate, loop, around)))
+        others = None if loop.closed else other_states(loop)
+        if others is not None:
+            table.add_row(*_row(others, loop, of_states(loop.segments)))
     return table
 
 
 def _alternatives(frontier: tuple[Plan, ...], chosen: Plan) -> Table:
     """Plans from the fastest to the smallest, the chosen one marked."""
     table = Table(box=None, pad_edge=False, header_style="")
-    for heading in ("plan", "predicted peak", "step time", "what changes"):
-        table.add_column(
-            heading, justify="left" if heading in ("plan", "what changes") else "right"
-        )
+    for heading in ("plan", "predicted peak", "step time", "loops keep", "what changes"):
+        justify = "left" if heading in ("plan", "what changes") else "right"
+        table.add_column(heading, justify=justify, overflow="fold")
     for number, plan in enumerate(frontier, 1):
         same = (plan.loops, plan.nested) == (chosen.loops, chosen.nested)
         mine = same or plan.changes_nothing and chosen.changes_nothing
@@ -174,32 +186,74 @@ def _alternatives(frontier: tuple[Plan, ...], chosen: Plan) -> Table:
             f"{number} <- chosen" if mine else str(number),
             format_bytes(plan.predicted_peak),
             f"{plan.slowdown:.2f}x",
+            _kept(plan),
             _what_changes(plan),
         )
     return table
 
 
-def _what_changes(plan: Plan) -> str:
-    opened = [loop for loop in plan.every_loop() if not loop.closed]
+def _kept(plan: Plan) -> str:
+    """Bytes that the rewritten loops of the outermost Net keep at once, by the planner's count."""
+    opened = [loop for loop in plan.loops if not loop.closed]
     if not opened:
-        return "nothing, the original"
-    saved = sum(len(loop.saved) for loop in opened)
-    again = sum(len(loop.recomputed) for loop in opened)
-    forms = Counter(one.means for loop in opened for one in loop.encodings)
-    told = "".join(f", {count} {SAVED_AS[means]}" for means, count in sorted(forms.items()))
-    return f"{saved} blobs saved{told}, {again} ops run again"
+        return ""
+    known = all(one.trips is not None for loop in opened for one in loop.flat())
+    return format_bytes(sum(loop.total()[0] for loop in opened) if known else None)
 
 
-def _row(fate: BlobFate, loop: LoopPlan) -> tuple[str, ...]:
-    word = {SAVED: "kept", INNER: "dropped", UNREAD: "dropped"}.get(fate.fate, fate.fate)
-    if fate.is_kept and not fate.was_saved:
+def _what_changes(plan: Plan) -> str:
+    """What becomes of each rewritten loop; those of which the same is told stand together."""
+    told: dict[str, list[str]] = {}
+    for loop, around in every_loop(plan):
+        if not loop.closed:
+            told.setdefault(_changes(loop, around), []).append(loop.path[-1])
+    if not told:
+        return "nothing, the original" if plan.changes_nothing else _edges(plan)
+    if len(told) == 1:
+        return next(iter(told))
+    return "; ".join(f"{', '.join(names)}: {what}" for what, names in told.items())
+
+
+def _changes(loop: LoopPlan, around: Segments | None) -> str:
+    words = Counter(outcome(fate, loop, around).word for fate in loop.fates)
+    cut = loop.segments
+    parts = [f"{_blobs(words[SAVED])} saved"] if words[SAVED] or cut is None else []
+    forms = Counter(one.means for one in loop.encodings)
+    if cut is not None:
+        parts.append(_checkpoints(cut))
+    parts += [f"{count} {SAVED_AS[means]}" for means, count in sorted(forms.items())]
+    parts.append(f"{len(loop.recomputed)} ops run again")
+    if loop.in_flight > 1:
+        parts.append(f"{loop.in_flight} iterations at once")
+    return ", ".join(parts)
+
+
+def _edges(plan: Plan) -> str:
+    return f"{len(plan.turns)} control edge{'s' if len(plan.turns) != 1 else ''}"
+
+
+def _blobs(count: int) -> str:
+    return f"{count} blob{'s' if count != 1 else ''}"
+
+
+def _checkpoints(cut: Segments) -> str:
+    longer = f", each {cut.growth} longer" if cut.growth else ""
+    told = f"{_blobs(len(cut.wanted))} replayed in segments of {cut.length}{longer}"
+    if cut.slots:
+        return f"{told} from {cut.most_kept} checkpoints, {cut.again:.1f} times"
+    return f"{told}, a checkpoint each"
+
+
+def _row(fate: BlobFate, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
+    word = {SAVED: "kept", INNER: "dropped", UNREAD: "dropped"}.get(told.word, told.word)
+    if fate.is_kept and not fate.was_saved and told.word not in (CHECKPOINTED, REPLAYED):
         word = f"{word} now"
     return (
         format_bytes(fate.bytes),
         "?" if loop.trips is None else str(loop.trips),
         fate.op_type,
-        _kind(fate.dtype, fate.shape),
+        _kind(fate.dtype, fate.shape) if fate.dtype else "",
         fate.source,
         "left" if loop.closed else word,
-        loop.closed or fate.reason,
+        loop.closed or told.reason,
     )

@@ -1,7 +1,8 @@
 """What each blob is to a reader of the report: saved, recomputed, a weight gradient, a result.
 
-Nothing is told from names. Recomputed is what the original Net does not have in the same place. A
-weight gradient has a variable's shape, and comes from a loop that sums it or from a product or sum:
+No name of the user's is looked at. Recomputed is what runs again in a gradient: clones, which have
+a prefix of ours, and loops over the iterations of a segment. A weight gradient has the shape of a
+variable, and comes from a loop that sums it or from a product or sum:
 
     loop variable i ─► AddV2(i, partial) ─► output i      both are weight gradients
     MatMul ─► AddN ─► Mul ─► output, or an op that writes a variable
@@ -17,8 +18,13 @@ from rnnmem.net.buffers import Origin
 from rnnmem.net.loops import PUSH, Loop, through_identities
 from rnnmem.net.nouns import Net, Op, Shape
 from rnnmem.net.optypes import LOOPS, TABLE, Work
-from rnnmem.plan import BlobFate, Plan
+from rnnmem.net.row_chunks import CHUNKS
+from rnnmem.net.segments import ADVANCES, AGAIN
+from rnnmem.net.segments import MARK as SEGMENTS
+from rnnmem.plan import Plan, Segments
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
+from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
+from rnnmem.rewrite.materialise import AGAIN as CLONED
 
 _ADDS = frozenset({"Add", "AddV2", "AddN"})
 Place = tuple[str, ...]
@@ -58,10 +64,39 @@ class Kinds:
             return GRADIENT
         if origin.is_result:
             return OUTPUT
-        before = self._known.get(origin.loops)
-        if before is None or origin.op not in before:
-            return RECOMPUTED
-        return TEMPORARY
+        return RECOMPUTED if self.runs_again(origin.loops, origin.op) else TEMPORARY
+
+    def runs_again(self, loops: Place, op: str) -> bool:
+        """Whether an op of the variant computes once more what the original computes once."""
+        if op in self._known.get(loops, ()):
+            return False
+        if any(place in self._replaying for place in _prefixes(loops)):
+            return True
+        if any(map(self._is_clone, (op, *loops))):
+            return True
+        return op in self._made_again or (loops, op) in self._in_later_chunks
+
+    def replayed(self, loops: Place) -> Outcome | None:
+        """What becomes of what a loop runs again for a segment, or on the way to one."""
+        place = self._replay_around(loops)
+        return None if place is None else self.replay_of(place[:-1])
+
+    def replay_of(self, gradient: Place) -> Outcome:
+        """What becomes of what an iteration saved, where a gradient loop runs segments again."""
+        cut = self._segments.get(gradient)
+        return Outcome(REPLAYED, "runs again with its segment" if cut is None else replay(cut))
+
+    def segments_of(self, loops: Place) -> Segments | None:
+        """The segments that a loop runs again, or goes on to."""
+        place = self._replay_around(loops)
+        return None if place is None else self._segments.get(place[:-1])
+
+    def _replay_around(self, loops: Place) -> Place | None:
+        return next((one for one in _prefixes(loops) if one in self._replaying), None)
+
+    def loop_at(self, loops: Place) -> Op | None:
+        """The innermost of the loops."""
+        return self._loops.get(loops)
 
     def op(self, origin: Origin) -> Op | None:
         """The op that made a buffer, or that wrote what is saved of it in place."""
@@ -69,15 +104,63 @@ class Kinds:
             return self._writers[origin.loops][origin.saved_in]
         return self._ops.get(origin.loops, {}).get(origin.op)
 
-    def fate(self, origin: Origin) -> BlobFate | None:
+    def outcome(self, origin: Origin) -> Outcome | None:
         """What becomes of a blob, where it was decided on."""
-        return self._fates.get((origin.loops, origin.saved_in or origin.blob))
+        replayed = self.replayed(origin.loops)
+        if replayed is not None:
+            return replayed
+        return self._outcomes.get(origin.loops, {}).get(origin.saved_in or origin.blob)
+
+    @functools.cached_property
+    def _replaying(self) -> frozenset[Place]:
+        """Loops that run the iterations of a segment again, or those on the way to it."""
+        return frozenset(
+            loops
+            for loops, op in self._loops.items()
+            if op.attributes.get(SEGMENTS) in (AGAIN, ADVANCES)
+        )
+
+    def _is_clone(self, name: str) -> bool:
+        return name.startswith(CLONED) or f"/{CLONED}" in name
+
+    @functools.cached_property
+    def _made_again(self) -> frozenset[str]:
+        """Ops that make for a gradient loop what is not kept for it."""
+        plans = [self.plan, *(one.plan for one in self.plan.nested)]
+        starts = tuple(f"{g}/rnnmem/" for p in plans for one in p.made_again for g in one.gradients)
+        found = (op.name for _, net in places(self.net) for op in net.ops)
+        return frozenset(name for name in found if starts and name.startswith(starts))
+
+    @functools.cached_property
+    def _in_later_chunks(self) -> frozenset[tuple[Place, str]]:
+        """Ops that a loop over chunks of rows runs once more than an earlier one."""
+        found, seen = set(), set()
+        for loops, net in places(self.net):
+            for loop in (op for op in net.ops if CHUNKS in op.attributes):
+                names = {op.name for op in loop.nets["body"].ops}
+                found.update(((*loops, loop.name), name) for name in names & seen)
+                seen |= names
+        return frozenset(found)
+
+    @functools.cached_property
+    def _segments(self) -> Mapping[Place, Segments]:
+        """Gradient loops of which a segment runs again -> the segments."""
+        return {
+            (*loop.path[:-1], name): loop.segments
+            for loop in self.plan.every_loop()
+            if loop.segments is not None and not loop.closed
+            for name in loop.gradients
+        }
 
     @functools.cached_property
     def sources(self) -> Mapping[Place, str]:
         """Loops -> the user's line of the innermost one."""
+        return {loops: op.source for loops, op in self._loops.items()}
+
+    @functools.cached_property
+    def _loops(self) -> Mapping[Place, Op]:
         return {
-            (*loops, op.name): op.source
+            (*loops, op.name): op
             for loops, net in places(self.net)
             for op in net.ops
             if op.type in LOOPS
@@ -118,10 +201,12 @@ class Kinds:
         return found
 
     @functools.cached_property
-    def _fates(self) -> Mapping[tuple[Place, str], BlobFate]:
-        return {
-            (loop.path, fate.blob): fate for loop in self.plan.every_loop() for fate in loop.fates
-        }
+    def _outcomes(self) -> Mapping[Place, Mapping[str, Outcome]]:
+        return outcomes(self.plan)
+
+
+def _prefixes(loops: Place) -> Iterator[Place]:
+    return (loops[:depth] for depth in range(1, len(loops) + 1))
 
 
 def _is_weight_like(net: Net, blob: str, variables: frozenset[tuple[str, Shape]]) -> bool:

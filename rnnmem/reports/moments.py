@@ -19,6 +19,7 @@ from rnnmem.reports.data import (
     Side,
 )
 from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.outcomes import Outcome
 
 MOMENTS = 300
 """Moments that a timeline is told at, about; the highest of each stretch is among them."""
@@ -169,8 +170,10 @@ class _Parts:
         return key
 
     def _described(self, kind: str, blob: str, origin: Origin) -> Part:
-        op, fate = self.kinds.op(origin), self.kinds.fate(origin)
-        known = fate is not None and kind in (SAVED, TEMPORARY)
+        op, told = self.kinds.op(origin), self.kinds.outcome(origin)
+        if kind == RECOMPUTED:
+            told = Outcome(RECOMPUTED, told.reason if told else _AGAIN)
+        known = told is not None and kind in (SAVED, TEMPORARY, RECOMPUTED)
         return Part(
             label=f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob,
             kind=kind,
@@ -180,8 +183,8 @@ class _Parts:
             shape=origin.shape,
             source=(op.source if op else origin.source) or origin.op,
             loops=origin.loops,
-            fate=fate.fate if known else RECOMPUTED if kind == RECOMPUTED else "",
-            reason=fate.reason if known else _AGAIN if kind == RECOMPUTED else "",
+            fate=told.word if known else "",
+            reason=told.reason if known else "",
         )
 
     def _rest(self, key: tuple) -> tuple:

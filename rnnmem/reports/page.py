@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from rnnmem.plan import Plan
 from rnnmem.reports import colors
 from rnnmem.reports.data import KINDS, RESIDENT, Graph, Part, Side
 from rnnmem.sizes import format_bytes
@@ -43,7 +45,15 @@ def _data(report: Report) -> dict[str, Any]:
         "notes": list(report.notes),
         "colors": {"kinds": dict(colors.OF_KIND), "fates": dict(colors.OF_FATE)},
         "meanings": dict(KINDS),
+        "legend": _legend(report.graphs),
     }
+
+
+def _legend(graphs: Sequence[Graph]) -> list[tuple[str, str]]:
+    """(Fate, what it means) of those that are drawn; fates that mean the same stand once."""
+    drawn = {"", *(node.fate for graph in graphs for node in graph.nodes)}
+    told = {what: fate for fate, what in colors.OF_LEGEND.items() if fate in drawn}
+    return [(fate, what) for what, fate in told.items()]
 
 
 def _headline(report: Report, changed: bool) -> str:
@@ -53,7 +63,15 @@ def _headline(report: Report, changed: bool) -> str:
     saved = ""
     if before and after is not None:
         saved = f"{100 * (1 - after / before):.0f} % less at the peak, "
-    return f"{saved}about {report.plan.slowdown:.2f}x step time; the results have the same bits"
+    return f"{saved}about {report.plan.slowdown:.2f}x step time; {_bits(report.plan)}"
+
+
+def _bits(plan: Plan) -> str:
+    if plan.rounds:
+        return "what is saved is rounded, so gradients differ"
+    if any(not loss.closed for loss in plan.losses):
+        return "sums over tokens are added up in another order"
+    return "the results have the same bits"
 
 
 def _figures(report: Report, sides: list[Side]) -> list[tuple[str, str]]:

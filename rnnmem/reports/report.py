@@ -122,15 +122,22 @@ class Report:
             for a trace.
 
         Raises:
-          OptionError: another ending, or matplotlib is missing for a picture.
+          OptionError: another ending, a path that cannot be written to, or matplotlib is missing
+            for a picture.
         """
-        path = os.fspath(path)
+        if not isinstance(path, (str, os.PathLike)):
+            raise OptionError(f"path={path!r} must be the path of a file")
+        path = os.fsdecode(path)
         ending = next((one for one in _FORMS if path.lower().endswith(one)), None)
         if ending is None:
             raise OptionError(f"path={path!r} must end in one of {', '.join(_FORMS)}")
         content = _FORMS[ending](self)
-        with open(path, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
+        try:
+            with open(path, "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode())
+        except (OSError, ValueError) as error:  # a ValueError: a NUL byte
+            why = getattr(error, "strerror", None) or error
+            raise OptionError(f"path={path!r} cannot be written: {why}") from None
 
 
 _FORMS: Mapping[str, Callable[[Report], str | bytes]] = {

@@ -1,6 +1,7 @@
 """Step nets as graphs that a page can draw: what is saved, recomputed, invariant, and why.
 
-Constants, lists and counters are left out; an edge goes through what is left out:
+Constants, lists, counters and what rnnmem keeps its books with are left out; an edge goes through
+what is left out:
 
     x ─► Identity ─► MatMul        drawn as        x ─► MatMul
     Const ─────────────┘
@@ -9,15 +10,16 @@ Constants, lists and counters are left out; an edge goes through what is left ou
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rnnmem.net.loops import POP
 from rnnmem.net.nouns import Blob, Net, Op
-from rnnmem.net.optypes import LOOPS, READ
+from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import topological
-from rnnmem.plan import INVARIANT, RECOMPUTED, SAVED, BlobFate, Plan
+from rnnmem.plan import INVARIANT, Plan
 from rnnmem.reports.data import Graph, Node
-from rnnmem.reports.kinds import Place, places
+from rnnmem.reports.kinds import Kinds, Place, places
+from rnnmem.reports.told import Told
 
 NODES = 6000
 """Ops that are drawn in all, about."""
@@ -44,19 +46,14 @@ def graphs(original: Net, rewritten: Net, plan: Plan) -> tuple[Graph, ...]:
       rewritten: as it runs now; the original itself where nothing was changed.
       plan: what becomes of the original's blobs.
     """
-    known = {loops: net.op_by_name for loops, net in _nets(original)}
     sides = [("before", original)]
     if rewritten is not original:
         sides.append(("after", rewritten))
     every = [(side, loops, net) for side, whole in sides for loops, net in _nets(whole)]
     every = every[:GRAPHS]
     most = max(FEWEST, min(MOST, NODES // len(every)))
-    fates = {loop.path: {fate.blob: fate for fate in loop.fates} for loop in plan.every_loop()}
-    drawn = []
-    for side, loops, net in every:
-        mine = fates.get(loops, {})
-        before = known.get(loops, {}) if side == "after" else None
-        drawn.append(_Drawing(side, loops, net, mine, before, most).graph())
+    told = {side: Told(side, Kinds(whole, original, plan, frozenset())) for side, whole in sides}
+    drawn = [_Drawing(loops, net, told[side], most).graph() for side, loops, net in every]
     there = {graph.id for graph in drawn}
     return tuple(_with_open_doors(graph, there) for graph in drawn)
 
@@ -87,17 +84,9 @@ def graph_id(side: str, loops: Place) -> str:
 class _Drawing:
     """One step net, or the function itself."""
 
-    def __init__(
-        self,
-        side: str,
-        loops: Place,
-        net: Net,
-        fates: Mapping[str, BlobFate],
-        before: Mapping[str, Op] | None,
-        most: int,
-    ):
-        self.side, self.loops, self.net = side, loops, net
-        self.fates, self.before, self.most = fates, before, most
+    def __init__(self, loops: Place, net: Net, told: Told, most: int):
+        self.loops, self.net, self.told, self.most = loops, net, told, most
+        self.side = told.side
         self.ops = topological(net.ops)
 
     def graph(self) -> Graph:
@@ -140,32 +129,23 @@ class _Drawing:
         found = [op for op in self.ops if self._shows(op)]
         if len(found) <= self.most:
             return found
-        ranked = sorted(found, key=lambda op: (not op.nets, not self._fate(op), -self._size(op)))
+        ranked = sorted(found, key=self._rank)
         chosen = {op.name for op in ranked[: self.most]}
         return [op for op in found if op.name in chosen]
 
+    def _rank(self, op: Op) -> tuple[bool, bool, int]:
+        """What goes first where not all can be drawn."""
+        return not op.nets, not self.told.of_op(self.loops, self.net, op).word, -self._size(op)
+
     def _shows(self, op: Op) -> bool:
+        if self.told.keeps_books(self.loops, self.net, op):
+            return False
         if op.nets or op.type == POP:
             return True
         return op.type not in _HIDDEN and any(map(self._is_tensor, op.outputs))
 
     def _size(self, op: Op) -> int:
         return sum(self.net.blobs[blob].bytes or 0 for blob in op.outputs)
-
-    def _fate(self, op: Op) -> tuple[str, str]:
-        """``(fate, reason)``."""
-        for blob in op.outputs:
-            if blob in self.fates:
-                fate = self.fates[blob]
-                if self.side == "after" or fate.was_saved or not fate.is_kept:
-                    return fate.fate, fate.reason
-        if op.type == POP:
-            return SAVED, "kept by the forward loop for every iteration"
-        if op.type == READ:
-            return INVARIANT, "a variable, which is the same in every iteration"
-        if self.before is not None and op.name not in self.before and not op.nets:
-            return RECOMPUTED, "was saved before; the gradient computes it again"
-        return "", ""
 
     def _edges(self, shown: list) -> tuple[tuple[int, int], ...]:
         """Pairs of nodes between which data flows, through nothing that is drawn."""
@@ -193,27 +173,28 @@ class _Drawing:
             return self._input_node(one, layer, spot)
         blob = next(filter(self._is_tensor, one.outputs), None)
         known = self.net.blobs[blob] if blob else Blob("", "")
-        fate, reason = self._fate(one)
+        told = self.told.of_op(self.loops, self.net, one)
+        door = self.told.opens(self.loops, one)
         return Node(
             name=one.name,
-            type="saved blob" if one.type == POP else one.type,
+            type=self.told.type_of(self.loops, self.net, one),
             layer=layer,
             place=spot,
             dtype=known.dtype,
             shape=known.shape,
             bytes=known.bytes if blob else None,
             source=one.source or one.name,
-            fate=fate,
-            reason=reason,
-            opens=graph_id(self.side, (*self.loops, one.name)) if one.type in LOOPS else "",
+            fate=told.word,
+            reason=told.reason,
+            opens="" if door is None else graph_id(self.side, door),
         )
 
     def _input_node(self, blob: str, layer: int, spot: float) -> Node:
         known = self.net.blobs[blob]
         place = self.net.inputs.index(blob)
         same = len(self.net.outputs) > place and self._is_handed_on(blob, place)
-        fate = self.fates.get(blob)
-        word, reason = (fate.fate, fate.reason) if fate else ("", "")
+        told = self.told.of_input(self.loops, self.net, blob)
+        word, reason = told.word, told.reason
         if same:
             word, reason = INVARIANT, "the same in every iteration"
         kind = "invariant" if same else "state"

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
+from rnnmem.reports.outcomes import every_loop
 from rnnmem.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _verdict(report: Report, changed: bool) -> str:
     before, after = report.before.peak_bytes, report.after.peak_bytes
     if not changed:
         return "runs as TensorFlow runs it, nothing was changed"
-    loops = sum(not loop.closed for loop in report.plan.every_loop())
+    loops = sum(not loop.closed for loop, _ in every_loop(report.plan))
     what = f"{loops} loop{'s' if loops != 1 else ''} rewritten"
     if not loops:
         what = f"{len(report.plan.turns)} control edges added"

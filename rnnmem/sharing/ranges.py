@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnmem.errors import OptionError
+from rnnmem.solver import milp
 
 ALGORITHMS = ("greedy", "best_fit", "exact")
 EXACT_AT_MOST = 400
@@ -191,7 +192,7 @@ def _integer_program(ranges: Sequence[Range], known: Tracks) -> tuple[Tracks, bo
     Each storage is represented by its largest range i (of equals the first), which pays for it. Of
     the ranges alive at one moment a storage holds at most one.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.optimize import Bounds, LinearConstraint
     from scipy.sparse import coo_array
 
     order = sorted(ranges, key=lambda one: (-one.size, one.defined))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 import tensorflow as tf
 
@@ -16,7 +17,12 @@ from rnnmem.tf.exporter import export_graph_def, tensor_names
 from rnnmem.tf.importer import NETS_OF, import_graph_def
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LIBRARIES = (sysconfig.get_paths()["purelib"], sysconfig.get_paths()["stdlib"], _OWN)
+_LIBRARIES = (
+    *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")),
+    _OWN,
+    # Wherever they are: a user's own folder, the system's.
+    *(os.path.dirname(find_spec(name).origin) for name in ("tensorflow", "keras")),
+)
 
 
 def net_of(concrete) -> Net:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import gc
 import inspect
+import os
 import pathlib
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import graph_debug_info_pb2 as _graph_debug_info_pb2
 from tensorflow.core.function.polymorphism import function_cache as _function_cache
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.autograph.impl import api as _autograph
@@ -23,10 +25,12 @@ from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager import executor as _executor
+from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
 from tensorflow.python.eager.polymorphic_function import concrete_function as _concrete_function
 from tensorflow.python.eager.polymorphic_function import function_type_utils as _type_utils
 from tensorflow.python.eager.polymorphic_function import tracing_compilation as _tracing_compilation
 from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import function as _function
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.ops import gradients_impl as _gradients_impl
@@ -170,6 +174,13 @@ def op_def(op_type: str):
     return _op_def_registry.get(op_type)
 
 
+_INSIDE = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep
+    for file in (os.path.dirname(__file__), tf.__file__)
+)
+"""Folders of files that no user wrote: rnnmem's and TensorFlow's."""
+
+
 def register_function(function_def) -> None:
     """Makes a FunctionDef callable from eager code; an unregistered one crashes the process."""
     _context.context().ensure_initialized()
@@ -239,6 +250,7 @@ def concrete_function(graph: Any, original: Any, attributes: dict[str, Any]) -> 
     )
     made._arg_keywords = original._arg_keywords  # noqa: SLF001
     made._num_positional_args = original._num_positional_args  # noqa: SLF001
+    _tell_lines_of(made._inference_function, original.graph)  # noqa: SLF001
     return made
 
 
@@ -405,6 +417,112 @@ def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
         _handle_data_util.copy_handle_data(source, target)
 
 
+class _WithLines(_atomic_function.AtomicFunction):
+    """A rewritten function whose errors name the lines that made the original's ops."""
+
+    __slots__ = ()
+
+    @property
+    def graph_debug_info(self):
+        """Node -> the stack that made it; TensorFlow asks for it where a node has failed."""
+        try:
+            return _debug_info(self.rnnmem_rewritten)
+        except Exception:  # the user's error must be told, with lines or without
+            return super().graph_debug_info
+
+
+class _StepNet(_WithLines, _function._DefinedFunction):  # noqa: SLF001
+    """A step net of a rewritten function: TensorFlow looks for the failed node in it by name.
+
+    It stands for a function that is registered for good, so nothing is removed when it goes. For
+    exporters it is what it was, a function that came out of a GraphDef.
+    """
+
+    def __init__(self, name: str | bytes, around: Any):
+        self._name = tf.compat.as_bytes(name)
+        self._bound_context = _context.context()
+        self._children = []
+        self._cached_graph = self.rnnmem_rewritten = around
+
+    def __del__(self):
+        pass
+
+    def __repr__(self):
+        return f"_StepNet({self._name!r})"
+
+    @property
+    def graph(self):
+        """There is none; TensorFlow asks for it and goes on without."""
+        raise AttributeError("a step net of a rewritten function has no FuncGraph")
+
+
+def _tell_lines_of(function: Any, *originals: Any) -> None:
+    """Has errors of a function name lines of the FuncGraphs that it was rewritten from."""
+    graph = function._cached_graph  # noqa: SLF001
+    graph.rnnmem_originals = originals
+    function.rnnmem_rewritten = graph  # its own graph may be another one, see vectorise_as
+    function.__class__ = _WithLines
+    function._children = [  # noqa: SLF001
+        one if isinstance(one, _atomic_function.AtomicFunction) else _StepNet(one.name, graph)
+        for one in function.children
+    ]
+
+
+def _debug_info(graph: Any) -> Any:
+    """The stacks of the ops that a rewritten FuncGraph and its step nets have from others."""
+    known: dict[str, tf.Operation] = {}
+    for original in graph.rnnmem_originals:
+        _collect_ops(original, known)
+    info = _graph_debug_info_pb2.GraphDebugInfo()
+    files: dict[str, int] = {}
+    for name in _node_names(graph.as_graph_def()):
+        op = _original_of(name, known)
+        frames = () if op is None else _users_frames(op)
+        if not frames:
+            continue
+        trace = info.name_to_trace_id[name] = len(info.traces_by_id) + 1
+        for frame in frames:
+            number = len(info.frames_by_id) + 1
+            info.frames_by_id[number].file_index = files.setdefault(frame.filename, len(files))
+            info.frames_by_id[number].line = frame.lineno
+            info.frames_by_id[number].func = frame.name
+            info.traces_by_id[trace].frame_id.append(number)
+    info.files.extend(files)
+    return info
+
+
+def _collect_ops(graph: Any, known: dict[str, tf.Operation]) -> None:
+    """Name -> op, of a FuncGraph and of the functions that it calls."""
+    for op in graph.get_operations():
+        known.setdefault(op.name, op)
+    for function in graph._functions.values():  # noqa: SLF001
+        inner = getattr(function, "_cached_graph", None)
+        for one in getattr(inner, "rnnmem_originals", (inner,)):
+            if one is not None:
+                _collect_ops(one, known)
+
+
+def _node_names(graph_def: Any) -> set[str]:
+    inside = (node for one in graph_def.library.function for node in one.node_def)
+    return {node.name for node in (*graph_def.node, *inside)}
+
+
+def _original_of(name: str, known: dict[str, tf.Operation]) -> tf.Operation | None:
+    """The op that a node was, before the function was inlined that it stood in, or it was cloned.
+
+    Either puts something in front of its name.
+    """
+    while name:
+        if name in known:
+            return known[name]
+        name = name.partition("/")[2]
+    return None
+
+
+def _users_frames(op: tf.Operation) -> list:
+    return [one for one in op.traceback or () if not one.filename.startswith(_INSIDE)]
+
+
 def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     """The FuncGraph that Python still holds behind a library function, where it does."""
     function = graph._get_function(name)  # noqa: SLF001
@@ -540,10 +658,14 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  
         graphs = self._rewrite(self._original._func_graph, pair[1].graph)  # noqa: SLF001
         if graphs is None:
             return pair
+        originals = self._original._func_graph, pair[1].graph  # noqa: SLF001
         self._func_graph, backward = graphs
-        return _concrete_function._create_forward_backward_with_graph(  # noqa: SLF001
+        made = _concrete_function._create_forward_backward_with_graph(  # noqa: SLF001
             self._attrs, self._func_graph, backward
         )
+        for one in (made[0], made[1]._inference_function):  # noqa: SLF001
+            _tell_lines_of(one, *originals)
+        return made
 
     def _rewrite_forward_and_call_backward(self, op, *doutputs):
         if self._is_left_to_tensorflow(op):

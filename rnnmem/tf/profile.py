@@ -8,9 +8,11 @@ version, device and op.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import re
 import statistics
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -82,9 +85,7 @@ class _Cache:
         self.times: dict[str, float | None] = {}
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            self.times = {
-                str(key): None if value is None else float(value) for key, value in found.items()
-            }
+            self.times = {str(key): value for key, value in found.items() if _is_a_time(value)}
         except (OSError, ValueError, TypeError, AttributeError):
             pass  # not there, or not ours: measured anew
 
@@ -92,16 +93,31 @@ class _Cache:
         """Writes the file whole or not at all; a folder that cannot be written is no error."""
         if not self.changed:
             return
-        try:
+        with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", dir=self.path.parent, delete=False, encoding="utf-8"
-            ) as file:
-                json.dump(self.times, file)
-            os.replace(file.name, self.path)
+            _write_whole(self.path, json.dumps(self.times))
             self.changed = False
-        except OSError:
-            pass
+
+
+def _is_a_time(value: Any) -> bool:
+    """Whether it is a number of seconds, or None; anything else is measured anew."""
+    if value is None:
+        return True
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value >= 0
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Writes a file whole; where that fails, the disk is as it was."""
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.close()  # a full disk may show only now
+            os.replace(file.name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+            raise
 
 
 def _cache(device: str) -> _Cache:

@@ -279,6 +279,15 @@ def test_nothing_to_do_is_done_with_one_question_for_each_device(monkeypatch):
     assert asked == [CPU, CPU]
 
 
+def test_nothing_asked_for_is_no_silence():
+    variable = tf.Variable([1.0])
+    for dry_run in (False, True):
+        with pytest.raises(
+            rnnmem.OptionError, match="dtype=None and device=None: nothing is asked"
+        ):
+            rnnmem.convert([variable], dry_run=dry_run)
+
+
 def test_a_dry_run_prints_and_changes_nothing(capsys):
     module = Affine()
     module(ones())

@@ -1,6 +1,7 @@
 """The plan of a whole Net: what each loop gives up, within the time that may be spent."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -159,6 +160,26 @@ def test_plans_are_data_that_goes_to_json_and_back():
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(ValueError, match="not a plan that to_json wrote"):
         Plan.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("path", [3]),
+        ("path", [None]),
+        ("saved", [["h"]]),
+        ("trips", "many"),
+        ("in_flight", True),
+        ("bytes", float("nan")),
+        ("seconds", float("nan")),
+        ("source", 7),
+    ],
+)
+def test_a_field_of_another_kind_is_named(field, value):
+    held = json.loads(plan_net(rnn(limit=50), CPU, 1e9).to_json())
+    held["loops"][0][field] = value
+    with pytest.raises(ValueError, match=f"LoopPlan.{field} cannot be"):
+        Plan.from_json(json.dumps(held))
 
 
 def test_a_plan_with_a_field_too_many_names_it():

@@ -14,10 +14,12 @@ from rnnmem.rewrite.net import apply_plan
 from tests.handmade import encoded, rnn
 
 
-def report(name="train_step", *, trips=150, units=64, changed=True, **fields) -> Report:
+def report(
+    name="train_step", *, trips=150, units=64, changed=True, segments=False, **fields
+) -> Report:
     net = rnn(units, trips)
     weights = frozenset({("float32", (units, units))})
-    plan = plan_net(net, CPU, 1e9) if changed else Plan()
+    plan = plan_net(net, CPU, 1e9, segments=segments) if changed else Plan()
     rewritten = apply_plan(net, plan, encoded) if changed else net
     known, after = known_net(net), known_net(rewritten)
     original = filled(known)

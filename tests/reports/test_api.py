@@ -50,6 +50,57 @@ def told(trained):
     return rnnmem.report(rnnmem.optimize(trained.step, budget="1.25MiB"), numbers(BATCH, UNITS))
 
 
+@pytest.fixture(scope="module")
+def in_segments():
+    """Two loops under a plan with segments, the second begun with what the first computed."""
+    kernel = tf.Variable(numbers(UNITS, 4 * UNITS))
+
+    def body(i, h, c):
+        gates = tf.split(h @ kernel, 4, axis=1)
+        c = tf.sigmoid(gates[0]) * c + tf.sigmoid(gates[1]) * tf.tanh(gates[2])
+        return i + 1, tf.sigmoid(gates[3]) * tf.tanh(c), c
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            state = (x, tf.tanh(x))
+            for _ in range(2):
+                _, *state = tf.while_loop(lambda i, *_: i < TRIPS, body, (0, *state))
+            loss = tf.reduce_mean(state[0] ** 2)
+        return loss, tape.gradient(loss, kernel)
+
+    # What is saved does not go below twice the states: iterations run again.
+    optimised = rnnmem.optimize(step, max_slowdown=1.9)
+    x = numbers(BATCH, UNITS)
+    return rnnmem.report(optimised, x, measure=False), optimised.explain(x)
+
+
+def test_under_segments_states_are_saved_and_the_rest_is_not(in_segments):
+    told, _ = in_segments
+    assert all(loop.segments for loop in told.plan.loops)
+    assert told.after.by_kind()[SAVED] > 0
+    fates = {part.fate for part in told.after.parts if part.kind == SAVED and part.shape}
+    assert fates == {"checkpointed"}
+    assert sum(part.bytes for part in told.after.parts) == told.after.peak_bytes
+    assert told.after.peak_bytes == told.plan.predicted_peak
+
+
+def test_under_segments_the_page_draws_no_pop_as_saved_for_every_iteration(in_segments):
+    told, _ = in_segments
+    saved = {side: 0 for side in ("before", "after")}
+    for graph in told.graphs:
+        saved[graph.side] += sum(node.type == "saved blob" for node in graph.nodes)
+        assert not [node for node in graph.nodes if "anchor" in node.name]
+    assert saved["before"] > 0 == saved["after"]
+
+
+def test_under_segments_explain_says_of_nothing_that_it_is_kept(in_segments):
+    _, explanation = in_segments
+    text = str(explanation)
+    assert "not worth the time" not in text
+    assert " replayed " in text or " recomputed " in text
+    assert " checkpointed " in text
+
+
 def near(side):
     return abs(side.peak_bytes / side.measured_bytes - 1) < 0.15
 

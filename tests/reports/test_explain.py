@@ -1,5 +1,7 @@
 """The report: one table, and a sentence for everything that was left."""
 
+import dataclasses
+
 import pytest
 
 from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan, Segments
@@ -119,3 +121,90 @@ def test_an_online_schedule_says_what_grows_with_the_loop():
     text = " ".join(report(loop(trips=None, segments=cut)).split())
     assert "4 iterations; 2.0 KiB of state kept for 6 at once, however many there are" in text
     assert "run again 3.0 times in the gradient where there are 1024, more often the more" in text
+
+
+CUT = Segments(length=5, wanted=("b",), states=("h",), bytes=1088, saved_bytes=1024)
+
+
+def test_what_runs_again_with_its_segment_is_not_called_kept():
+    line = row(report(loop(fate("b", reason="not worth the time"), segments=CUT)), "Tanh")
+    assert " replayed " in line
+    assert "kept" not in line.split("replayed")[0]
+    text = report(loop(fate("b", reason="not worth the time"), segments=CUT))
+    assert "not worth the time" not in text
+    assert "runs again with its segment of 5 iterations" in " ".join(text.split())
+
+
+def test_a_state_says_where_it_is_kept_and_has_a_row_though_nobody_reads_it():
+    line = row(report(loop(fate("h"), segments=CUT)), "Tanh")
+    assert " checkpointed " in line
+    text = report(loop(fate("b"), segments=CUT))
+    assert " checkpointed " in row(text, " 1.1 KiB  ")
+    assert " state " in row(text, " 1.1 KiB  ")
+
+
+def frontier(*plans):
+    """What is told of each of several plans, without its number, as one line."""
+    lines = str(explain(Plan(notes=("another",)), name="f", frontier=plans)).splitlines()
+    rows = []
+    for line in lines[lines.index(next(one for one in lines if one.startswith("plan "))) + 1 :]:
+        if line[:1].isdigit():
+            rows.append("")
+        rows[-1] += f" {' '.join(line.split()[1:] if line[:1].isdigit() else line.split())}"
+    return rows
+
+
+def plan_with(**fields):
+    return Plan(
+        loops=(loop(fate("b"), fate("h"), saved=("b", "h"), bytes=2048, **fields),),
+        predicted_peak=2**20,
+        original_peak=2**22,
+    )
+
+
+def test_plans_of_different_segments_read_differently():
+    cuts = [
+        None,
+        Segments(length=5, wanted=("b", "h"), states=("h",), bytes=1088, saved_bytes=2048),
+        Segments(length=9, wanted=("b", "h"), states=("h",), bytes=1088, saved_bytes=2048),
+        Segments(length=5, wanted=("b",), states=("h",), bytes=9, saved_bytes=9, slots=3, count=10),
+        Segments(length=5, growth=2, wanted=("b",), states=("h",), bytes=9, saved_bytes=9),
+    ]
+    told = frontier(*(plan_with(segments=cut) for cut in cuts))
+    assert len(set(told)) == len(cuts)
+    assert "2 blobs saved" in told[0] and "replayed" not in told[0]
+    assert "2 blobs replayed in segments of 5, a checkpoint each" in told[1]
+    assert not any("blobs saved" in one for one in told[1:3])
+    assert "1 blob replayed in segments of 5 from 4 checkpoints, 1.0 times" in told[3]
+
+
+def test_the_bytes_that_loops_keep_stand_beside_what_changes():
+    cut = Segments(length=5, wanted=("b", "h"), states=("h",), bytes=1024, saved_bytes=2048)
+    (plain, segmented) = frontier(plan_with(), plan_with(segments=cut))
+    assert "100.0 KiB" in plain  # 50 iterations of 2 KiB
+    assert "20.0 KiB" in segmented  # ten states and one segment
+    (unknown,) = frontier(plan_with(trips=None))
+    assert " ? " in unknown
+
+
+def test_loops_of_which_the_same_is_told_stand_together():
+    first, second = (loop(fate("b"), segments=CUT) for _ in range(2))
+    second = dataclasses.replace(second, path=("other",))
+    third = dataclasses.replace(loop(fate("b")), path=("third",))
+    (both,) = frontier(Plan(loops=(first, second)))
+    assert both.count("replayed") == 1 and "while" not in both
+    (all_three,) = frontier(Plan(loops=(first, second, third)))[:1]
+    assert "while, other: " in all_three
+
+
+def test_a_loop_in_one_that_is_left_is_left_too():
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
+    (told,) = frontier(Plan(loops=(loop(fate(), inner=(inner,), closed="too odd"),)))
+    assert told.endswith("nothing, the original")
+
+
+def test_a_loop_in_one_that_is_left_is_not_counted_as_rewritten():
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
+    left = loop(fate(), inner=(inner,), closed="too odd")
+    other = dataclasses.replace(loop(fate()), path=("other",))
+    assert report(left, other).startswith("train_step: 1 loop rewritten")

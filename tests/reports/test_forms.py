@@ -108,3 +108,15 @@ def test_without_matplotlib_the_error_says_what_to_install(told, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(OptionError, match=r"rnnmem\[report\]"):
         told.to_png()
+
+
+def test_a_path_that_cannot_be_written_is_named(told, tmp_path):
+    with pytest.raises(OptionError, match="path='.*nodir/x.html' cannot be written: No such file"):
+        told.save(tmp_path / "nodir" / "x.html")
+    with pytest.raises(OptionError, match="path='a.x00.html' cannot be written: embedded null"):
+        told.save("a\0.html")
+    with pytest.raises(OptionError, match="path=3 must be the path of a file"):
+        told.save(3)
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(OptionError, match="cannot be written: Is a directory"):
+        told.save(tmp_path / "folder.json")

@@ -87,3 +87,20 @@ def test_an_unknown_size_gives_no_timeline_and_names_what_is_unknown():
 def test_an_empty_function_has_a_peak_of_zero():
     found = told(Net("nothing", (), (), (), {}))
     assert (found.peak_bytes, found.parts, found.x) == (0, (), ())
+
+
+def test_states_that_segments_begin_with_are_saved_and_say_so():
+    made = report(segments=True)
+    saved = made.after.by_kind()[SAVED]
+    (part,) = [part for part in made.after.parts if part.label == "loop: h"]
+    assert (part.kind, part.fate) == (SAVED, "checkpointed")
+    assert "at the start of at most 4 of 50 segments of 3 iterations" in part.reason
+    assert saved >= part.bytes > 0
+    peak = counted_peak(apply_plan(rnn(64, 150), made.plan, encoded))
+    assert sum(part.bytes for part in made.after.parts) == made.after.peak_bytes == peak
+
+
+def test_before_a_blob_says_what_becomes_of_it_under_segments():
+    parts = report(segments=True).before.parts
+    fates = {part.label: part.fate for part in parts if part.kind == SAVED}
+    assert fates["loop: h"] == "checkpointed"

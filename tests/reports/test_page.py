@@ -1,10 +1,12 @@
 """The page, in a real browser: it fetches nothing, tells of what is pointed at, and descends."""
 
+import dataclasses
 import json
 import re
 
 import pytest
 
+from rnnmem.plan import ChunkedLoss, Encoding
 from rnnmem.reports.page import html
 from rnnmem.sizes import MIB, format_bytes
 from tests.reports import browser as chromium
@@ -170,3 +172,44 @@ def test_the_page_stays_small():
 def test_the_page_names_no_other_place():
     """Not even the name of a namespace, which looks like an address."""
     assert "://" not in html(report())
+
+
+def test_the_legend_names_what_is_drawn_and_nothing_else(browser, tmp_path):
+    def legend(**fields):
+        path = tmp_path / "memory.html"
+        report(**fields).save(path)
+        browser.get(path.as_uri())
+        return every(browser, "#fates")[0].text
+
+    plain, segmented = legend(), legend(segments=True)
+    assert "saved for every iteration" in plain
+    assert "segment" not in plain
+    assert "kept at the start of a segment" in segmented
+    assert "run again with its segment" in segmented
+
+
+def test_a_replay_descends_into_the_step_net_that_runs_again(browser, tmp_path):
+    path = tmp_path / "memory.html"
+    report(segments=True).save(path)
+    browser.get(path.as_uri())
+    browser.execute_script("open('after/gradient')")
+    (door,) = every(browser, "#graph g.node.door")
+    assert "runs again" in point_at(browser, door)
+    door.click()
+    shown = every(browser, "#graph svg")[0].get_attribute("data-id")
+    assert shown == "after/gradient/rnnmem/again"
+    assert every(browser, "#graph g.node.fate-replayed")
+
+
+def test_the_headline_claims_the_same_bits_only_where_they_are():
+    told = report()
+    assert "the results have the same bits" in html(told)
+    (loop,) = told.plan.loops
+    rounded = dataclasses.replace(loop, encodings=(Encoding(loop.saved[0], ("bfloat16",)),))
+    by_chunks = {"losses": (ChunkedLoss("logits"),)}
+    for fields, words in (
+        ({"loops": (rounded,)}, "so gradients differ"),
+        (by_chunks, "added up in another order"),
+    ):
+        text = html(dataclasses.replace(told, plan=dataclasses.replace(told.plan, **fields)))
+        assert words in text and "the same bits" not in text

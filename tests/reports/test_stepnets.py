@@ -58,3 +58,61 @@ def test_a_large_net_is_drawn_in_part_and_says_so():
     assert graph.left_out == 2 * MOST
     # What is left out is looked through, so the chain stays one chain.
     assert len(graph.edges) == MOST - 1
+
+
+def in_segments(**fields):
+    return by_id(report(segments=True, **fields).graphs)
+
+
+def with_type(graph, type):
+    return [node for node in graph.nodes if node.type == type]
+
+
+def test_pops_that_only_keep_a_blob_alive_are_not_drawn():
+    for found in (in_segments(), by_id(report().graphs)):
+        names = {node.name for graph in found.values() for node in graph.nodes}
+        assert not [name for name in names if "anchor" in name]
+
+
+def test_no_more_is_saved_after_than_before():
+    found = by_id(report().graphs)
+    saved = {
+        side: with_type(found[f"{side}/gradient"], "saved blob") for side in ("before", "after")
+    }
+    assert 0 < len(saved["after"]) < len(saved["before"])
+    assert all(node.fate == "saved" for side in saved.values() for node in side)
+
+
+def test_under_segments_nothing_is_saved_for_every_iteration():
+    found = in_segments()
+    after = [graph for id, graph in found.items() if id.startswith("after")]
+    assert not [node for graph in after for node in graph.nodes if node.fate == "saved"]
+    assert {node.fate for node in with_type(found["before/gradient"], "saved blob")} == {"saved"}
+    replayed = with_type(found["after/gradient"], "replayed blob")
+    assert replayed and {node.fate for node in replayed} == {"replayed"}
+    assert "with its segment of 3 iterations" in replayed[0].reason
+
+
+def test_the_forward_loop_shows_where_states_are_kept():
+    forward = in_segments()["after/loop"]
+    (keeps,) = with_type(forward, "checkpoint")
+    assert keeps.fate == "checkpointed"
+    assert "at most 4 of 50 segments of 3 iterations" in keeps.reason
+    nodes = list(named(forward))
+    assert ("h", keeps.name) in {(nodes[start], nodes[end]) for start, end in forward.edges}
+    assert named(forward)["h"].fate == "checkpointed"
+
+
+def test_a_replay_opens_the_step_net_that_runs_again():
+    found = in_segments()
+    (replay,) = with_type(found["after/gradient"], "replay of a segment")
+    again = named(found[replay.opens])
+    assert {"h", "m", "t"} <= set(again)
+    assert (again["h"].fate, again["m"].fate) == ("replayed", "recomputed")
+    assert not [name for name in again if name.startswith("rnnmem/")]
+
+
+def test_what_rnnmem_counts_with_is_not_called_recomputed():
+    told = report(segments=True).after
+    parts = {part.label: part.kind for part in told.parts if "count" in part.label}
+    assert parts and set(parts.values()) == {"temporary"}

@@ -109,6 +109,41 @@ def test_a_profile_is_taken_once_and_kept(folder, monkeypatch):
     assert profile.profiled(CPU, net, 60.0).measured == first.measured
 
 
+@pytest.mark.parametrize("wrong", ["NaN", "-1.0", "Infinity", "true", '"fast"', "[]"])
+def test_a_time_that_is_none_is_measured_anew(wrong, folder):
+    net = real_constant(attributed(a_net()))
+    wanted = list(profile._wanted(CPU, net))
+    path = profile._cache(profile._device()).path
+    profile._cache_at.cache_clear()
+    folder.mkdir()
+    path.write_text(f"{{{json.dumps(wanted[0])}: {wrong}, {json.dumps(wanted[1])}: 0.25}}")
+    measured = profile.profiled(CPU, net, 60.0).measured
+    assert 0 <= measured[wanted[0]] < 1
+    assert measured[wanted[1]] == 0.25
+    assert json.loads(path.read_text()) == dict(measured)
+
+
+@pytest.mark.parametrize("fails", ["write", "close", "replace"])
+def test_a_full_disk_leaves_no_file_behind_and_stops_nobody(fails, folder, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    make = profile.tempfile.NamedTemporaryFile
+
+    def made(*args, **kwargs):
+        file = make(*args, **kwargs)
+        setattr(file, fails, full)
+        return file
+
+    if fails == "replace":
+        monkeypatch.setattr(profile.os, "replace", full)
+    else:
+        monkeypatch.setattr(profile.tempfile, "NamedTemporaryFile", made)
+    net = real_constant(attributed(a_net()))
+    assert len(profile.profiled(CPU, net, 60.0).measured) == 3
+    assert not list(folder.iterdir())
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', '{"a": {}}', "null"])
 def test_a_file_that_is_not_ours_is_written_anew(text, folder):
     net = real_constant(attributed(a_net()))

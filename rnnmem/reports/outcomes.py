@@ -1,0 +1,154 @@
+"""What truly becomes of each blob: its fate, seen together with the segments of its loop.
+
+A fate says what an iteration keeps. Under segments no iteration of the forward loop keeps it:
+
+    fate saved, a state of the segments     checkpointed: kept where a segment begins
+    fate saved, wanted of a segment         replayed: its segment runs again, and keeps it meanwhile
+    any other                               as the fate says
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from rnnmem.plan import SAVED, BlobFate, LoopPlan, Plan, Segments
+
+CHECKPOINTED, REPLAYED = "checkpointed", "replayed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What becomes of one blob.
+
+    Attributes:
+      word: a fate of `rnnmem.plan`, ``checkpointed`` or ``replayed``.
+      reason: why, or how, in words.
+    """
+
+    word: str
+    reason: str
+
+
+def outcome(fate: BlobFate, loop: LoopPlan, around: Segments | None = None) -> Outcome:
+    """What becomes of a blob.
+
+    Args:
+      fate: the decision on the blob.
+      loop: the decisions for its loop, one that is rewritten.
+      around: segments of a loop around it that run this loop again.
+    """
+    cut = loop.segments
+    if cut is not None and fate.blob in cut.states:
+        return of_states(cut)
+    if not fate.is_kept:
+        return Outcome(fate.fate, fate.reason)
+    if cut is not None and fate.blob in cut.wanted:
+        return Outcome(REPLAYED, replay(cut) + _form(fate))
+    if around is not None:
+        return Outcome(REPLAYED, f"the loop around it: {replay(around)}{_form(fate)}")
+    return Outcome(fate.fate, fate.reason)
+
+
+def checkpoints(cut: Segments) -> str:
+    """Where states are kept."""
+    if cut.online:
+        return (
+            f"kept at the start of {cut.slots} segments of {_iterations(cut.length)} at once, "
+            "however many there are"
+        )
+    if cut.slots:
+        return (
+            f"kept at the start of at most {cut.slots + 1} of {cut.count} segments of "
+            f"{_iterations(cut.length)} at once"
+        )
+    return f"kept at the start of each segment{_of(cut)}"
+
+
+def replay(cut: Segments) -> str:
+    """How what an iteration saves is had again."""
+    times = f" ({cut.again:.1f} times on average)" if cut.slots else ""
+    return f"runs again{times} with its segment{_of(cut)}, kept for that segment alone"
+
+
+def outcomes(plan: Plan) -> Mapping[tuple[str, ...], Mapping[str, Outcome]]:
+    """Names of the loops around a step net -> blob -> what becomes of it.
+
+    In a loop that is left as it was, every blob is saved that the original saves.
+    """
+    return {loop.path: _of_loop(loop, around) for loop, around in every_loop(plan)}
+
+
+def of_states(cut: Segments) -> Outcome:
+    """What becomes of the states that segments begin with."""
+    return Outcome(CHECKPOINTED, f"state, {checkpoints(cut)}")
+
+
+def other_states(loop: LoopPlan) -> BlobFate | None:
+    """The states that segments begin with and the gradient never reads, as one row of a table."""
+    if loop.segments is None:
+        return None
+    sizes = {fate.blob: fate.bytes or 0 for fate in loop.fates}
+    others = [blob for blob in loop.segments.states if blob not in sizes]
+    if not others:
+        return None
+    size = loop.segments.bytes - sum(sizes.get(blob, 0) for blob in loop.segments.states)
+    name = "state" if len(others) == 1 else f"{len(others)} states"
+    return BlobFate(others[0], name, "", (), size if size > 0 else None, SAVED, False, "", "")
+
+
+def every_loop(
+    plan: Plan, names: tuple[str, ...] = ()
+) -> Iterator[tuple[LoopPlan, Segments | None]]:
+    """Every loop of a plan, and the segments of a loop around it that run it again.
+
+    Args:
+      plan: the plan.
+      names: of the loops around its Net.
+    """
+    for loop in plan.loops:
+        yield from _flat(loop, None, names)
+    for one in plan.nested:
+        yield from every_loop(one.plan, (*names, *one.loops))
+
+
+def _of_loop(loop: LoopPlan, around: Segments | None) -> dict[str, Outcome]:
+    if loop.closed:
+        left = Outcome(SAVED, f"left as it was: {loop.closed}")
+        return {fate.blob: left for fate in loop.fates if fate.was_saved}
+    states = () if loop.segments is None else loop.segments.states
+    return {
+        **{blob: of_states(loop.segments) for blob in states},
+        **{fate.blob: outcome(fate, loop, around) for fate in loop.fates},
+    }
+
+
+def _flat(
+    loop: LoopPlan, around: Segments | None, names: tuple[str, ...]
+) -> Iterator[tuple[LoopPlan, Segments | None]]:
+    yield (dataclasses.replace(loop, path=(*names, *loop.path)) if names else loop), around
+    for inner in loop.inner:
+        if loop.closed:
+            inner = dataclasses.replace(inner, closed=inner.closed or loop.closed)
+        yield from _flat(inner, _running_again(loop.segments, inner) or around, names)
+
+
+def _running_again(cut: Segments | None, inner: LoopPlan) -> Segments | None:
+    """The segments, where what they want is made by the inner loop, so that it runs again."""
+    if cut is None:
+        return None
+    made = {blob.rpartition(":")[0] for blob in cut.wanted}
+    return cut if inner.path[-1] in made else None
+
+
+def _form(fate: BlobFate) -> str:
+    return "" if fate.fate == SAVED else f"; {fate.fate}"
+
+
+def _of(cut: Segments) -> str:
+    longer = f", each {cut.growth} longer than the one before" if cut.growth else ""
+    return f" of {_iterations(cut.length)}{longer}"
+
+
+def _iterations(count: int) -> str:
+    return "1 iteration" if count == 1 else f"{count} iterations"
