@@ -99,6 +99,8 @@ def _get(run: Run, step: Step, frame: Frame) -> list[Value]:
 def _set(run: Run, step: Step, frame: Frame) -> list[Value]:
     changed = run.own_list(step, frame, 0)
     item = run.value(step, frame, 2)
+    if changed.length is not None and step.length is not None:
+        changed.length = max(changed.length, step.length)
     if changed.length is not None and changed.size >= changed.length:
         changed.pop_many(1)
         changed.place(item)

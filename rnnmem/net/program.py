@@ -28,9 +28,9 @@ from rnnmem.net.segments import (
     longest_segment,
     segment_count,
 )
-from rnnmem.net.shape_rules import scattered
+from rnnmem.net.shape_rules import RESIZES, scattered
 from rnnmem.net.shapes import KnownNet
-from rnnmem.net.variables import handle_of, written_by
+from rnnmem.net.variables import handle_of, names_a_function, written_by
 
 SMALL_CONSTANT = 100 * 1024
 """Bytes up to which TensorFlow's graph optimizer computes an op of constants once and for all."""
@@ -38,6 +38,8 @@ COMPUTED = 10 * 2**20
 """Bytes up to which it writes equal numbers out."""
 ONE_NUMBER = 64
 """Bytes up to which an encoded constant holds one number, repeated."""
+STRING_BYTES = 24
+"""Bytes of a string in a tensor; its letters are nothing that TensorFlow's allocator counts."""
 CHEAP_SECONDS = 3e-6
 """An op that takes less runs at once, in the thread that made it ready."""
 
@@ -108,6 +110,16 @@ _SAME_SHAPE_IS_VIEW = frozenset(
 )
 """Types that hand on their input where there is nothing to do."""
 
+_HANDLES = frozenset({"resource", "variant"})
+"""Dtypes of blobs that hold no numbers themselves."""
+_HOLDERS = frozenset(
+    {
+        *(*_KINDS, "AddN", "Identity", "OptionalFromValue", "OptionalGetValue", "OptionalNone"),
+        *("PlaceholderWithDefault", "PreventGradient", "StopGradient", "ZerosLike"),
+    }
+)
+"""Types that hand out a list or an optional whose bytes are known to whoever made what it holds."""
+
 _NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.ROW, Kind.POP, Kind.GET, Kind.READ})
 _NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
@@ -135,7 +147,8 @@ class Step:
       cheap: it runs at once, in the thread that made it ready.
       read: slots of the inputs that are not resident; known once the program is connected.
       element: bytes of an element of the list it makes.
-      length: how many elements that list gets, or are scattered; None where it is unknown.
+      length: how many elements that list gets, or has in the end where a write may lengthen it, or
+        are scattered; None where it is unknown, or no write does.
       trips: iterations of a loop.
       window: iterations of it in flight.
       probe: iterations of it that are simulated before the simulation leaps; 0: ``window + 1``.
@@ -424,13 +437,26 @@ class _Compiler:
         size = blob.bytes
         if size is not None:
             return rounded(size)
-        if blob.dtype in BYTES_PER_ELEMENT:
+        if blob.dtype == "string" and blob.shape is not None and None not in blob.shape:
+            return rounded(STRING_BYTES * math.prod(blob.shape))
+        if blob.dtype not in _HANDLES:
             self.unknown[blob.name] = None
         return 0
+
+    def _note_opaque(self, op: Op) -> None:
+        """What an op holds or runs that is not looked into is unknown, not nothing."""
+        attributes = op.attributes.items()
+        if any(name[0] != "_" and names_a_function(value) for name, value in attributes):
+            self.unknown[f"what {op.name} runs"] = None
+        elif not op.nets and op.type not in _HOLDERS:
+            for blob in op.outputs:
+                if self.net.blobs[blob].dtype == "variant":
+                    self.unknown[blob] = None
 
     def _step(self, op: Op) -> Step:
         slot, blobs = self.slot, [self.net.blobs[blob] for blob in op.outputs]
         kind = self._kind(op)
+        self._note_opaque(op)
         makes = kind in _NEW_BUFFERS
         if makes and op.type == "Identity":
             makes = ENCODES not in op.attributes  # what goes to the host takes nothing here
@@ -453,7 +479,7 @@ class _Compiler:
                 step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
             self._time(op, step)
-        elif kind is Kind.EMPTY:
+        elif kind in (Kind.EMPTY, Kind.SET):
             self._list(op, step)
         return step
 
@@ -558,8 +584,14 @@ class _Compiler:
         if step.kind is Kind.EMPTY:
             step.length = fact.length if op.type == "TensorListReserve" else None
             return
+        if step.kind is Kind.SET:
+            step.length = self._lengthened(op) if op.attributes.get(RESIZES) else None
+            return
         if step.kind is Kind.COPY and self._stays_constant(op):
             return  # a list of constants is a constant
+        if step.kind is Kind.COPY and step.length is None:
+            self.unknown[op.outputs[0]] = None
+            return
         if step.kind is Kind.SCATTER:
             step.length = (self.known.facts[scattered(op)].shape or (None,))[0]
             if step.length is None:
@@ -572,6 +604,14 @@ class _Compiler:
             self.unknown[op.outputs[0]] = None
             return
         step.element = rounded(size * math.prod(shape))
+
+    def _lengthened(self, op: Op) -> int | None:
+        """How many elements a list has in the end that a write may lengthen."""
+        blob = op.outputs[0]
+        length = self.known.grown.get(blob, self.known.facts[blob].length)
+        if length is None:
+            self.unknown[blob] = None
+        return length
 
     def _stays_constant(self, op: Op) -> bool:
         """TensorFlow computes a list of constants beforehand, unless some op waits for the list."""

@@ -493,8 +493,16 @@ def _pop(op: Op, ins: list[Fact]) -> list[Fact]:
     return [dataclasses.replace(ins[0], length=length), dataclasses.replace(element, shape=shape)]
 
 
+RESIZES = "resize_if_index_out_of_bounds"
+"""The attribute of a set that lengthens a list where it must: a TensorArray of dynamic size."""
+
+
 def _set_item(op: Op, ins: list[Fact]) -> list[Fact]:
-    return [dataclasses.replace(ins[0], element=_closer(ins[0], ins[2]))]
+    length = ins[0].length
+    if op.attributes.get(RESIZES) and length is not None:
+        index = ins[1].value
+        length = max(length, index + 1) if isinstance(index, int) and index >= 0 else None
+    return [dataclasses.replace(ins[0], element=_closer(ins[0], ins[2]), length=length)]
 
 
 def _get_item(op: Op, ins: list[Fact]) -> list[Fact]:

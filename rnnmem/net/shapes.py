@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from rnnmem.net.list_lengths import lengths_behind, reads_lengths
 from rnnmem.net.loops import Loop
 from rnnmem.net.nouns import Blob, Net, Op, Shape
 from rnnmem.net.optypes import LOOPS
@@ -34,6 +35,8 @@ class KnownNet:
       facts: blob -> what is known of it.
       trips: loop op -> iterations, None where only a run can tell.
       inner: (op, attribute) -> the step net, filled in as it runs in this place.
+      grown: of a loop's body, lists that a write made which may lengthen them -> how many elements
+        they have when the loop ends.
     """
 
     net: Net
@@ -41,6 +44,7 @@ class KnownNet:
     facts: Mapping[str, Fact]
     trips: Mapping[str, int | None]
     inner: Mapping[tuple[str, str], KnownNet]
+    grown: Mapping[str, int] = dataclasses.field(default_factory=lambda: _NOTHING)
 
 
 def known_net(
@@ -167,11 +171,21 @@ class _Filler:
             starts = changing  # a shape that changes from one iteration to the next is not known
             known = self._inner(op, "body", starts)
             after = [known.facts[blob] for blob in loop.body.outputs]
+        lengths, grown = lengths_behind(loop, ins, after, trips, given)
+        if any(a.length != b.length for a, b in zip(starts, after, strict=True)):
+            if reads_lengths(loop.body):
+                # The first iteration's length is not that of the others.
+                pairs = zip(starts, after, strict=True)
+                starts = [a if a.length == b.length else _longer(a) for a, b in pairs]
+                known = self._inner(op, "body", starts)
+                after = [known.facts[blob] for blob in loop.body.outputs]
+        known = dataclasses.replace(known, grown=grown) if grown else known
         self.inner[op.name, "body"] = known
         self.inner[op.name, "cond"] = self._inner(op, "cond", starts)
         results = []
         for index, (start, end) in enumerate(zip(ins, after, strict=True)):
-            fact = start if index in invariants else _after(start, end, trips)
+            after_all = Fact(end.shape, None, end.element, lengths[index])
+            fact = start if index in invariants else after_all
             if index not in invariants and loop.body.blobs[loop.body.inputs[index]].shape == ():
                 fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips, given))
             results.append(fact)
@@ -186,12 +200,9 @@ def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> i
     return start.value + trips * grows
 
 
-def _after(start: Fact, end: Fact, trips: int | None) -> Fact:
-    """A loop variable when the loop has ended; a list has then grown or shrunk every iteration."""
-    length = start.length
-    if start.length is not None and end.length is not None and end.length != start.length:
-        length = None if trips is None else start.length + trips * (end.length - start.length)
-    return Fact(end.shape, None, end.element, length)
+def _longer(fact: Fact) -> Fact:
+    """A list that is of another length in each iteration."""
+    return dataclasses.replace(fact, length=None)
 
 
 def _without_value(fact: Fact) -> Fact:

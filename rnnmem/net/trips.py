@@ -97,6 +97,48 @@ def growth(loop: Loop, index: int, given: Mapping[str, Number] | None = None) ->
     return None
 
 
+def course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[int, int] | None:
+    """``(value in the first iteration, growth per iteration)`` of a blob of the body.
+
+    Args:
+      loop: the loop.
+      blob: of the body, computed from its counters and invariants.
+      given: values of blobs around the loop.
+
+    Returns:
+      None where it is no whole number, or does not grow by a constant.
+    """
+    body = loop.body
+    if blob in body.inputs:
+        index = body.inputs.index(blob)
+        start = number_of(loop.net, loop.op.inputs[index], given)
+        grows = 0 if blob in loop.invariants else growth(loop, index, given)
+        return (start, grows) if isinstance(start, int) and grows is not None else None
+    op = body.producer.get(blob)
+    if op is None or op.nets:
+        return None
+    if op.type in ("Identity", "Cast"):
+        return course(loop, op.inputs[0], given)
+    if op.type not in _LINEAR:
+        value = number_of(body, blob)
+        return (value, 0) if isinstance(value, int) else None
+    first, second = (course(loop, one, given) for one in op.inputs)
+    if first is None or second is None:
+        return None
+    if op.type == "Mul" and first[1] and second[1]:
+        return None
+    return _LINEAR[op.type](first, second)
+
+
+_LINEAR: Mapping[str, Callable[[tuple[int, int], tuple[int, int]], tuple[int, int]]] = {
+    "Add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "AddV2": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "Sub": lambda a, b: (a[0] - b[0], a[1] - b[1]),
+    "Mul": lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]),
+}
+"""Op type -> the course of its result; of a product, where one factor stays as it is."""
+
+
 def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | None:
     """Iterations until the condition that writes ``blob`` turns false."""
     op = loop.cond.producer.get(through_identities(loop.cond, blob))

@@ -45,7 +45,7 @@ def written_by(net: Net, op: Op, variable_of: Callable[[str], str]) -> Written:
     if not op.nets:
         if is_pure(op) or op.type in READERS:
             return frozenset()
-        if "PyFunc" in op.type or any(_names_a_function(one) for one in op.attributes.values()):
+        if "PyFunc" in op.type or any(names_a_function(one) for one in op.attributes.values()):
             return frozenset({ANY})
         handles = (blob for blob in op.inputs if net.blobs[blob].dtype == "resource")
         return frozenset(variable_of(blob) for blob in handles)
@@ -63,9 +63,10 @@ def written_by(net: Net, op: Op, variable_of: Callable[[str], str]) -> Written:
     return found
 
 
-def _names_a_function(value: object) -> bool:
+def names_a_function(value: object) -> bool:
+    """Whether an attribute's value names library functions, which nobody looks into."""
     if isinstance(value, tuple):
-        return any(_names_a_function(one) for one in value)
+        return any(names_a_function(one) for one in value)
     return isinstance(value, FunctionRef)
 
 
