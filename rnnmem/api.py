@@ -39,6 +39,7 @@ from rnnmem.rewrite.unread import without_unread
 from rnnmem.rewrite.zeros import without_zero_lists
 from rnnmem.sharing.decide import in_turns, predicted_peak
 from rnnmem.sizes import format_bytes
+from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.device import check_budget, check_offload
@@ -159,7 +160,7 @@ class Inspection:
       original: the ConcreteFunction as TensorFlow traced it.
       function: the one that runs instead; ``original`` itself where nothing was gained.
       plan: the decisions.
-      net: the original as a Net, inlined.
+      net: the original as a Net, inlined; None where an error of ours stands in the way.
       rewritten: what runs instead; None where nothing was changed.
       joint: whether the Nets are the function and its gradient together.
       options: what the user asked for.
@@ -169,7 +170,7 @@ class Inspection:
     original: Any
     function: Any
     plan: Plan
-    net: Net
+    net: Net | None
     rewritten: Net | None
     joint: bool
     options: Options
@@ -299,7 +300,9 @@ class Optimized:
         """A report that prints as tables: each saved blob, its fate and why; and other plans."""
         trace = self._trace_of(args, kwargs)
         name = getattr(self, "__name__", "function")
-        return explain(trace.plan(), name=name, frontier=trace.frontier())
+        plan, notes = trace.plan(), []
+        frontier = spared("other plans", trace.frontier, (), notes)
+        return explain(_noted(plan, notes), name=name, frontier=frontier)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """The function for these arguments before and after, as Nets; traces, but runs nothing.
@@ -327,12 +330,15 @@ class Optimized:
     def _inspect(self, trace: _Trace) -> Inspection:
         plan, work = trace.plan(), trace.work
         net = None if work is None else work.net
+        notes: list[str] = []
+        if net is None:
+            net = spared("the function", lambda: _net_as_traced(trace.original), None, notes)
         return Inspection(
             name=getattr(self, "__name__", "function"),
             original=trace.original,
             function=trace.function if trace.untaped is None else trace.untaped,
-            plan=plan,
-            net=without_dead_ops(inline(net_of(trace.original))) if net is None else net,
+            plan=_noted(plan, notes),
+            net=net,
             rewritten=None if work is None or plan.changes_nothing else work.rewritten,
             joint=trace.gradient_only and net is not None and bool(plan.loops),
             options=self._options,
@@ -617,7 +623,10 @@ class _Work:
 
     def plan_all(self) -> Plan:
         """The plan, for which the gradient is built if nobody did yet."""
-        private.force_gradient(private.with_gradient(self.concrete, self.gradient))
+        try:
+            private.force_gradient(private.with_gradient(self.concrete, self.gradient))
+        except Exception as error:
+            self.give_up(error)
         return self.plan
 
     def give_up(self, error: Exception) -> None:
@@ -630,6 +639,14 @@ class _Work:
         broken = "" if self.options.budget is None else "; the budget is not kept"
         text = f"rnnmem left {name}{self.where} as it was{broken}: {reason}; see docs/errors.md"
         warnings.warn(text, RnnmemWarning, stacklevel=2)
+
+
+def _noted(plan: Plan, notes: list[str]) -> Plan:
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _net_as_traced(concrete: Any) -> Net:
+    return without_dead_ops(inline(net_of(concrete)))
 
 
 def _line_of(fn: Any) -> str:

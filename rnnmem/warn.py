@@ -1,0 +1,25 @@
+"""Warnings that point at the user's line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+from rnnmem.errors import RnnmemWarning
+
+_OWN = os.path.dirname(os.path.abspath(__file__))
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
+
+
+def warn_user(text: str) -> None:
+    """Warns at the innermost line that stands neither here, nor in a package, nor in made code."""
+    level, frame = 2, sys._getframe(1)  # noqa: SLF001
+    while frame is not None and _is_library(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RnnmemWarning, stacklevel=level)
+
+
+def _is_library(filename: str) -> bool:
+    made = os.path.basename(filename).startswith("__autograph_generated_file")
+    return made or filename.startswith(_OWN) or _INSTALLED in filename
