@@ -135,9 +135,15 @@ def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
         found = rule(op, values)
     except MALFORMED:
         return None
-    if found is None or any(isinstance(one, Rows) and not _has_rows(one.shape) for one in found):
+    if found is None or not all(map(_is_understood, found)):
         return None
     return [_settled(one) for one in found]
+
+
+def _is_understood(value: Value) -> bool:
+    if isinstance(value, Partial):
+        return None not in value.shape
+    return not isinstance(value, Rows) or _has_rows(value.shape)
 
 
 def apply_outside(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
@@ -153,6 +159,13 @@ def apply_outside(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     found = apply(op, values)
     if found is not None:
         return found
+    try:
+        return _of_all_rows(op, values)
+    except MALFORMED:
+        return None
+
+
+def _of_all_rows(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if op.type == "Cast" and isinstance(values[0], Sizes):
         return _as_float(values[0])
     if op.type == "Reshape" and isinstance(values[0], Given) and isinstance(values[1], Sizes):
@@ -191,7 +204,7 @@ def _dims(name: str, shape: tuple[int | None, ...]) -> tuple[Dim, ...]:
 
 
 def _has_rows(shape: tuple[Dim, ...]) -> bool:
-    if not shape or any(dim.factor < 0 for dim in shape):
+    if not shape or None in shape or any(dim.factor < 0 for dim in shape):
         return False
     return shape[0].rows == 1 and not any(dim.rows for dim in shape[1:])
 

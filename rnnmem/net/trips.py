@@ -47,9 +47,9 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
     if op.type == "Shape":
         shape = net.blobs[op.inputs[0]].shape
         return None if shape is None or None in shape else tuple(shape)
-    if op.type == "StridedSlice":
+    if op.type == "StridedSlice" and len(op.inputs) == 4:
         return _element(net, op, given)
-    if op.type in ARITHMETIC:
+    if op.type in ARITHMETIC and len(op.inputs) == 2:
         values = [number_of(net, one, given) for one in op.inputs]
         if all(isinstance(value, int) for value in values):
             return ARITHMETIC[op.type](*values)

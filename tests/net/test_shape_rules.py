@@ -266,6 +266,24 @@ def test_every_rule_is_tried():
     assert set(RULES) <= {name for name, _, _ in CASES} | BY_LISTS | ALIKE
 
 
+DIMS = ((), (rows.ONE,), (rows.ROW,), (rows.ROW, rows.Dim(3)), (rows.Dim(-1),), (rows.Dim(0),) * 3)
+
+
+@pytest.mark.parametrize("op_type", rows.RULES)
+def test_no_rule_of_rows_raises_whatever_it_is_given(op_type):
+    values = [make(dims) for make in (rows.Rows, rows.Sizes) for dims in DIMS]
+    values += [rows.Sizes(rows.ROW), rows.Partial((rows.ONE,)), rows.Rows((rows.ROW,), rows.ONE)]
+    values += [rows.Given(Fact(shape, value)) for shape in SHAPES for value in VALUES]
+    for case in range(300):
+        count = random.integers(0, 6)
+        given = [values[i] for i in random.integers(0, len(values), count)]
+        attributes = ({}, {"axis": 5, "squeeze_dims": (4,), "batch_dims": 7, "num": -1})[case % 2]
+        names = tuple(f"in{i}" for i in range(count))
+        one = Op("op", op_type, names, ("out0", "out1"), attributes)
+        rows.apply(one, given)
+        rows.apply_outside(one, given)
+
+
 @pytest.mark.parametrize("op_type", RULES)
 def test_no_rule_raises_whatever_it_is_given(op_type):
     facts = [Fact(shape, value) for shape in SHAPES for value in VALUES]
