@@ -43,6 +43,7 @@ from rnnmem.rewrite.unread import without_unread
 from rnnmem.rewrite.zeros import without_zero_lists
 from rnnmem.sharing.decide import in_turns, predicted_peak
 from rnnmem.sizes import format_bytes
+from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.counting import uncounted
@@ -184,7 +185,7 @@ class Inspection:
       original: the ConcreteFunction as TensorFlow traced it.
       function: the one that runs instead; ``original`` itself where nothing was gained.
       plan: the decisions.
-      net: the original as a Net, inlined.
+      net: the original as a Net, inlined; None where an error of ours stands in the way.
       rewritten: what runs instead; None where nothing was changed.
       joint: whether the Nets are the function and its gradient together.
       options: what the user asked for.
@@ -194,7 +195,7 @@ class Inspection:
     original: Any
     function: Any
     plan: Plan
-    net: Net
+    net: Net | None
     rewritten: Net | None
     joint: bool
     options: Options
@@ -405,7 +406,9 @@ class Optimized:
         """A report that prints as tables: each saved blob, its fate and why; and other plans."""
         trace = self._trace_of(args, kwargs)
         name = getattr(self, "__name__", "function")
-        return explain(trace.plan(), name=name, frontier=trace.frontier())
+        plan, notes = trace.plan(), []
+        frontier = spared("other plans", trace.frontier, (), notes)
+        return explain(_noted(plan, notes), name=name, frontier=frontier)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """The function for these arguments before and after, as Nets; traces, but runs nothing.
@@ -433,12 +436,15 @@ class Optimized:
     def _inspect(self, trace: _Trace) -> Inspection:
         plan = trace.plan()
         net, rewritten = (None, None) if trace.work is None else trace.work.nets()
+        notes: list[str] = []
+        if net is None:
+            net = spared("the function", lambda: _net_as_traced(trace.original), None, notes)
         return Inspection(
             name=getattr(self, "__name__", "function"),
             original=trace.original,
             function=trace.function if trace.untaped is None else trace.untaped,
-            plan=plan,
-            net=without_dead_ops(inline(net_of(trace.original))) if net is None else net,
+            plan=_noted(plan, notes),
+            net=net,
             rewritten=None if plan.changes_nothing else rewritten,
             joint=trace.gradient_only and net is not None and bool(plan.loops),
             options=self._options,
@@ -836,6 +842,8 @@ class _Work:
         self.keeps_nets = True
         try:
             private.force_gradient(function)
+        except Exception as error:
+            self.give_up(error)
         finally:
             self.keeps_nets = False
         return self.plan
@@ -856,6 +864,14 @@ class _Work:
 def _is_above(plan: Plan, budget: int) -> bool:
     """Whether more is predicted than may run under a budget."""
     return plan.predicted_peak is not None and budget_for(plan) > budget
+
+
+def _noted(plan: Plan, notes: list[str]) -> Plan:
+    return dataclasses.replace(plan, notes=(*plan.notes, *notes)) if notes else plan
+
+
+def _net_as_traced(concrete: Any) -> Net:
+    return without_dead_ops(inline(net_of(concrete)))
 
 
 def _line_of(fn: Any) -> str:

@@ -22,15 +22,15 @@ MAY_IMPORT = {
     # Planning decides, rewriting applies.
     "plan": {"net"},
     "options": {"plan"},
-    "recompute": {"net", "options", "plan"},
-    "sharing": {"net", "options", "plan"},
+    "recompute": {"net", "options", "plan", "solver"},
+    "sharing": {"net", "options", "plan", "solver"},
     "rewrite": {"net", "plan", "vocabulary"},
     "vocabulary": {"net", "options", "plan", "recompute"},
     # What knows TensorFlow.
     "tf": {"net", "options", "plan", "sharing"},
     "conversion": {"reports", "tf"},
     "pipeline": {"net", "tf"},
-    "reports": {"api", "collector", "conversion", "net", "plan", "tf"},
+    "reports": {"api", "collector", "conversion", "net", "plan", "rewrite", "tf"},
 }
 # Planning never imports TensorFlow, so that it is tested in milliseconds on hand-made Nets.
 PURE = (
@@ -38,6 +38,7 @@ PURE = (
     "rnnmem/sizes.py",
     "rnnmem/plan.py",
     "rnnmem/options.py",
+    "rnnmem/solver.py",
     "rnnmem/net",
     "rnnmem/check",
     "rnnmem/sharing",

@@ -98,11 +98,11 @@ def test_reports_say_the_same_after_the_nets_were_let_go_of(fn, use, options):
 
 
 def as_text(net):
-    """A Net's ops, however the functions were numbered that it came from."""
+    """A Net's ops, wherever the call stands that traced it (what is made then has its line)."""
     if net is None:
         return None
     return [
-        (path, op.type, op.inputs, op.outputs, op.controls, op.source)
+        (path, op.type, op.inputs, op.outputs, op.controls)
         for path, inner in net.walk()
         for op in inner.ops
     ]

@@ -50,7 +50,7 @@ class Effects:
         self._numbers: dict[tuple, int] = {} if earlier is None else earlier._numbers
         self._known = 0 if earlier is None else len(self._numbers)
         self._groups: dict[tuple, list[str]] = {}
-        self._has: dict[int, bool] = {}
+        self._has: dict[int, tuple[Net, bool]] = {}  # with the Net, so that its id stays its own
         self.places: dict[Place, Standing] = {}
 
     def is_effect(self, op: Op) -> bool:
@@ -112,8 +112,8 @@ class Effects:
     def has_effects(self, net: Net) -> bool:
         """Whether an effect stands in the Net, at any depth."""
         if id(net) not in self._has:
-            self._has[id(net)] = any(self.is_effect(op) for op in net.ops)
-        return self._has[id(net)]
+            self._has[id(net)] = net, any(self.is_effect(op) for op in net.ops)
+        return self._has[id(net)][1]
 
 
 def judge_effects(original: Effects, rewritten: Effects) -> None:

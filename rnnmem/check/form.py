@@ -107,8 +107,8 @@ class _Form:
                 if blob in made:
                     raise refused("duplicate-blob", f"{blob!r} is made twice", net, (op.name,))
                 made.add(blob)
-        for blob in made:
-            if blob not in net.blobs:
+        if not made <= net.blobs.keys():
+            for blob in sorted(made - net.blobs.keys()):
                 names = [op.name for op in net.ops if blob in op.outputs]
                 raise refused("missing-blob", f"nothing is known of {blob!r}", net, names)
         for op in net.ops:

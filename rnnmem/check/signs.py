@@ -17,18 +17,16 @@ class Signs:
 
     def __init__(self) -> None:
         """None is known yet."""
-        self._signs: dict[int, int] = {}
+        self._signs: dict[int, tuple[Op, int]] = {}  # with the op, so that its id stays its own
         self._numbers: dict[Hashable, int] = {}
 
     def of(self, op: Op) -> Hashable:
         """What two ops must share to compute the same from the same inputs; a number for it."""
-        # An op outlives the check that holds its Net, so its id is its own.
         found = self._signs.get(id(op))
         if found is None:
             sign = (op.type, op.device, attributes_of(op))
-            found = self._numbers.setdefault(sign, len(self._numbers))
-            self._signs[id(op)] = found
-        return found
+            found = self._signs[id(op)] = op, self._numbers.setdefault(sign, len(self._numbers))
+        return found[1]
 
 
 def attributes_of(op: Op) -> Hashable:

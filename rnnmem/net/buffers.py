@@ -134,19 +134,20 @@ class Series:
         self.template = template
         self.live = 0
         self.refs = 0  # of an element that was read; the lists are what keeps it alive
-        self.counts: dict[int, int] = {}
+        # Each holder with its count: an id that is free again must not find another's.
+        self.counts: dict[int, tuple[object, int]] = {}
 
     def drop(self) -> None:
         """One reader of an element less."""
         self.refs -= 1
 
-    def set_count(self, holder: int, count: int) -> int:
-        """A list (known by a number) now has that many; returns how many more are alive."""
+    def set_count(self, holder: object, count: int) -> int:
+        """A list's run now has that many; returns how many more are alive."""
         if count:
-            self.counts[holder] = count
+            self.counts[id(holder)] = holder, count
         else:
-            self.counts.pop(holder, None)
-        most = max(self.counts.values(), default=0)
+            self.counts.pop(id(holder), None)
+        most = max([held for _, held in self.counts.values()], default=0)
         change = most - self.live
         if change:
             self.live = most
@@ -162,7 +163,7 @@ class Member:
     def __init__(self, series: Series, rank: int):
         self.series = series
         self.refs = 1
-        series.set_count(id(self), rank)
+        series.set_count(self, rank)
 
     @property
     def account(self) -> Account:
@@ -183,7 +184,7 @@ class Member:
         """One reference less."""
         self.refs -= 1
         if not self.refs:
-            self.series.set_count(id(self), 0)
+            self.series.set_count(self, 0)
 
 
 class ListValue:
@@ -265,7 +266,7 @@ class ListValue:
         else:
             run[1] = count - 1
         if isinstance(element, Series):
-            freed = element.set_count(id(run), count - 1)
+            freed = element.set_count(run, count - 1)
             if freed:
                 return _one_of(element)
             return None if element.template else Member(element, count)
@@ -280,7 +281,7 @@ class ListValue:
             count -= taken
             self.size -= taken
             if isinstance(run[0], Series):
-                run[0].set_count(id(run), run[1] - taken)
+                run[0].set_count(run, run[1] - taken)
             elif run[0] is not None:
                 run[0].drop()
             run[1] -= taken
@@ -306,11 +307,11 @@ class ListValue:
         if last and last[0] is element and (element is None or isinstance(element, Series)):
             last[1] += count
             if element is not None:
-                element.set_count(id(last), last[1])
+                element.set_count(last, last[1])
             return
         run = [element, count]
         if isinstance(element, Series):
-            element.set_count(id(run), count)
+            element.set_count(run, count)
         elif element is not None:
             element.refs += 1
         if front:
@@ -320,7 +321,7 @@ class ListValue:
 
     def _release(self, run: list) -> None:
         if isinstance(run[0], Series):
-            run[0].set_count(id(run), 0)
+            run[0].set_count(run, 0)
         elif run[0] is not None:
             run[0].drop()
 

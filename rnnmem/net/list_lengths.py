@@ -56,7 +56,8 @@ def lengths_behind(
     for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
         length = start.length
         if length is not None and trips != 0:
-            chain = _chain(loop, index) if lengthened else []
+            changes = lengthened or end.length != length
+            chain = _chain(loop, index) if changes else []
             length = None if chain is None else _behind(loop, chain, start, end, trips, given)
             if length is not None:
                 grown |= {op.outputs[0]: length for op in chain if _resizes(op)}
@@ -116,7 +117,7 @@ def _chain(loop: Loop, index: int) -> list[Op] | None:
                 return None
             position = op.outputs.index(blob)
         elif op.type in _KEEP_OR_STEP and blob == op.outputs[0]:
-            position = 1 if op.type == "TensorListScatterIntoExistingList" else 0
+            position = 0
         else:
             return None
         chain.append(op)

@@ -444,7 +444,8 @@ def _arithmetic(
             return weight * sum(_elements(shape) for _, shape in inputs), written + read
         case Work.PRODUCT:
             shapes = [shape for _, shape in inputs]
-            return _multiplications(op_type, flipped, shapes, outputs[0][1]), written + read
+            made = outputs[0][1] if outputs else ()
+            return _multiplications(op_type, flipped, shapes, made), written + read
     raise AssertionError(known)
 
 
@@ -462,11 +463,11 @@ def _size(dtype: str, shape: Shape) -> float:
 def _multiplications(op_type: str, flipped: bool, inputs: list[Shape], output: Shape) -> float:
     """Operations of a product: two (multiply, add) for each element written and each one summed."""
     written = _elements(output)
-    left, right = (shape or () for shape in inputs[:2])
+    left, right = (*(shape or () for shape in inputs[:2]), (), ())[:2]
     if "Conv" in op_type:
         per_channel = math.prod(UNKNOWN_DIMENSION if size is None else size for size in right[:-1])
         return 2.0 * written * per_channel
-    if op_type == "Einsum" or not left:
+    if op_type == "Einsum" or len(left) < 2:
         read = math.prod(map(_elements, inputs))
         return 2.0 * math.sqrt(read * written)
     summed = left[-2 if flipped else -1]

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from rnnmem.net import shape_rules
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, DType, Op
 from rnnmem.net.optypes import TABLE, Work, is_pure
-from rnnmem.net.shape_rules import Fact
+from rnnmem.net.shape_rules import MALFORMED, Fact, possible, results_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,16 +126,24 @@ def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if any(isinstance(value, Partial) for value in values):
         return None
     if all(isinstance(value, Given) for value in values):
-        rule = shape_rules.RULES.get(op.type)
-        found = rule(op, [value.fact for value in values]) if rule else []
-        return [Given(one) for one in (*found, *[Fact()] * (len(op.outputs) - len(found)))]
+        known = results_of(op, [value.fact for value in values])
+        return [Given(possible(one)) for one in known]
     rule = RULES.get(op.type)
     if rule is None:
         return None
-    found = rule(op, values)
-    if found is None or any(isinstance(one, Rows) and not _has_rows(one.shape) for one in found):
+    try:
+        found = rule(op, values)
+    except MALFORMED:
+        return None
+    if found is None or not all(map(_is_understood, found)):
         return None
     return [_settled(one) for one in found]
+
+
+def _is_understood(value: Value) -> bool:
+    if isinstance(value, Partial):
+        return None not in value.shape
+    return not isinstance(value, Rows) or _has_rows(value.shape)
 
 
 def apply_outside(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
@@ -151,6 +159,13 @@ def apply_outside(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     found = apply(op, values)
     if found is not None:
         return found
+    try:
+        return _of_all_rows(op, values)
+    except MALFORMED:
+        return None
+
+
+def _of_all_rows(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if op.type == "Cast" and isinstance(values[0], Sizes):
         return _as_float(values[0])
     if op.type == "Reshape" and isinstance(values[0], Given) and isinstance(values[1], Sizes):
@@ -189,7 +204,7 @@ def _dims(name: str, shape: tuple[int | None, ...]) -> tuple[Dim, ...]:
 
 
 def _has_rows(shape: tuple[Dim, ...]) -> bool:
-    if not shape or any(dim.factor < 0 for dim in shape):
+    if not shape or None in shape or any(dim.factor < 0 for dim in shape):
         return False
     return shape[0].rows == 1 and not any(dim.rows for dim in shape[1:])
 
@@ -765,11 +780,7 @@ def _broadcast_gradient(op: Op, values: Sequence[Value]) -> Sequence[Value] | No
     for one, other in (padded, padded[::-1]):
         if any(a != b and ONE not in (a, b) for a, b in zip(one, other, strict=True)):
             return None
-        axes = tuple(
-            axis
-            for axis in range(rank)
-            if one[axis] == ONE and (other[axis] != ONE or len(sides[0]) != len(sides[1]))
-        )
+        axes = tuple(axis for axis in range(rank) if one[axis] == ONE and sides[0] != sides[1])
         found.append(Given(Fact((len(axes),), axes)))
     return found
 

@@ -1,20 +1,21 @@
 """How the shape of what an op writes follows from what it reads, a rule per op type.
 
-A rule returns what it can tell; a type without a rule keeps the shape that was traced. Small
-integers are followed as values, for they are the shapes of others.
+A rule returns what it can tell, and nothing that a run could prove wrong: rewrites hang on it. A
+type without a rule keeps the shape that was traced. Small integers are followed as values, for they
+are the shapes of others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from rnnmem.net.nouns import Blob, Constant, Op, Shape, ShapeValue
 from rnnmem.net.optypes import TABLE, Work
 from rnnmem.net.row_chunks import PART
-from rnnmem.net.trips import ARITHMETIC
+from rnnmem.net.trips import ARITHMETIC, LARGEST, stays_in_cast
 
 Value = int | tuple[int | None, ...] | None
 
@@ -26,14 +27,21 @@ class Fact:
     Attributes:
       shape: as in Blob.
       value: of a small integer, or of a vector of them (None where one is unknown).
-      element: of a list, what is known of its elements.
+      element: of a list or an optional, what is known of all that it may hold; of a list's element
+        shape, an element of that shape.
       length: of a list, how many elements it has.
+      unset: of an element, whether there is none yet: all that is known is what one may be.
+      pushed: of a list that one element was pushed to just now, the list before and that element.
+      asked: of a list, the shape of what it was told its elements' shape by: a vector, or -1 alone.
     """
 
     shape: Shape = None
     value: Value = None
     element: Fact | None = None
     length: int | None = None
+    unset: bool = False
+    pushed: tuple[Fact, Fact] | None = None
+    asked: Shape = None
 
 
 Rule = Callable[[Op, list[Fact]], list[Fact]]
@@ -41,6 +49,74 @@ Rule = Callable[[Op, list[Fact]], list[Fact]]
 
 UNKNOWN = Fact()
 """What is known of a blob of which nothing is."""
+
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises where inputs or attributes fit neither the op nor each other."""
+
+
+def results_of(op: Op, ins: Sequence[Fact]) -> list[Fact]:
+    """What is known of each result of an op; of what no rule understands, nothing.
+
+    Args:
+      op: the op.
+      ins: what is known of its inputs, which a mistaken trace or caller may have got wrong.
+    """
+    rule, count = RULES.get(op.type), len(op.outputs)
+    try:
+        found = list(rule(op, list(ins))) if rule else []
+    except MALFORMED:
+        found = []
+    found = [UNKNOWN if _is_negative(one.shape) else one for one in found[:count]]
+    return [*found, *[UNKNOWN] * (count - len(found))]
+
+
+def _is_negative(shape: Shape) -> bool:
+    return bool(shape) and any(size is not None and size < 0 for size in shape)
+
+
+def possible(fact: Fact) -> Fact:
+    """The fact, without its value where that has another shape."""
+    shape, value = fact.shape, fact.value
+    if value is None:
+        return fact
+    if isinstance(value, tuple):
+        fits = shape is not None and len(shape) == 1 and shape[0] in (None, len(value))
+    else:
+        fits = shape == ()
+    return fact if fits else dataclasses.replace(fact, value=None)
+
+
+def common(facts: Sequence[Fact]) -> Fact:
+    """What holds whichever of the facts does."""
+    first = facts[0]
+    for other in facts[1:]:
+        if first != other:
+            first = _common(first, other)
+    return first
+
+
+def _common(first: Fact, second: Fact) -> Fact:
+    if first.unset or second.unset:
+        if not (first.unset and second.unset):
+            return second if first.unset else first
+    element = None
+    if first.element is not None and second.element is not None:
+        element = common((first.element, second.element))
+    return Fact(
+        _common_shape(first.shape, second.shape),
+        first.value if first.value == second.value else None,
+        element,
+        first.length if first.length == second.length else None,
+        first.unset and second.unset,
+        asked=first.asked if first.asked == second.asked else None,
+    )
+
+
+def _common_shape(first: Shape, second: Shape) -> Shape:
+    if first is None or second is None or len(first) != len(second):
+        return None
+    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
 
 
 def merged(declared: Blob | Fact, found: Fact) -> Fact:
@@ -52,7 +128,7 @@ def merged(declared: Blob | Fact, found: Fact) -> Fact:
         shape = tuple(b if a is None else a for a, b in zip(shape, found.shape, strict=True))
     if shape == found.shape:
         return found
-    return Fact(shape, found.value, found.element, found.length)
+    return dataclasses.replace(found, shape=shape)
 
 
 def _vector(fact: Fact) -> tuple[int | None, ...] | None:
@@ -77,13 +153,15 @@ def broadcast(shapes: list[Shape]) -> Shape:
     """The shape of a pointwise result."""
     if len(set(shapes)) == 1:
         return shapes[0]
-    if None in shapes:
+    if None in shapes or not shapes:
         return None
     rank = max(len(shape) for shape in shapes)
     result = []
     for axis in range(1, rank + 1):
         sizes = {shape[-axis] for shape in shapes if axis <= len(shape)} - {1}
         known = sizes - {None}
+        if len(known) > 1:
+            return None  # they fit in no run
         # An unknown size beside a known one above 1 must be that one, or 1.
         result.append(known.pop() if known else (None if sizes else 1))
     return tuple(reversed(result))
@@ -107,13 +185,22 @@ def _combined(number, first: Value, second: Value) -> Value:
     if first is None or second is None:
         return None
     if isinstance(first, int) and isinstance(second, int):
-        return number(first, second)
-    length = max(len(one) for one in (first, second) if isinstance(one, tuple))
-    pairs = zip(
-        *(one if isinstance(one, tuple) else (one,) * length for one in (first, second)),
-        strict=False,
-    )
-    return tuple(None if a is None or b is None else number(a, b) for a, b in pairs)
+        return _small(number(first, second))
+    vectors = [one if isinstance(one, tuple) else (one,) for one in (first, second)]
+    lengths = {len(one) for one in vectors} - {1}
+    if len(lengths) > 1:
+        return None
+    length = lengths.pop() if lengths else 1
+    pairs = zip(*(one * length if len(one) == 1 else one for one in vectors), strict=True)
+    return tuple(None if None in pair else _small(number(*pair)) for pair in pairs)
+
+
+def _small(value: int | None) -> int | None:
+    return value if value is not None and abs(value) < LARGEST else None
+
+
+def _cast(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [ins[0] if stays_in_cast(op, ins[0].value) else Fact(ins[0].shape)]
 
 
 def _const(op: Op, ins: list[Fact]) -> list[Fact]:
@@ -145,7 +232,7 @@ def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
     open_axes = [axis for axis, size in enumerate(found) if size is None]
     if len(open_axes) == 1 and shape is not None and None not in shape:
         rest = math.prod(size for size in found if size is not None)
-        if rest:
+        if rest and not math.prod(shape) % rest:
             found[open_axes[0]] = math.prod(shape) // rest
     return [Fact(tuple(found), _reshaped(ins[0].value, len(found)))]
 
@@ -183,12 +270,12 @@ def _transpose(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, order = ins[0].shape, ins[1].value
     if shape is None or not isinstance(order, tuple) or None in order:
         return []
-    return [Fact(tuple(shape[axis] for axis in order))]
+    return [Fact(tuple(shape[axis] for axis in order))] if len(order) == len(shape) else []
 
 
 def _invert_permutation(op: Op, ins: list[Fact]) -> list[Fact]:
     order = ins[0].value
-    if not isinstance(order, tuple) or None in order:
+    if not isinstance(order, tuple) or None in order or sorted(order) != list(range(len(order))):
         return []
     return [_of_value(tuple(order.index(axis) for axis in range(len(order))))]
 
@@ -200,6 +287,8 @@ def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
     flip_left = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
     flip_right = op.attributes.get("transpose_b") or op.attributes.get("adj_y")
     batch = broadcast([left[:-2], right[:-2]])
+    if batch is None:
+        return []
     return [Fact((*batch, left[-1 if flip_left else -2], right[-2 if flip_right else -1]))]
 
 
@@ -210,8 +299,10 @@ def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
         return []
     if axis.value == 0 and any(isinstance(part.value, tuple) for part in parts):
         if all(len(shape) == 1 and shape[0] is not None for shape in shapes):
-            values = (part.value or (None,) * part.shape[0] for part in parts)
+            values = (_vector(part) or (None,) * part.shape[0] for part in parts)
             return [_of_value(sum(values, ()))]
+    if len({len(shape) for shape in shapes}) > 1:
+        return []
     at = axis.value % len(shapes[0])
     sizes = [shape[at] for shape in shapes]
     total = None if None in sizes else sum(sizes)
@@ -263,6 +354,8 @@ def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
     if (most := op.attributes.get(PART)) is not None:
         return [Fact((most if shape[0] is None else min(most, shape[0]), *shape[1:]))]
     begin = begin if isinstance(begin, tuple) else (None,) * len(size)
+    if not len(begin) == len(size) == len(shape):
+        return []
     found = tuple(
         (None if a is None or b is None else b - a) if c == -1 else c
         for a, b, c in zip(begin, shape, size, strict=True)
@@ -277,6 +370,8 @@ def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     begin, end, stride = (one.value for one in ins[1:4])
     if shape is None or not all(isinstance(one, tuple) for one in (begin, end, stride)):
+        return []
+    if not len(begin) == len(end) == len(stride):
         return []
     masks = {name: int(op.attributes.get(f"{name}_mask") or 0) for name in _MASKS}
     found: list[int | None] = []
@@ -317,6 +412,9 @@ def _sliced_value(value: Value, begin, end, stride, masks) -> Value:
     if masks["shrink_axis"]:
         at = begin[0]
         return value[at] if at is not None and -len(value) <= at < len(value) else None
+    unknown = (begin[0] is None and not masks["begin"]) or (end[0] is None and not masks["end"])
+    if unknown or not stride[0]:
+        return None
     start = None if masks["begin"] else begin[0]
     stop = None if masks["end"] else end[0]
     return value[slice(start, stop, stride[0])]
@@ -334,6 +432,7 @@ def _gather(op: Op, ins: list[Fact]) -> list[Fact]:
         return []
     at = axis % len(held.shape)
     shared = op.attributes.get("batch_dims") or 0
+    shared += len(indices.shape) if shared < 0 else 0
     return [Fact((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
 
 
@@ -368,7 +467,11 @@ def _range(op: Op, ins: list[Fact]) -> list[Fact]:
     if not all(isinstance(one.value, int) for one in ins) or not ins[2].value:
         return []
     found = range(*(one.value for one in ins))
-    return [Fact((len(found),), tuple(found) if len(found) <= 32 else None)]
+    return [Fact((len(found),), tuple(found) if len(found) <= _LONGEST else None)]
+
+
+_LONGEST = 4096
+"""Whole numbers of a range up to which they are followed one by one."""
 
 
 _REDUCTIONS: Mapping[str, Callable[[tuple[int, ...]], int]] = MappingProxyType(
@@ -381,10 +484,11 @@ def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     value = ins[0].value
     if isinstance(value, int):
         return [Fact((), value)]
-    if op.type in _REDUCTIONS and isinstance(value, tuple) and value and None not in value:
-        return [Fact((1,) if op.attributes.get("keep_dims") else (), _REDUCTIONS[op.type](value))]
     if shape is None or axes is None or None in axes:
         return []
+    reduces = op.type in _REDUCTIONS and axes and not op.attributes.get("keep_dims")
+    if reduces and isinstance(value, tuple) and value and None not in value:
+        return [Fact((), _small(_REDUCTIONS[op.type](value)))]
     dropped = {axis % len(shape) for axis in axes} if shape else set()
     if op.attributes.get("keep_dims"):
         return [Fact(tuple(1 if i in dropped else size for i, size in enumerate(shape)))]
@@ -433,64 +537,83 @@ def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     padded = [(1,) * (rank - len(one)) + one for one in (left, right)]
     if any(None in one for one in padded):
         return []
-    results = []
-    for one, other in (padded, reversed(padded)):
-        axes = tuple(i for i in range(rank) if one[i] == 1)
-        both = tuple(i for i in axes if other[i] != 1 or len(left) != len(right))
-        results.append(_of_value(both))
-    return results
+    if left == right:
+        return [_of_value(())] * 2
+    return [_of_value(tuple(i for i in range(rank) if one[i] == 1)) for one in padded]
 
 
 def _stitch(op: Op, ins: list[Fact]) -> list[Fact]:
     half = len(ins) // 2
     placed: dict[int, int | None] = {}
+    rows: list[Shape] = []
     for where, what in zip(ins[:half], ins[half:], strict=True):
         indices, values = _vector(where), _vector(what)
-        if indices is None or None in indices:
+        if indices is None or None in indices or what.shape is None or where.shape is None:
             return []
-        values = values or (None,) * len(indices)
-        placed.update(zip(indices, values, strict=False))
+        rows.append(what.shape[len(where.shape) :])
+        if values is None or len(values) != len(indices):
+            values = (None,) * len(indices)
+        placed.update(zip(indices, values, strict=True))
     if not placed or sorted(placed) != list(range(len(placed))):
         return []
+    if any(rows):  # whole rows, not numbers
+        return [Fact((len(placed), *max(rows, key=lambda row: row.count(None) == 0)))]
     return [_of_value(tuple(placed[i] for i in range(len(placed))))]
 
 
 def _empty_list(op: Op, ins: list[Fact]) -> list[Fact]:
-    return [Fact((), None, Fact(_to_shape(ins[0].value)), 0)]
+    return [Fact((), None, Fact(_asked(ins[0]), unset=True), 0, asked=ins[0].shape)]
 
 
 def _reserve(op: Op, ins: list[Fact]) -> list[Fact]:
     length = ins[1].value if isinstance(ins[1].value, int) else None
-    return [Fact((), None, Fact(_to_shape(ins[0].value)), length)]
+    return [Fact((), None, Fact(_asked(ins[0]), unset=True), length, asked=ins[0].shape)]
+
+
+def _asked(fact: Fact) -> Shape:
+    """The shape of elements that an op is given as a vector, or as another list's."""
+    return _to_shape(fact.value) if fact.element is None else fact.element.shape
 
 
 def _from_tensor(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     if not shape:
         return [Fact(())]
-    return [Fact((), None, Fact(shape[1:]), shape[0])]
+    return [Fact((), None, Fact(shape[1:]), shape[0], asked=ins[1].shape)]
 
 
-def _closer(held: Fact, item: Fact) -> Fact:
-    """What is known of a list's elements, now that it has one more."""
+def _with_item(held: Fact, item: Fact) -> Fact | None:
+    """What is known of a list's elements, now that it has this one too."""
     known = held.element
-    if held.length != 0 and (known is None or known.value != item.value):
-        item = dataclasses.replace(item, value=None)
-    if known is None or known.shape is None:
-        return item
-    return merged(Fact(known.shape), item)
+    if known is None:
+        return None
+    return merged(Fact(known.shape), item) if known.unset else common((known, item))
+
+
+def _item(held: Fact) -> Fact:
+    """What is known of an element that is taken out."""
+    return UNKNOWN if held.element is None else dataclasses.replace(held.element, unset=False)
 
 
 def _push(op: Op, ins: list[Fact]) -> list[Fact]:
     length = None if ins[0].length is None else ins[0].length + 1
-    return [Fact((), None, _closer(ins[0], ins[1]), length)]
+    before = dataclasses.replace(ins[0], pushed=None)
+    element = _with_item(ins[0], ins[1])
+    return [dataclasses.replace(before, element=element, length=length, pushed=(before, ins[1]))]
 
 
 def _pop(op: Op, ins: list[Fact]) -> list[Fact]:
+    if ins[0].pushed is not None:
+        return list(ins[0].pushed)
     length = None if ins[0].length is None else ins[0].length - 1
-    element = ins[0].element or Fact()
-    shape = merged(element, Fact(_to_shape(ins[1].value))).shape
-    return [dataclasses.replace(ins[0], length=length), dataclasses.replace(element, shape=shape)]
+    element = _item(ins[0])
+    shape = merged(element, Fact(_asked(ins[1]))).shape
+    return [_changed(ins[0], length=length), dataclasses.replace(element, shape=shape)]
+
+
+def _changed(held: Fact, **fields) -> Fact:
+    """A list in which something else is than was."""
+    return dataclasses.replace(held, pushed=None, **fields)
 
 
 RESIZES = "resize_if_index_out_of_bounds"
@@ -502,11 +625,11 @@ def _set_item(op: Op, ins: list[Fact]) -> list[Fact]:
     if op.attributes.get(RESIZES) and length is not None:
         index = ins[1].value
         length = max(length, index + 1) if isinstance(index, int) and index >= 0 else None
-    return [dataclasses.replace(ins[0], element=_closer(ins[0], ins[2]), length=length)]
+    return [_changed(ins[0], element=_with_item(ins[0], ins[2]), length=length)]
 
 
 def _get_item(op: Op, ins: list[Fact]) -> list[Fact]:
-    return [ins[0].element or Fact()]
+    return [_item(ins[0])]
 
 
 def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
@@ -517,7 +640,7 @@ def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
 def _shape_of_items(held: Fact, asked: Fact) -> Shape:
     """The shape of a list's elements, or else the one that they are asked for in."""
     shape = held.element.shape if held.element else None
-    return _to_shape(asked.value) if shape is None else shape
+    return _asked(asked) if shape is None else shape
 
 
 def scattered(op: Op) -> str:
@@ -526,12 +649,16 @@ def scattered(op: Op) -> str:
 
 
 def _scatter_into(op: Op, ins: list[Fact]) -> list[Fact]:
-    return [dataclasses.replace(ins[0], element=_closer(ins[0], _row(ins[1])))]
+    places, length = _vector(ins[2]), ins[0].length
+    if length is not None:  # a place behind its end lengthens a list
+        known = places is not None and None not in places
+        length = max((length, *(one + 1 for one in places))) if known else None
+    return [_changed(ins[0], element=_with_item(ins[0], _row(ins[1])), length=length)]
 
 
 def _scatter(op: Op, ins: list[Fact]) -> list[Fact]:
     length = ins[3].value if isinstance(ins[3].value, int) and ins[3].value >= 0 else None
-    return [Fact((), None, _row(ins[0]), length)]
+    return [Fact((), None, _row(ins[0]), length, asked=ins[2].shape)]
 
 
 def _row(tensor: Fact) -> Fact:
@@ -548,8 +675,9 @@ def _list_length(op: Op, ins: list[Fact]) -> list[Fact]:
 
 
 def _element_shape(op: Op, ins: list[Fact]) -> list[Fact]:
-    shape = ins[0].element.shape if ins[0].element else None
-    return [] if shape is None else [_of_value(tuple(shape))]
+    # A run has the shape that the list was made with here, which may say less of its elements.
+    told = None if ins[0].element is None else Fact(ins[0].element.shape)
+    return [Fact(ins[0].asked, None, told)]
 
 
 def _ensure(op: Op, ins: list[Fact]) -> list[Fact]:
@@ -563,15 +691,18 @@ def _wrap(op: Op, ins: list[Fact]) -> list[Fact]:
 
 
 def _unwrap(op: Op, ins: list[Fact]) -> list[Fact]:
-    return [ins[0].element or Fact()] if len(op.outputs) == 1 else []
+    return [_item(ins[0])] if len(op.outputs) == 1 else []
+
+
+def _add_all(op: Op, ins: list[Fact]) -> list[Fact]:
+    if all(one.element is None for one in ins):
+        return [Fact(broadcast([one.shape for one in ins]))]
+    length = next((one.length for one in ins if one.length is not None), None)
+    return [_changed(common(ins), value=None, length=length)]
 
 
 _BY_HAND: dict[str, Rule] = {
-    "AddN": lambda op, ins: (
-        [max(ins, key=lambda one: (one.length or 0, one.shape is not None))]
-        if ins[0].element or ins[-1].element
-        else [Fact(broadcast([one.shape for one in ins]))]
-    ),
+    "AddN": _add_all,
     "All": _reduce,
     "Any": _reduce,
     "ArgMax": _argument,
@@ -583,7 +714,7 @@ _BY_HAND: dict[str, Rule] = {
     "BiasAddGrad": lambda op, ins: [Fact(None if ins[0].shape is None else ins[0].shape[-1:])],
     "BroadcastGradientArgs": _broadcast_gradient,
     "BroadcastTo": _shape_from(1),
-    "Cast": _first,
+    "Cast": _cast,
     "Concat": _concat,
     "ConcatV2": _concat,
     "Const": _const,
@@ -607,6 +738,7 @@ _BY_HAND: dict[str, Rule] = {
     "Pack": _pack,
     "OptionalFromValue": _wrap,
     "OptionalGetValue": _unwrap,
+    "OptionalNone": lambda op, ins: [Fact((), None, Fact(unset=True))],
     "PlaceholderWithDefault": _first,
     "PreventGradient": _first,
     "Prod": _reduce,
@@ -637,7 +769,7 @@ _BY_HAND: dict[str, Rule] = {
     "TensorListPushBack": _push,
     "TensorListReserve": _reserve,
     "TensorListResize": lambda op, ins: [
-        dataclasses.replace(ins[0], length=ins[1].value if isinstance(ins[1].value, int) else None)
+        _changed(ins[0], length=ins[1].value if isinstance(ins[1].value, int) else None)
     ],
     "TensorListScatterIntoExistingList": _scatter_into,
     "TensorListScatterV2": _scatter,
@@ -647,7 +779,7 @@ _BY_HAND: dict[str, Rule] = {
     "Transpose": _transpose,
     "Unpack": _unpack,
     "UnsortedSegmentSum": _segment_sum,
-    "ZerosLike": lambda op, ins: [dataclasses.replace(ins[0], value=None)],
+    "ZerosLike": lambda op, ins: [_changed(ins[0], value=None)],
 }
 
 _DRAWS = (
@@ -668,9 +800,15 @@ _GENERATED = (
 )
 """Random numbers of a generator: its state, its algorithm, then the shape."""
 
+_NOT_BROADCAST = ("Select", "StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg")
+
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        **{name: _pointwise for name, facts in TABLE.items() if facts.work is Work.POINTWISE},
+        **{
+            name: _pointwise
+            for name, facts in TABLE.items()
+            if facts.work is Work.POINTWISE and name not in _NOT_BROADCAST
+        },
         **dict.fromkeys(_DRAWS, _shape_from(0)),
         **dict.fromkeys(_GENERATED, _shape_from(2)),
         **_BY_HAND,

@@ -16,10 +16,10 @@ from types import MappingProxyType
 
 from rnnmem.net.list_lengths import lengths_behind, reads_lengths
 from rnnmem.net.loops import Loop
-from rnnmem.net.nouns import Blob, Net, Op, Shape
+from rnnmem.net.nouns import Blob, Net, Op
 from rnnmem.net.optypes import LOOPS
 from rnnmem.net.order import topological
-from rnnmem.net.shape_rules import RULES, UNKNOWN, Fact, merged
+from rnnmem.net.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.net.trips import growth, trip_count
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -119,7 +119,7 @@ class _Filler:
             self.given[name] = fact.value
 
     def _settled(self, name: str, found: Fact) -> Fact:
-        fact = merged(self.net.blobs[name], found)
+        fact = possible(merged(self.net.blobs[name], found))
         if self.unknown is not None and fact.shape is not None and None in fact.shape:
             filled = tuple(self.unknown if size is None else size for size in fact.shape)
             fact = dataclasses.replace(fact, shape=filled)
@@ -131,9 +131,7 @@ class _Filler:
             return self._loop(op, ins)
         if op.nets:
             return self._branches(op, ins)
-        rule = RULES.get(op.type)
-        found = rule(op, ins) if rule else []
-        return [*found, *[UNKNOWN] * (len(op.outputs) - len(found))]
+        return results_of(op, ins)
 
     def _inner(self, op: Op, key: str, inputs: Sequence[Fact]) -> KnownNet:
         """A step net of an op, filled in for these inputs."""
@@ -147,7 +145,7 @@ class _Filler:
             known = self._inner(op, key, ins[len(ins) - len(inner.inputs) :])
             self.inner[op.name, key] = known
             results.append([known.facts[blob] for blob in inner.outputs])
-        return [_common(facts) for facts in zip(*results, strict=True)]
+        return [common(facts) for facts in zip(*results, strict=True)]
 
     def _loop(self, op: Op, ins: list[Fact]) -> list[Fact]:
         loop = Loop(self.net, op)
@@ -157,39 +155,113 @@ class _Filler:
             trips = self.observed.get(self.path + op.name, self.unknown)
         self.trips[op.name] = trips
         invariants = set(loop.invariants.values())
-        starts = [
-            fact if index in invariants or fact.value is None else _without_value(fact)
-            for index, fact in enumerate(ins)
-        ]
-        known = self._inner(op, "body", starts)
+        starts, known = self._body(op, loop, ins, invariants)
         after = [known.facts[blob] for blob in loop.body.outputs]
-        changing = [
-            start if start.element else _common((start, end))
-            for start, end in zip(starts, after, strict=True)
-        ]
-        if any(a.shape != b.shape for a, b in zip(starts, changing, strict=True)):
-            starts = changing  # a shape that changes from one iteration to the next is not known
+        lengths, grown = lengths_behind(loop, ins, after, trips, given)
+        while _lengths_change(starts, after) and reads_lengths(loop.body):
+            # The first iteration's length is not that of the others.
+            pairs = zip(starts, after, strict=True)
+            starts = [a if a.length == b.length else _longer(a) for a, b in pairs]
             known = self._inner(op, "body", starts)
             after = [known.facts[blob] for blob in loop.body.outputs]
-        lengths, grown = lengths_behind(loop, ins, after, trips, given)
-        if any(a.length != b.length for a, b in zip(starts, after, strict=True)):
-            if reads_lengths(loop.body):
-                # The first iteration's length is not that of the others.
-                pairs = zip(starts, after, strict=True)
-                starts = [a if a.length == b.length else _longer(a, b) for a, b in pairs]
-                known = self._inner(op, "body", starts)
-                after = [known.facts[blob] for blob in loop.body.outputs]
         known = dataclasses.replace(known, grown=grown) if grown else known
         self.inner[op.name, "body"] = known
         self.inner[op.name, "cond"] = self._inner(op, "cond", starts)
         results = []
         for index, (start, end) in enumerate(zip(ins, after, strict=True)):
-            after_all = Fact(end.shape, None, end.element, lengths[index])
+            last = end if trips else _in_any(start, end)  # it may have run no iteration
+            after_all = Fact(last.shape, None, last.element, lengths[index], asked=last.asked)
             fact = start if index in invariants else after_all
             if index not in invariants and loop.body.blobs[loop.body.inputs[index]].shape == ():
                 fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips, given))
             results.append(fact)
         return results
+
+    def _body(
+        self, op: Op, loop: Loop, ins: list[Fact], invariants: set[int]
+    ) -> tuple[list[Fact], KnownNet]:
+        """What is known of a loop's variables in every iteration, and its body with that."""
+        starts = [
+            fact if index in invariants or fact.value is None else _without_value(fact)
+            for index, fact in enumerate(ins)
+        ]
+        for turn in range(_MOST_PASSES + 1):
+            known = self._inner(op, "body", starts)
+            after = [known.facts[blob] for blob in loop.body.outputs]
+            follow = [
+                start if index in invariants else _in_any(start, end)
+                for index, (start, end) in enumerate(zip(starts, after, strict=True))
+            ]
+            if not any(
+                _differ(a, b) and not (a.shape == b.shape and _only_filled(loop, index, a))
+                for index, (a, b) in enumerate(zip(starts, follow, strict=True))
+            ):
+                break
+            if turn == _MOST_PASSES - 1:  # each pass would know less of one more
+                follow = [a if i in invariants else UNKNOWN for i, a in enumerate(follow)]
+            starts = follow
+        return starts, known
+
+
+_MOST_PASSES = 4
+"""Passes over a body after which nothing is known of what changes from iteration to iteration."""
+
+
+def _in_any(start: Fact, end: Fact) -> Fact:
+    """What is known of a variable in the first iteration and in those behind it.
+
+    The length of a list is followed by itself (:mod:`rnnmem.net.list_lengths`).
+    """
+    both = common((start, dataclasses.replace(end, length=start.length)))
+    return _without_value(both)
+
+
+def _differ(one: Fact, other: Fact) -> bool:
+    return one.shape != other.shape or one.element != other.element
+
+
+def _only_filled(loop: Loop, index: int, start: Fact) -> bool:
+    """Whether a variable is a list without elements that its body fills and does not read."""
+    element = start.element
+    if element is None or not element.unset:
+        return False
+    return _fills(loop.body, loop.body.inputs[index], index)
+
+
+_FILLING = frozenset(
+    {
+        *("TensorListLength", "TensorListPushBack", "TensorListResize"),
+        *("TensorListScatterIntoExistingList", "TensorListSetItem"),
+    }
+)
+"""Ops that put elements into their first input, a list, or see none of them."""
+
+
+def _fills(net: Net, blob: str, index: int) -> bool:
+    """Whether nobody in a body reads an element of a list, itself or with more put in.
+
+    Args:
+      net: the body.
+      blob: the list.
+      index: of the variable that it is; as another it would be read as that.
+    """
+    if any(one == blob for place, one in enumerate(net.outputs) if place != index):
+        return False
+    for reader in net.readers.get(blob, ()):
+        slots = [slot for slot, one in enumerate(reader.inputs) if one == blob]
+        if reader.type in LOOPS:
+            nets = list(reader.nets.values())
+            follow = [
+                *((inner, inner.inputs[slot], slot) for inner in nets for slot in slots),
+                *((net, reader.outputs[slot], index) for slot in slots),
+            ]
+        elif reader.type == "Identity" or (reader.type in _FILLING and slots == [0]):
+            follow = [(net, one, index) for one in reader.outputs[:1]]
+        else:
+            return False
+        if not all(_fills(*one) for one in follow):
+            return False
+    return True
 
 
 def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> int | None:
@@ -200,28 +272,15 @@ def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> i
     return start.value + trips * grows
 
 
-def _longer(start: Fact, end: Fact) -> Fact:
-    """A list of another length in each iteration; its elements are as behind the first."""
-    return dataclasses.replace(start, element=end.element, length=None)
+def _lengths_change(starts: Sequence[Fact], after: Sequence[Fact]) -> bool:
+    pairs = zip(starts, after, strict=True)
+    return any(a.length is not None and a.length != b.length for a, b in pairs)
+
+
+def _longer(fact: Fact) -> Fact:
+    """A list that is of another length in each iteration."""
+    return dataclasses.replace(fact, length=None)
 
 
 def _without_value(fact: Fact) -> Fact:
-    return Fact(fact.shape, None, fact.element, fact.length)
-
-
-def _common(facts: Sequence[Fact]) -> Fact:
-    first = facts[0]
-    for other in facts[1:]:
-        first = Fact(
-            _common_shape(first.shape, other.shape),
-            first.value if first.value == other.value else None,
-            first.element or other.element,
-            first.length if first.length == other.length else None,
-        )
-    return first
-
-
-def _common_shape(first: Shape, second: Shape) -> Shape:
-    if first is None or second is None or len(first) != len(second):
-        return None
-    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
+    return dataclasses.replace(fact, value=None, pushed=None)

@@ -83,7 +83,7 @@ def summing_trees(net: Net) -> list[list[Op]]:
         above = {last[one.name] for one in _adders(net, op.outputs[0]) if one.name in last}
         top = min(above, default=op.name)
         trees.setdefault(top, []).append(op)
-        for other in above - {top}:
+        for other in sorted(above - {top}):
             trees[top] += trees.pop(other)
         last.update(dict.fromkeys((one.name for one in trees[top]), top))
     return [ops for ops in trees.values() if _leaves(net, ops) > 2]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from rnnmem.net.loops import Loop, through_identities
-from rnnmem.net.nouns import Constant, Net
+from rnnmem.net.nouns import Constant, DType, Net, Op
 
 UNKNOWN_TRIPS = 64
 """What a plan takes for the iterations of a loop where only a run can tell them."""
@@ -39,20 +39,36 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
         constant = op.attributes.get("value")
         return constant.value if isinstance(constant, Constant) else None
     if op.type in ("Identity", "Cast"):
-        return number_of(net, op.inputs[0], given)
+        value = number_of(net, op.inputs[0], given)
+        return value if op.type == "Identity" or stays_in_cast(op, value) else None
     if op.type in ("Max", "Min", "Sum", "Prod"):
         value = number_of(net, op.inputs[0], given)
         return value if isinstance(value, int) else None
     if op.type == "Shape":
         shape = net.blobs[op.inputs[0]].shape
         return None if shape is None or None in shape else tuple(shape)
-    if op.type == "StridedSlice":
+    if op.type == "StridedSlice" and len(op.inputs) == 4:
         return _element(net, op, given)
-    if op.type in ARITHMETIC:
+    if op.type in ARITHMETIC and len(op.inputs) == 2:
         values = [number_of(net, one, given) for one in op.inputs]
         if all(isinstance(value, int) for value in values):
             return ARITHMETIC[op.type](*values)
     return None
+
+
+LARGEST = 2**31
+"""From here on a whole number might wrap around in a run."""
+
+_WHOLE = {"int32": LARGEST, "int64": LARGEST, "float32": 2**24, "float64": LARGEST}
+"""Dtypes that hold whole numbers below these as they are."""
+
+
+def stays_in_cast(op: Op, value: int | float | tuple[int | None, ...] | None) -> bool:
+    """Whether a number, or each of a vector, is the same after a Cast."""
+    target = op.attributes.get("DstT")
+    most = _WHOLE.get(target.name if isinstance(target, DType) else "", 0)
+    numbers = value if isinstance(value, tuple) else (value,)
+    return all(one is None or abs(one) < most for one in numbers)
 
 
 def _element(net: Net, op, given) -> Number:
@@ -61,6 +77,8 @@ def _element(net: Net, op, given) -> Number:
     if op.attributes.get("shrink_axis_mask") != 1 or op.attributes.get("begin_mask"):
         return None
     if not isinstance(vector, tuple) or not isinstance(begin, tuple) or stride != (1,):
+        return None
+    if len(begin) != 1 or begin[0] is None:
         return None
     return vector[begin[0]] if -len(vector) <= begin[0] < len(vector) else None
 
@@ -90,10 +108,23 @@ def growth(loop: Loop, index: int, given: Mapping[str, Number] | None = None) ->
         for blob, position in loop.invariants.items()
         if loop.body.blobs[blob].dtype in ("int32", "int64")
     }
-    step = number_of(loop.body, result, {**steady, argument: 0})
-    doubled = number_of(loop.body, result, {**steady, argument: 1})
-    if isinstance(step, int) and isinstance(doubled, int) and doubled == step + 1:
-        return step
+    return _added(loop.body, result, argument, steady)
+
+
+def _added(net: Net, blob: str, argument: str, steady: Mapping[str, Number]) -> int | None:
+    """What was added to an argument to give a blob; None where anything else was done to it."""
+    blob = through_identities(net, blob)
+    if blob == argument:
+        return 0
+    op = net.producer.get(blob)
+    if op is None or op.type not in ("Add", "AddV2", "Sub"):
+        return None
+    first, second = op.inputs
+    sides = [(first, second), (second, first)] if op.type != "Sub" else [(first, second)]
+    for mine, other in sides:
+        before, more = _added(net, mine, argument, steady), number_of(net, other, steady)
+        if before is not None and isinstance(more, int):
+            return before - more if op.type == "Sub" else before + more
     return None
 
 

@@ -35,8 +35,11 @@ from rnnmem.solver import milp
 LARGEST = 1500
 """Ops of one step net up to which the exact choice is tried; beyond it the corners stand."""
 
-SECONDS = 2.0
-"""Time that one solution may take; what is proven no better than a corner by then is dropped."""
+NODES = 500
+"""Branches that one solution may look at; a bound in time would choose by how busy a machine is."""
+
+SECONDS = 60.0
+"""Time after which a solution is given up whole; what was found by then hangs on the machine."""
 
 
 def fastest_within(step: Step, limit: int) -> SavedSet | None:
@@ -206,9 +209,10 @@ class _Program:
             integrality=np.ones(count),
             bounds=Bounds(0, self.upper),
             constraints=constraints,
-            options={"time_limit": SECONDS, "mip_rel_gap": 1e-9},
+            options={"node_limit": NODES, "time_limit": SECONDS, "mip_rel_gap": 1e-9},
         )
-        if result.x is None:
+        out_of_time = result.status == 1 and (result.mip_node_count or 0) < NODES
+        if result.x is None or out_of_time:
             return None
         found = np.round(result.x)
         return found if bounded @ found <= limit * (1 + 1e-9) + 1e-12 else None

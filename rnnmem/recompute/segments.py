@@ -210,7 +210,8 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
         length = max(FIRST_LENGTH, growth)
     else:
         length, growth = best_length(trips, state_bytes, saved_bytes), 0
-    seconds = sum(step.seconds(step.body.op_by_name[name], step.body) for name in rerun.ops)
+    again = (op for op in step.body.ops if op.name in rerun.ops)  # in order, as floats are summed
+    seconds = sum(step.seconds(op, step.body) for op in again)
     # Both loops hand the states' lists through a branch; the gradient's all that runs again reads.
     handed = 3 * len(rerun.states) + len(rerun.wanted) + len(rerun.invariants) + len(rerun.reads)
     segments = Segments(

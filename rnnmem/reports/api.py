@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf
 from rnnmem.api import Inspection, Optimized, optimize
 from rnnmem.collector import paused
 from rnnmem.errors import MeasureError, OptionError
-from rnnmem.net.nouns import Op
+from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import BRANCHES, LOOPS, READERS, is_pure
 from rnnmem.net.shape_rules import Fact
 from rnnmem.net.shapes import KnownNet, filled, known_net
@@ -24,6 +25,7 @@ from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import resident, weight_kinds
 from rnnmem.reports.stepnets import graphs
+from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.counting import counts_memory, uncounted
 from rnnmem.tf.measure import run_measured
@@ -101,37 +103,55 @@ def report_on(
       notes: more to be told.
       batch: where ``inputs`` is None, stands for a first dimension that an input leaves open.
     """
+    notes = list(notes)
     with paused():
         plan = inspection.plan
-        facts = _facts(inspection, inputs, batch)
-        known = known_net(inspection.net, facts)
-        observed = observed_trips(known, inspection.net, inputs) if inputs else {}
-        if observed:
-            known = known_net(inspection.net, facts, None, observed)
-        original, weights = filled(known), weight_kinds(inspection.original.graph.variables)
-        compiled = private.is_compiled(inspection.original)
-        before = side(
-            "before", _recorded(known, compiled), Kinds(original, original, plan, weights), peaks[0]
+        variables = inspection.original.graph.variables
+        weights = spared(
+            "which variables are weights", lambda: weight_kinds(variables), frozenset()
         )
-        if inspection.rewritten is None:
-            after = _renamed(before, "after")
-            rewritten = original
-        else:
-            known = known_net(inspection.rewritten, facts, None, observed)
-            rewritten = filled(known)
-            kinds = Kinds(rewritten, original, plan, weights)
-            after = side("after", _recorded(known, compiled), kinds, peaks[1])
-        drawn = graphs(original, rewritten, plan)
+        facts = spared("the arguments' shapes", lambda: _facts(inspection, inputs, batch), None)
+        observed = _observed(inspection, inputs, facts, notes)
+
+        def told(name: str, net: Net | None, peak: int | None) -> tuple[Side, Net | None]:
+            """One variant's timeline, and its Net with all shapes that are known."""
+            known = spared(f"the shapes {name}", lambda: _known(net, facts, observed), None, notes)
+            unknown = Side(name, None, peak, unknown=("the function",))
+            if known is None:
+                return unknown, None
+            whole = spared(f"the Net {name}", lambda: filled(known), None, notes)
+            if whole is None:
+                return unknown, None
+
+            def timeline() -> Side:
+                first = whole if original is None else original
+                kinds = Kinds(whole, first, plan, weights)
+                return side(name, _recorded(known, compiled), kinds, peak)
+
+            return spared(f"the timeline {name}", timeline, unknown, notes), whole
+
+        compiled = private.is_compiled(inspection.original)
+        original = None
+        before, original = told("before", inspection.net, peaks[0])
+        after, rewritten = _renamed(before, "after"), original
+        if inspection.rewritten is not None:
+            after, rewritten = told("after", inspection.rewritten, peaks[1])
+        drawn = ()
+        if original is not None and rewritten is not None:
+            draw = functools.partial(graphs, original, rewritten, plan)
+            drawn = spared("the step nets", draw, (), notes)
     if inspection.joint:
-        notes = (*notes, "told of is the function together with its gradient")
+        notes.append("told of is the function together with its gradient")
     for path, trips in observed.items():
-        notes = (*notes, f"loop {path} ran {trips} iterations on these arguments")
+        notes.append(f"loop {path} ran {trips} iterations on these arguments")
+    tensors = inputs or inspection.original.graph.inputs
+    held = spared("what is resident", lambda: resident(inspection.original, tensors), (), notes)
     return Report(
         name=inspection.name,
         before=before,
         after=after,
         plan=plan,
-        resident=resident(inspection.original, inputs or inspection.original.graph.inputs),
+        resident=held,
         budget=inspection.options.budget,
         graphs=drawn,
         notes=(*plan.notes, *_left(plan), *notes),
@@ -147,6 +167,26 @@ def _recorded(known: KnownNet, compiled: bool) -> Record:
     return dataclasses.replace(found, unknown=("the buffers that XLA lays out",))
 
 
+def _known(
+    net: Net | None, facts: list[Fact] | None, observed: Mapping[str, int]
+) -> KnownNet | None:
+    return None if net is None else known_net(net, facts, None, observed)
+
+
+def _observed(
+    inspection: Inspection,
+    inputs: Sequence[Any] | None,
+    facts: list[Fact] | None,
+    notes: list[str],
+) -> Mapping[str, int]:
+    """The iterations of loops whose number only a run tells."""
+    net = inspection.net
+    if not inputs or net is None:
+        return {}
+    run = functools.partial(observed_trips, net=net, inputs=inputs)
+    return spared("the iterations of loops", lambda: run(known_net(net, facts)), {}, notes)
+
+
 def _takes_arguments(concrete: Any) -> bool:
     return len(concrete.graph.inputs) > len(concrete.captured_inputs)
 
@@ -155,6 +195,8 @@ def _facts(
     inspection: Inspection, inputs: Sequence[Any] | None, batch: int | None
 ) -> list[Fact] | None:
     """What the inputs of a Net are in this call."""
+    if inspection.net is None:
+        return None
     count = len(inspection.net.inputs)
     if inputs is None and batch is None:
         return None
@@ -199,6 +241,8 @@ def _measured(
         if wanted:
             raise MeasureError(why)
         return (None, None), [why]
+    if inspection.net is None:
+        return (None, None), ["nothing was measured: whether a run has effects is not known"]
     effects = sorted({op.type for _, net in inspection.net.walk() for op in net.ops if _acts(op)})
     if effects and wanted is None:
         why = f"a run has effects ({', '.join(effects[:3])}); measure=True runs it all the same"

@@ -202,7 +202,7 @@ def _closed_functions(net: Net, originals) -> list:
         found[name] = library[name]
         for node in library[name].node_def:
             wanted.append(node.op)
-            for value in node.attr.values():
+            for _, value in sorted(node.attr.items(), key=lambda entry: entry[0]):
                 wanted += [value.func.name] if value.HasField("func") else []
                 wanted += [ref.name for ref in value.list.func]
     return list(found.values())

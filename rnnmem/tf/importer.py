@@ -98,9 +98,12 @@ class _Reader:
                 function.control_ret[label] for label in function.signature.control_output
             ),
             attributes={
-                "attributes": {key: decode(value) for key, value in function.attr.items()},
+                "attributes": {key: decode(value) for key, value in _in_order(function.attr)},
                 "argument_attributes": tuple(
-                    {key: decode(value) for key, value in function.arg_attr[position].attr.items()}
+                    {
+                        key: decode(value)
+                        for key, value in _in_order(function.arg_attr[position].attr)
+                    }
                     if position in function.arg_attr
                     else {}
                     for position in range(len(arguments))
@@ -142,7 +145,7 @@ class _Reader:
     ) -> tuple[Op, list[str]]:
         nets = {}
         attributes = {}
-        for key, value in node.attr.items():
+        for key, value in _in_order(node.attr):
             if key == "_output_shapes":
                 continue
             decoded = decode(value)
@@ -180,6 +183,11 @@ class _Reader:
             stateful=signatures.is_stateful(node.op),
         )
         return op, [name for name in node.input if not name.startswith("^")]
+
+
+def _in_order(attributes) -> list[tuple[str, object]]:
+    """The entries of a protobuf map by key: a map has another order in every process."""
+    return sorted(attributes.items(), key=lambda entry: entry[0])
 
 
 def _with_awaited(

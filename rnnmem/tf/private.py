@@ -800,9 +800,10 @@ def _make_zeros_last(graph: Any) -> None:
     for loop in graph.get_operations():
         if loop.type not in ("While", "StatelessWhile"):
             continue
-        makers = {one.op for one in loop.inputs if one.op.type not in ("Placeholder", "Const")}
-        zeros = {op for op in makers if op.type in ("ZerosLike", "Fill")}
-        others = [op for op in makers - zeros if not zeros & _before(op)]
+        made = [one.op for one in loop.inputs if one.op.type not in ("Placeholder", "Const")]
+        makers = dict.fromkeys(made)  # in order, so that the graph is the same in every process
+        zeros = {op: None for op in makers if op.type in ("ZerosLike", "Fill")}
+        others = [op for op in makers if op not in zeros and not zeros.keys() & _before(op)]
         for op in zeros:
             op._add_control_inputs(others)  # noqa: SLF001
 

@@ -469,9 +469,9 @@ class _Finder:
         chosen |= self.pulled
         while True:
             before = len(chosen)
-            for name in list(chosen):
-                self._demand_rows(self.net.op_by_name[name])
-                chosen |= self._sizes_around(self.net.op_by_name[name])
+            for op in [op for op in self.order if op.name in chosen]:
+                self._demand_rows(op)
+                chosen |= self._sizes_around(op)
             if len(chosen) == before:
                 break
         self.sizes = self._known_sizes(chosen)

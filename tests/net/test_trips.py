@@ -130,3 +130,18 @@ def test_a_counter_of_floats_is_not_counted():
 def test_other_conditions_are_not_guessed_at(type):
     cond = cond_of(op("more", type, "i n", "z[]"))
     assert trips(counting(), cond, const("i0", 0), const("n0", 8)) is None
+
+
+@pytest.mark.parametrize("type", ["FloorMod", "Minimum", "Maximum"])
+def test_what_only_looks_like_counting_at_first_is_not_counted(type):
+    body = make_net(
+        {"i": "i[]", "n": "i[]"},
+        [
+            *(const("step", 1), const("most", 5)),
+            op("more", "AddV2", "i step", "i[]"),
+            op("next", type, "more most", "i[]"),
+        ],
+        ["next", "n"],
+    )
+    cond = cond_of(op("more", "Less", "i n", "z[]"))
+    assert trips(body, cond, const("i0", 0), const("n0", 9)) is None
