@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "tf": {"net", "options", "plan", "sharing"},
     "conversion": {"reports", "tf"},
     "pipeline": {"net", "tf"},
-    "reports": {"api", "collector", "conversion", "net", "plan", "rewrite", "tf"},
+    "reports": {"api", "collector", "conversion", "net", "plan", "rewrite", "spared", "tf"},
 }
 # Planning never imports TensorFlow, so that it is tested in milliseconds on hand-made Nets.
 PURE = (
