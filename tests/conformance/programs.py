@@ -63,12 +63,14 @@ class Program:
       make: dtype name -> a fresh case.
       dtypes: the dtypes that it can be made of.
       known: whether every shape and trip count is known when it is traced.
+      longer: whether its cases have inputs at which loops run longer.
     """
 
     name: str
     make: Callable[[str], Case]
     dtypes: tuple[str, ...] = ("float32", "float64")
     known: bool = True
+    longer: bool = False
 
     @property
     def is_keras(self) -> bool:
@@ -1104,7 +1106,7 @@ def _as_far_as_told(dtype, variables, forward) -> Case:
     return Case(None, variables, (*given, few), step=step, longer=(*given, many))
 
 
-@program("training.unknown_lengths", known=False)
+@program("training.unknown_lengths", known=False, longer=True)
 def _training_over_two_loops_of_unknown_length(dtype):
     cell, w = Cell(H, H, dtype), weights(H, H, dtype=dtype)
 
@@ -1120,7 +1122,7 @@ def _training_over_two_loops_of_unknown_length(dtype):
     return _as_far_as_told(dtype, [*cell.variables, w], forward)
 
 
-@program("training.unknown_lengths_in_loop", known=False)
+@program("training.unknown_lengths_in_loop", known=False, longer=True)
 def _training_over_loops_of_unknown_length_in_loops(dtype):
     cell, w = Cell(H, H, dtype), weights(H, H, dtype=dtype)
 
@@ -1141,7 +1143,7 @@ def _training_over_loops_of_unknown_length_in_loops(dtype):
     return _as_far_as_told(dtype, [*cell.variables, w], forward)
 
 
-@program("training.nobody_asks", known=False)
+@program("training.nobody_asks", known=False, longer=True)
 def _training_over_loops_whose_gradient_nobody_asks_for(dtype):
     w = weights(H, H, dtype=dtype)
 
