@@ -18,11 +18,11 @@ from rnnmem.net.nouns import Net
 from rnnmem.net.shapes import known_net
 from rnnmem.net.timeline import counted_peak
 
-DIMENSION = 64
-"""What stands for a dimension that only the run can tell."""
-
 TRIPS = ((3, 0), (3, 1), (8, 3), (64, 3))
-"""The same for trip counts, of loops and of loops in them; a plan may be larger at none of them."""
+"""What stands for trip counts, of loops and of loops in them; a plan may be larger at none of them.
+
+The first stands for dimensions, too: most are the length of a sequence that a loop runs over.
+"""
 
 MOST_TRIED = 6
 """Plans that are tried until one is no larger."""
@@ -40,7 +40,7 @@ Peaks = tuple[int | None, ...]
 def assumed_peaks(net: Net) -> Peaks:
     """Predicted peaks of a Net at each of the sizes that are assumed."""
     return tuple(
-        counted_peak(known_net(net, None, DIMENSION, unknown_trips=trips)) for trips in TRIPS
+        counted_peak(known_net(net, None, trips[0], unknown_trips=trips)) for trips in TRIPS
     )
 
 
