@@ -27,7 +27,7 @@ The first stands for dimensions, too: most are the length of a sequence that a l
 MOST_TRIED = 6
 """Plans that are tried until one is no larger."""
 
-CLOSE = 0.02
+CLOSE = 0.01
 """Part of a peak by which the order of ops may make two of them differ."""
 
 SLACK = 16 * 1024
