@@ -90,7 +90,9 @@ class Trades:
 
     def without_segments(self) -> Trades:
         """The trades in which no iteration runs again."""
-        choices = (tuple(plan for plan in own if plan.segments is None) for own in self.choices)
+        choices = (
+            tuple(plan for plan in own if plan.segments is None) or own for own in self.choices
+        )
         return dataclasses.replace(self, choices=tuple(choices))
 
     def saving_like(self, loops: Sequence[LoopPlan]) -> Trades:
