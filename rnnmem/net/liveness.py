@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import LOOPS, is_pure
+from rnnmem.net.optypes import LOOPS, is_prunable
 from rnnmem.net.order import topological
 
 
@@ -61,7 +61,7 @@ def _needed(net: Net, outputs: Iterable[int]) -> Needed:
     variables: dict[str, frozenset[int]] = {}
     bodies: dict[str, Needed] = {}
     for op in reversed(net.of_ops(topological)):
-        if blobs.isdisjoint(op.outputs) and op.name not in awaited and is_pure(op):
+        if blobs.isdisjoint(op.outputs) and op.name not in awaited and is_prunable(op):
             continue
         ops.append(op)
         awaited.update(op.controls)

@@ -108,6 +108,8 @@ class Op:
       device: where it runs; empty: wherever it is placed.
       source: the user's line that made it, e.g. ``train.py:88``; empty where unknown.
       stateful: whether running it can be seen elsewhere, or depends on more than its inputs.
+      stateless: whether TensorFlow's registry says that neither is so; of an op that it does not
+        know, and of one that we add, neither is said.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Op:
     device: str = ""
     source: str = ""
     stateful: bool = False
+    stateless: bool = False
 
     def replace(self, **changes: Any) -> Op:
         """A copy of this op with the given fields changed."""

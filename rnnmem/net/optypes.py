@@ -376,6 +376,20 @@ def is_pure(op: Op) -> bool:
     return op.type in _ALWAYS_PURE or facts(op) is not None
 
 
+def is_prunable(op: Op) -> bool:
+    """Whether TensorFlow takes the op out where nobody reads what it writes, so that we may too.
+
+    That is more than may run twice: the registry vouches for types that no table of ours knows.
+    """
+    if op.nets and op.type in _RUN_NETS:
+        return all(net.of_ops(_all_prunable) for net in op.nets.values())
+    return is_pure(op) or (op.stateless and not op.nets)
+
+
+def _all_prunable(ops: tuple[Op, ...]) -> bool:
+    return all(is_prunable(op) for op in ops)
+
+
 def why_never_twice(op: Op) -> str:
     """The reason, in words, why an op is saved and not recomputed."""
     if "Random" in op.type or "Multinomial" in op.type:

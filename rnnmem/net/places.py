@@ -142,21 +142,22 @@ def step_net(net: Net, path: tuple[str, ...]) -> Net:
     return net
 
 
-def with_step_net(net: Net, path: tuple[str, ...], new: Net) -> Net:
+def with_step_net(net: Net, path: tuple[str, ...], new: Net, *, marked: bool = True) -> Net:
     """The Net with another step net of the same signature at the end of a path.
 
     Args:
       net: the Net.
       path: names of ops and of the attributes that hold their step nets.
-      new: the step net; the op that runs it is marked.
+      new: the step net.
+      marked: whether the op that runs it says that it is to be judged by itself.
     """
     if not path:
         return new
     name, label, *rest = path
     op = net.op_by_name[name]
-    inner = with_step_net(op.nets[label], tuple(rest), new)
+    inner = with_step_net(op.nets[label], tuple(rest), new, marked=marked)
     changed = op.replace(
         nets={**op.nets, label: inner},
-        attributes=op.attributes if rest else {**op.attributes, **IN_PLACE},
+        attributes=op.attributes if rest or not marked else {**op.attributes, **IN_PLACE},
     )
     return net.replace(ops=tuple(changed if one is op else one for one in net.ops))

@@ -53,6 +53,7 @@ def known_net(
     unknown_dimension: int | None = None,
     observed: Mapping[str, int] = _NOTHING,
     path: str = "",
+    unknown_trips: Sequence[int] = (),
 ) -> KnownNet:
     """Fills in the shapes of a Net and of all step nets in it.
 
@@ -63,8 +64,10 @@ def known_net(
       observed: path of a loop op (``while/body/while_1``) -> how often it ran in some run, for
         loops whose trip count the Net does not tell.
       path: of the Net itself, ending in a slash; empty for a whole function.
+      unknown_trips: stand for trip counts that stay unknown, of the Net's own loops, of those in
+        their bodies, and so on; the last of them for all that are deeper.
     """
-    return _Filler(net, unknown_dimension, observed, path).run(inputs)
+    return _Filler(net, unknown_dimension, observed, path, unknown_trips).run(inputs)
 
 
 def with_known_shapes(net: Net) -> Net:
@@ -86,11 +89,19 @@ def filled(known: KnownNet) -> Net:
 
 
 class _Filler:
-    def __init__(self, net: Net, unknown: int | None, observed: Mapping[str, int], path: str):
+    def __init__(
+        self,
+        net: Net,
+        unknown: int | None,
+        observed: Mapping[str, int],
+        path: str,
+        unknown_trips: Sequence[int],
+    ):
         self.net = net
         self.unknown = unknown
         self.observed = observed
         self.path = path
+        self.unknown_trips = unknown_trips
         self.facts: dict[str, Fact] = {}
         self.given: dict[str, int | float | bool | tuple] = {}  # values among the facts
         self.trips: dict[str, int | None] = {}
@@ -136,7 +147,8 @@ class _Filler:
     def _inner(self, op: Op, key: str, inputs: Sequence[Fact]) -> KnownNet:
         """A step net of an op, filled in for these inputs."""
         path = f"{self.path}{op.name}/{key}/"
-        return known_net(op.nets[key], inputs, self.unknown, self.observed, path)
+        deeper = (self.unknown_trips[1:] if op.type in LOOPS else ()) or self.unknown_trips
+        return known_net(op.nets[key], inputs, self.unknown, self.observed, path, deeper)
 
     def _branches(self, op: Op, ins: list[Fact]) -> list[Fact]:
         """A call or a branch: what all of its Nets agree on."""
@@ -152,7 +164,8 @@ class _Filler:
         given = self.given
         trips = trip_count(loop, given)
         if trips is None:
-            trips = self.observed.get(self.path + op.name, self.unknown)
+            assumed = self.unknown_trips[0] if self.unknown_trips else self.unknown
+            trips = self.observed.get(self.path + op.name, assumed)
         self.trips[op.name] = trips
         invariants = set(loop.invariants.values())
         starts, known = self._body(op, loop, ins, invariants)

@@ -17,6 +17,7 @@ from rnnmem.net.variables import Writers
 from rnnmem.options import Options
 from rnnmem.plan import ChunkedLoss, MadeAgain, Plan
 from rnnmem.recompute.again import made_again
+from rnnmem.recompute.assumed import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
 from rnnmem.recompute.pace import ONE_BY_ONE, one_by_one, one_by_one_where_cheap, overlapped
 from rnnmem.recompute.planner import NOT_ALLOWED, RECOMPUTE, trades_of
 from rnnmem.recompute.segments import longer_segments
@@ -55,6 +56,7 @@ _SCANNED = 20000
 
 _FITS = "the original stays within the budget"
 _NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
+_LARGER = "at sizes that only the run can tell, every plan may have a larger peak"
 _UNKNOWN = "the budget was not held against a prediction: a size is known only at run time"
 
 
@@ -169,10 +171,13 @@ class Decision:
         chosen = worth_its_time(candidates, max_slowdown)
         anew = [one for one in self._given_anew(chosen) if one.slowdown <= max_slowdown]
         chosen = worth_its_time([chosen, *map(self.simulated, anew)], max_slowdown)
+        if self.original_peak is None:
+            chosen = self._no_larger(chosen, candidates, left)
         plan, rewritten = self.finished(self._with_longer_segments(chosen))
         if plan.changes_nothing:
             tried = not all(one.changes_nothing for one in candidates)
-            return (self._as_it_was(_NO_GAIN) if tried else plan), None
+            why = _LARGER if self.original_peak is None else _NO_GAIN
+            return (self._as_it_was(why) if tried else plan), None
         peaks = plan.predicted_peak, plan.original_peak
         if None not in peaks and peaks[0] > max(peaks[1], NEGLIGIBLE):
             return self._as_it_was(_NO_GAIN), None
@@ -192,6 +197,9 @@ class Decision:
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
             found += self._paced(self.trades.without_schedules(), {max_slowdown}, max_slowdown)
+        if self.original_peak is None and any(map(_is_cut, found)):
+            # Nothing foretells what a segment holds while it runs again.
+            found += self._paced(self.trades.without_segments(), {max_slowdown}, max_slowdown)
         return found
 
     @functools.cached_property
@@ -213,6 +221,48 @@ class Decision:
             found += (dataclasses.replace(plan, loops=one) for one in longer_segments(plan.loops))
         distinct = {(plan.loops, plan.made_again): plan for plan in reversed(found)}
         return tuple(sorted(reversed(distinct.values()), key=lambda plan: plan.slowdown))
+
+    def _no_larger(self, chosen: Plan, others: Iterable[Plan], max_slowdown: float) -> Plan:
+        """The first plan that is no larger than the original whatever the sizes that are assumed.
+
+        Args:
+          chosen: the plan to try first.
+          others: those to try next, the one that keeps least first.
+          max_slowdown: the bound on time of these.
+        """
+        cut = [plan for plan in others if _is_cut(plan)]
+        whole = [plan for plan in others if not _is_cut(plan)]
+        tried = dict.fromkeys([chosen, *sorted(cut, key=_kept)[:2], *sorted(whole, key=_kept)])
+        for plan in list(tried)[:MOST_TRIED]:
+            if not self._is_larger(plan):
+                if plan is chosen or _is_cut(plan) or plan.changes_nothing or not cut:
+                    return plan
+                alike = itertools.filterfalse(self._is_larger, self._cut_like(plan, max_slowdown))
+                return next(alike, plan)
+        return self.simulated(self._as_it_was(_LARGER))
+
+    def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
+        """The plan with segments in the loops where an iteration saves the same."""
+        trades = self.trades.saving_like(plan.loops)
+        found = map(self.simulated, self._paced(trades, {max_slowdown}, max_slowdown))
+        return sorted(filter(_is_cut, found), key=_kept)
+
+    def _is_larger(self, plan: Plan) -> bool:
+        """Whether a plan, whose peak only the run can tell, may be above the original's.
+
+        Where not even assumed sizes tell, one that runs iterations again may; one that saves less
+        in each iteration holds more in one of them at most.
+        """
+        _, rewritten = self.finished(plan)
+        if rewritten is None:
+            return False
+        before, after = self._assumed, assumed_peaks(rewritten)
+        return are_larger(after, before) if are_told(before, after) else _is_cut(plan)
+
+    @functools.cached_property
+    def _assumed(self) -> Peaks:
+        """Predicted peaks of the original at the sizes that are assumed."""
+        return assumed_peaks(self.net) if self.beside is None else self.beside._assumed
 
     def _paced(self, trades: Trades, bounds: set[float], most: float) -> list[Plan]:
         """Plans within each bound, and with one iteration at a time, here or there, in the last."""
@@ -276,7 +326,9 @@ class Decision:
         if self.original_peak is not None and needed_budget(self.original_peak) <= budget:
             return self._as_it_was(_FITS), None
         if self.original_peak is None:
-            plan, rewritten = self.finished(self.ladder[-1])
+            smallest = list(reversed(self.ladder))[:MOST_TRIED]
+            held = itertools.filterfalse(self._is_larger, map(self.simulated, smallest))
+            plan, rewritten = self.finished(next(held, None) or self._as_it_was(_LARGER))
             return dataclasses.replace(plan, notes=(*plan.notes, _UNKNOWN)), rewritten
 
         def fits(plan: Plan) -> bool:
@@ -482,9 +534,7 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
     """
     known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
     if not known:
-        return min(
-            plans, key=lambda plan: (sum(loop.total()[0] for loop in plan.loops), plan.slowdown)
-        )
+        return min(plans, key=_kept)
     least = min(known, key=lambda plan: plan.predicted_peak)
     if least.changes_nothing:
         return least
@@ -498,6 +548,16 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
 
     close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
     return min(close, key=lambda plan: (plan.slowdown, plan.predicted_peak))
+
+
+def _kept(plan: Plan) -> tuple[int, float]:
+    """Bytes that the loops of a plan keep, where unknown sizes are guessed; and its time."""
+    return sum(loop.total()[0] for loop in plan.loops), plan.slowdown
+
+
+def _is_cut(plan: Plan) -> bool:
+    """Whether a loop of the plan has segments."""
+    return any(loop.segments is not None and not loop.closed for loop in plan.loops)
 
 
 def _count(net: Net) -> int:

@@ -88,6 +88,21 @@ class Trades:
         )
         return dataclasses.replace(self, choices=tuple(choices))
 
+    def without_segments(self) -> Trades:
+        """The trades in which no iteration runs again."""
+        choices = (
+            tuple(plan for plan in own if plan.segments is None) or own for own in self.choices
+        )
+        return dataclasses.replace(self, choices=tuple(choices))
+
+    def saving_like(self, loops: Sequence[LoopPlan]) -> Trades:
+        """The trades in which the iterations of each loop save what they do in these plans."""
+        choices = (
+            tuple(plan for plan in own if not plan.closed and plan.saved == loop.saved) or (loop,)
+            for own, loop in zip(self.choices, loops, strict=True)
+        )
+        return dataclasses.replace(self, choices=tuple(choices))
+
     def ladder(self) -> tuple[Plan, ...]:
         """Plans from the fastest to the smallest; none is beaten in both time and bytes.
 

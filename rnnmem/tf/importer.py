@@ -181,6 +181,7 @@ class _Reader:
             device=node.device,
             source=self.source_of(function, node.name),
             stateful=signatures.is_stateful(node.op),
+            stateless=not signatures.is_stateful(node.op),
         )
         return op, [name for name in node.input if not name.startswith("^")]
 

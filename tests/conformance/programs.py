@@ -41,6 +41,8 @@ class Case:
       step: a whole train step where ``forward`` alone does not say it; None: ``train_step``.
       effects: side effects so far, as something that ``==`` compares.
       state: variables that are not trained but change.
+      longer: inputs of the same signature with which loops of unknown length run thrice as often;
+        empty where there is no such loop.
     """
 
     forward: Forward | None
@@ -49,6 +51,7 @@ class Case:
     step: Callable[..., Any] | None = None
     effects: Callable[[], Any] = lambda: ()
     state: list[tf.Variable] = dataclasses.field(default_factory=list)
+    longer: tuple[Any, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +63,14 @@ class Program:
       make: dtype name -> a fresh case.
       dtypes: the dtypes that it can be made of.
       known: whether every shape and trip count is known when it is traced.
+      longer: whether its cases have inputs at which loops run longer.
     """
 
     name: str
     make: Callable[[str], Case]
     dtypes: tuple[str, ...] = ("float32", "float64")
     known: bool = True
+    longer: bool = False
 
     @property
     def is_keras(self) -> bool:
@@ -1083,6 +1088,79 @@ def _training_until_it_is_good(dtype):
 
     inputs = values(3, T, B, D, dtype=dtype), values(B, H, dtype=dtype)
     return Case(None, cell.variables, inputs, step=step)
+
+
+def _as_far_as_told(dtype, variables, forward) -> Case:
+    """A training loop over ``forward(x, h, n)``, whose loops run as often as only ``n`` tells."""
+
+    def step(x, h, n):
+        loss = tf.constant(0.0, dtype)
+        for _ in tf.range(2):
+            with tf.GradientTape() as tape:
+                loss = squares(forward(x, h, n))
+            update(variables, tape.gradient(loss, variables))
+        return loss
+
+    given = values(T, B, H, dtype=dtype), values(B, H, dtype=dtype)
+    few, many = tf.constant(T // 3), tf.constant(T)
+    return Case(None, variables, (*given, few), step=step, longer=(*given, many))
+
+
+@program("training.unknown_lengths", known=False, longer=True)
+def _training_over_two_loops_of_unknown_length(dtype):
+    cell, w = Cell(H, H, dtype), weights(H, H, dtype=dtype)
+
+    def forward(x, h, n):
+        state, i = h, 0
+        while i < n and tf.reduce_sum(tf.abs(state)) < 1e9:
+            state = tf.sin(cell(x[i], state)) * state
+            i += 1
+        for i in tf.range(n):
+            state = tf.tanh(state @ w + x[i]) * state
+        return state
+
+    return _as_far_as_told(dtype, [*cell.variables, w], forward)
+
+
+@program("training.unknown_lengths_in_loop", known=False, longer=True)
+def _training_over_loops_of_unknown_length_in_loops(dtype):
+    cell, w = Cell(H, H, dtype), weights(H, H, dtype=dtype)
+
+    def forward(x, h, n):
+        state = h
+        for i in tf.range(n):
+            state = cell(x[i], state)
+            for _ in tf.range(i % 3):
+                state = tf.tanh(state @ w) + 0.5 * state
+                if tf.reduce_sum(state) > 1e9:
+                    break
+        for i in tf.range(n):
+            if i % 4 == 3:
+                continue
+            state = tf.sin(state + x[i]) * state
+        return state
+
+    return _as_far_as_told(dtype, [*cell.variables, w], forward)
+
+
+@program("training.nobody_asks", known=False, longer=True)
+def _training_over_loops_whose_gradient_nobody_asks_for(dtype):
+    w = weights(H, H, dtype=dtype)
+
+    def forward(x, h, n):
+        state, i = h, 0
+        while i < n and tf.reduce_sum(tf.abs(state)) < 1e9:
+            tf.ensure_shape(tf.cumsum(state @ w, axis=1), [B, H])  # read, and read by nobody
+            state = tf.tanh(state / (1.0 + tf.norm(state, axis=1, keepdims=True)) + x[i])
+            i += 1
+        for i in tf.range(n):
+            for _ in tf.range(i % 3):
+                best = tf.math.top_k(state, 2).values
+                state = tf.tanh(tf.ensure_shape(tf.concat([best, state[:, 2:]], 1), [B, H]))
+            state = tf.tanh(state * 0.9) + x[i] * 0.1
+        return state
+
+    return _as_far_as_told(dtype, [w], forward)
 
 
 @program("training.branch")

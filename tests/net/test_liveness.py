@@ -1,5 +1,7 @@
 """What a run needs, and what it needs of a loop's body."""
 
+import pytest
+
 from rnnmem.net.liveness import needed
 from tests.handmade import const, make_net, op, while_op
 
@@ -30,3 +32,10 @@ def test_ops_of_the_body_are_those_of_the_variables_that_are_needed():
     assert [op.name for op in found.bodies["loop"].ops] == ["one", "next", "turned"]
     whole = needed(loop(["loop:1", "loop:2"]))
     assert whole.bodies["loop"].ops[-1].name == "lost"
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+def test_an_op_that_no_table_knows_is_needed_unless_the_registry_calls_it_stateless(stateless):
+    ops = [op("y", "NobodyKnowsIt", "x", "f[8]", stateless=stateless), op("z", "Neg", "x", "f[8]")]
+    found = needed(make_net({"x": "f[8]"}, ops, ["z"]))
+    assert [one.name for one in found.ops] == (["z"] if stateless else ["y", "z"])
