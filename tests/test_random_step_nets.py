@@ -102,7 +102,7 @@ def bits(built: Built, function, start) -> list[np.ndarray]:
     variables = [*built.variables, built.average]
     for variable, value in zip(variables, start, strict=True):
         variable.assign(value)
-    flat = tf.nest.flatten(function(*built.inputs), expand_composites=True)
+    flat = tf.nest.flatten(built.run(function), expand_composites=True)
     return [one.numpy() for one in [*flat, *variables]]
 
 
@@ -170,9 +170,11 @@ def optimised(built: Built, trial: Trial) -> list:
             function = rnnmem.optimize(built.original, max_slowdown=slowdown)
             if function.get_concrete_function() is built.original.get_concrete_function():
                 break
-            if function._trace_of((), {}).gradient_only:
+            if function._trace_of((), {}).gradient_only and not built.is_forward:
                 break  # it holds no loop pair
             plan = function.plan(*built.inputs)
+            if not plan.loops:
+                break
             made.setdefault((plan.loops, plan.waits), function)
     return list(made.values())
 
