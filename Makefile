@@ -7,7 +7,7 @@ PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 BESIDE := tests/conformance tests/models
 
-.PHONY: demo test lint format fuzz conformance conformance-table benchmark build-file docs clean
+.PHONY: demo test lint format fuzz conformance conformance-table benchmark docs clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
@@ -42,9 +42,6 @@ conformance-table: .venv/ready-test
 
 benchmark: .venv/ready-nmt
 	$(PY) -m models.nmt.benchmark $(BENCHMARK_FLAGS)
-
-build-file: .venv/ready-test
-	$(PY) tools/build_file.py
 
 # What of docs/ is made from the sources: the API reference and the lists of messages.
 docs: .venv/ready-test

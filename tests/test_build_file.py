@@ -1,71 +1,87 @@
+"""BUILD, queried: its rules are run with Bazel's functions stood in for by ones that record."""
+
+import re
 from pathlib import Path
 
 import pytest
 
-from tools import build_file
-
 ROOT = Path(__file__).resolve().parent.parent
+MAIN = '\nif __name__ == "__main__":\n'
 
 
-def test_build_names_exactly_the_sources_that_exist():
-    # Walked anew, so that the writer of BUILD does not judge itself.
-    exist = {
-        path.relative_to(ROOT).as_posix()
-        for room in ("rnnmem", "models", "examples", "tests", "benchmarks", "tools")
-        for path in (ROOT / room).glob("**/*.py")
-    }
-    names = set(build_file.named((ROOT / "BUILD").read_text(encoding="utf-8")))
-    missing = "".join(f"\n  missing: {file}" for file in sorted(exist - names))
-    surplus = "".join(f"\n  surplus: {file}" for file in sorted(names - exist))
-    if missing or surplus:
-        pytest.fail(f"BUILD differs from the tree (make build-file mends it):{missing}{surplus}")
+def glob(include, exclude=()):
+    """Bazel's ``glob``: sorted files below the root, ``**`` standing for any folders or none."""
+
+    def files(patterns):
+        return {
+            path.relative_to(ROOT).as_posix() for pattern in patterns for path in ROOT.glob(pattern)
+        }
+
+    return sorted(files(include) - files(exclude))
 
 
-def test_build_is_what_the_writer_writes():
-    text = (ROOT / "BUILD").read_text(encoding="utf-8")
-    assert text == build_file.write(ROOT), "BUILD was edited by hand: make build-file"
+@pytest.fixture(scope="module")
+def rules():
+    """Kind of rule -> name -> attributes."""
+    found = {"py_library": {}, "py_binary": {}, "py_test": {}}
 
+    def recorder(kind):
+        def record(**attributes):
+            assert attributes["name"] not in found[kind], "two rules have one name"
+            found[kind][attributes["name"]] = attributes
 
-def test_each_kind_of_source_gets_its_rule(tmp_path):
-    program = 'print("a")\n\nif __name__ == "__main__":\n    print("b")\n'
-    for file, text in {
-        "rnnmem/__init__.py": "",
-        "rnnmem/net/op.py": "",
-        "models/nmt/train.py": program,
-        "models/nmt/data.py": "",
-        "tests/conftest.py": "",
-        "tests/net/test_op.py": "",
-        "benchmarks/peers.py": program,
-        "other/stray.py": "",
-    }.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(text)
-    rules = []
+        return record
 
-    def record(kind):
-        return lambda **attributes: rules.append((kind, attributes["name"], attributes))
-
-    functions = {kind: record(kind) for kind in ("py_library", "py_binary", "py_test")}
+    functions = {kind: recorder(kind) for kind in found}
     for name in ("package", "load", "licenses", "exports_files"):
         functions[name] = lambda *_, **__: None
-    exec(build_file.write(tmp_path), functions)
-    assert [(kind, name) for kind, name, _ in rules] == [
-        ("py_library", "rnnmem"),
-        ("py_library", "models"),
-        ("py_library", "benchmarks"),
-        ("py_library", "tests"),
-        ("py_binary", "models/nmt/train"),
-        ("py_binary", "benchmarks/peers"),
-        ("py_test", "tests/net/test_op"),
-    ]
-    by_name = {name: attributes for _, name, attributes in rules}
-    assert by_name["rnnmem"].get("deps") is None
-    assert by_name["models"]["deps"] == [":rnnmem"]
-    assert by_name["benchmarks"]["deps"] == [":models", ":rnnmem"]
-    assert by_name["tests/net/test_op"]["args"] == ["tests/net/test_op.py"]
-    assert by_name["tests"]["testonly"] is True
+    text = (ROOT / "BUILD").read_text(encoding="utf-8")
+    exec(compile(text, "BUILD", "exec"), {**functions, "glob": glob})
+    return found
 
 
-def test_what_build_names_is_read_from_srcs_alone():
-    text = 'py_library(name = "a.py", srcs = ["b.py"], data = ["c.py"])'
-    assert build_file.named(text) == ["b.py"]
+def sources(*rooms):
+    """Walked without ``glob``, so that it does not judge itself."""
+    paths = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths)
+
+
+def test_every_source_belongs_to_one_library_or_is_a_test(rules):
+    libraries = [file for one in rules["py_library"].values() for file in one["srcs"]]
+    tests = [one["args"][0] for one in rules["py_test"].values()]
+    rooms = ("rnnmem", "models", "examples", "benchmarks", "tools", "tests")
+    assert sorted([*libraries, *tests]) == sources(*rooms)
+
+
+def test_every_test_file_is_a_target_that_runs_it(rules):
+    tests = [file for file in sources("tests") if re.search(r"/test_\w+\.py$", file)]
+    assert [one["args"] for one in rules["py_test"].values()] == [[file] for file in tests]
+    for one in rules["py_test"].values():
+        assert one["main"] in one["srcs"] and one["args"][0] in one["srcs"]
+
+
+def test_every_program_is_a_target(rules):
+    rooms = ("rnnmem", "models", "examples", "benchmarks", "tools")
+    programs = [file for file in sources(*rooms) if MAIN in (ROOT / file).read_text("utf-8")]
+    assert sorted(one["main"] for one in rules["py_binary"].values()) == programs
+
+
+def test_models_know_rnnmem_and_never_the_reverse(rules):
+    libraries = rules["py_library"]
+    assert "deps" not in libraries["rnnmem"]
+    assert libraries["models"]["deps"] == [":rnnmem"]
+    assert libraries["tests"]["testonly"]
+    known = {":" + name for name in libraries}
+    for kind in rules.values():
+        for one in kind.values():
+            assert known.issuperset(one.get("deps", ()))
+
+
+def test_data_files_exist(rules):
+    for one in rules["py_library"].values():
+        for file in one.get("data", ()):
+            assert (ROOT / file).is_file(), file
+
+
+def test_build_stays_short():
+    assert len((ROOT / "BUILD").read_text(encoding="utf-8").splitlines()) < 200

@@ -12,24 +12,51 @@ import rnnmem
 
 ROOT = Path(__file__).resolve().parent.parent
 PRIVATE = "rnnmem/tf/private.py"
+BASICS = {"errors", "sizes", "version"}
+# Which rooms of rnnmem a room may import; a new room needs a line here.
+MAY_IMPORT = {
+    # The Net and the facts about it.
+    "net": {"errors"},
+    # The verifier: nothing of those who plan or rewrite.
+    "check": {"net", "errors"},
+    # Planning decides, rewriting applies.
+    "plan": {"net"},
+    "options": {"plan"},
+    "recompute": {"net", "options", "plan"},
+    "sharing": {"net", "options", "plan"},
+    "rewrite": {"net", "plan", "vocabulary"},
+    "vocabulary": {"net", "options", "plan", "recompute"},
+    # What knows TensorFlow.
+    "tf": {"net", "options", "plan", "sharing"},
+    "conversion": {"reports", "tf"},
+    "pipeline": {"net", "tf"},
+    "reports": {"api", "collector", "conversion", "net", "plan", "tf"},
+}
 # Planning never imports TensorFlow, so that it is tested in milliseconds on hand-made Nets.
-PLANNING = (
+PURE = (
+    "rnnmem/errors.py",
+    "rnnmem/sizes.py",
+    "rnnmem/plan.py",
+    "rnnmem/options.py",
     "rnnmem/net",
+    "rnnmem/check",
     "rnnmem/sharing",
     "rnnmem/recompute",
     "rnnmem/rewrite",
     "rnnmem/vocabulary",
-    "rnnmem/check.py",
     "rnnmem/conversion/floats.py",
     "rnnmem/conversion/plan.py",
 )
 
 
 def sources(*places: str) -> list[Path]:
+    """Every source of the places; one that is gone is an error, not nothing to look at."""
     found = []
     for place in places:
         path = ROOT / place
-        found += [path] if path.is_file() else sorted(path.rglob("*.py"))
+        files = [path] if path.suffix == ".py" else sorted(path.rglob("*.py"))
+        assert files and files[0].is_file(), f"{place} is gone: mend the rule that names it"
+        found += files
     return found
 
 
@@ -62,11 +89,40 @@ def test_private_tensorflow_stands_in_one_file():
 def test_planning_imports_neither_tensorflow_nor_what_does():
     impure = [
         f"{path.relative_to(ROOT)} imports {name}"
-        for path in sources(*PLANNING)
+        for path in sources(*PURE)
         for name in sorted(imported(path))
         if name.split(".")[0] in ("tensorflow", "keras") or name.startswith("rnnmem.tf")
     ]
     assert not impure
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """The rooms of rnnmem that a file imports: of ``rnnmem.net.loops`` it is ``net``."""
+    return {name.split(".")[1] for name in imported(path) if name.startswith("rnnmem.")}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_what_it_may_know(room):
+    allowed = MAY_IMPORT[room] | BASICS | {room}
+    place = f"rnnmem/{room}" if (ROOT / "rnnmem" / room).is_dir() else f"rnnmem/{room}.py"
+    strangers = [
+        f"{path.relative_to(ROOT)} imports rnnmem.{name}"
+        for path in sources(place)
+        for name in sorted(rooms_imported(path) - allowed)
+    ]
+    assert not strangers
+
+
+def test_every_room_has_its_contract():
+    rooms = {path.parent.name for path in (ROOT / "rnnmem").glob("*/__init__.py")}
+    assert rooms <= set(MAY_IMPORT)
+
+
+def test_a_rule_about_a_file_that_is_gone_fails():
+    with pytest.raises(AssertionError, match="rnnmem/check.py is gone"):
+        sources("rnnmem/check.py")
+    with pytest.raises(AssertionError, match="rnnmem/nowhere is gone"):
+        sources("rnnmem/nowhere")
 
 
 def test_importing_rnnmem_imports_no_tensorflow():

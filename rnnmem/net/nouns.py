@@ -188,6 +188,12 @@ class Net:
     control_outputs: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _NOTHING)
 
+    def __str__(self) -> str:
+        """The Net as text, which :func:`rnnmem.net.text.parse` reads."""
+        from rnnmem.net.text import to_text  # it is made of the nouns here
+
+        return to_text(self)
+
     def replace(self, **changes: Any) -> Net:
         """A copy of this Net with the given fields changed."""
         copy = dataclasses.replace(self, **changes)

@@ -9,7 +9,7 @@ made of. Slot 0 holds the state in front of step 0 for good.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 NEEDLESS = -1
 """The level of a state that a later one of a higher level stands for."""
@@ -22,18 +22,19 @@ def first_steps(slots: int) -> int:
     return (slots + 1) * (slots + 2) // 2 - 1
 
 
-def first_slots(slots: int) -> tuple[tuple[int, int], ...]:
+def first_slots(slots: int) -> Iterator[tuple[int, int]]:
     """``(step, slot)`` of each state that Algorithm I keeps, in turn.
 
-    Once all slots are full, each round is one step shorter, and moves all that it may on.
+    Once all slots are full, each round is one step shorter, and moves all that it may on. There are
+    about ``slots ** 2 / 2`` of them, so a loop takes only those that it comes to.
     """
-    kept = [(step, step) for step in range(slots)]
+    yield from ((step, step) for step in range(slots))
     step = slots
     for width in range(slots - 1, 0, -1):
         step += 1  # the first state of a round is not kept
-        kept += ((step + place, slot) for place, slot in enumerate((width, *range(1, width))))
+        yield step, width
+        yield from ((step + slot, slot) for slot in range(1, width))
         step += width
-    return tuple(kept)
 
 
 def first_levels(slots: int) -> tuple[int, ...]:

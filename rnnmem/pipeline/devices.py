@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnnmem.errors import OptionError
+from rnnmem.pipeline.listening import check_trusted, guard
 from rnnmem.tf import private
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
@@ -24,7 +25,9 @@ PROBE_SECONDS = 5.0
 _connected: tuple[list[str], str] | None = None
 
 
-def connect(workers: Sequence[str], timeout: float = 10.0) -> list[str]:
+def connect(
+    workers: Sequence[str], timeout: float = 10.0, *, trusted_network: bool = False
+) -> list[str]:
     """Connects this process to worker processes, which then appear as devices.
 
     A worker is any ``tf.distribute.Server`` of a cluster ``{"worker": workers}``. Calling it again
@@ -34,12 +37,16 @@ def connect(workers: Sequence[str], timeout: float = 10.0) -> list[str]:
     Args:
       workers: ``host:port`` of each, in the order of their tasks.
       timeout: seconds to wait for each to listen.
+      trusted_network: that everybody who can reach the workers, and this process, over the network
+        is trusted: TensorFlow's servers run what they are sent, on every interface. Loopback
+        addresses need no such word: there this process is reached from this machine alone.
 
     Returns:
       The workers' devices: ``/job:worker/replica:0/task:N/device:CPU:0``.
 
     Raises:
-      OptionError: an address is malformed, given twice, or nobody listens there.
+      OptionError: an address is malformed, given twice, not a loopback address (see
+        ``trusted_network``), or nobody listens there.
     """
     if isinstance(workers, (str, bytes)) or not isinstance(workers, Iterable):
         raise OptionError(f"workers={workers!r} is not a list: pass host:port of each")
@@ -49,14 +56,18 @@ def connect(workers: Sequence[str], timeout: float = 10.0) -> list[str]:
     for address in workers:
         if workers.count(address) > 1:
             raise OptionError(f"workers={workers!r}: {address!r} is named twice")
+        _parts(address)
+    names = [f"/job:worker/replica:0/task:{task}" for task in range(len(workers))]
+    wanted = dict(zip(names, workers, strict=True))
+    known = {n: a for n, a in private.worker_addresses().items() if n.startswith("/job:worker/")}
+    if known != wanted:
+        check_trusted(workers, trusted_network)
+    for address in workers:
         if not _will_listen(address, timeout):
             raise OptionError(
                 f"workers={workers!r}: nobody listens at {address!r}; start that worker "
                 f"({START}), or correct the address"
             )
-    names = [f"/job:worker/replica:0/task:{task}" for task in range(len(workers))]
-    wanted = dict(zip(names, workers, strict=True))
-    known = {n: a for n, a in private.worker_addresses().items() if n.startswith("/job:worker/")}
     if known != wanted or not all(is_alive(name) for name in names):
         _connect(workers)
     return [f"{name}/device:CPU:0" for name in names]
@@ -73,6 +84,7 @@ def _connect(workers: list[str]) -> None:
         _connected = workers, _free_address(workers[0])
     cluster = {"worker": workers, "localhost": [_connected[1]]}
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(cluster))
+    guard(_connected[1])
 
 
 def _free_address(worker: str) -> str:
@@ -131,14 +143,14 @@ def is_alive(worker: str) -> bool:
     if address is None or not _listens(address, PROBE_SECONDS):
         return False
     # The question may hang where a worker stopped in the middle of an answer.
-    answers: list[bool] = []
-    asking = threading.Thread(target=lambda: answers.append(_answers(worker)), daemon=True)
+    heard: list[bool] = []
+    asking = threading.Thread(target=lambda: heard.append(answers(worker)), daemon=True)
     asking.start()
     asking.join(PROBE_SECONDS)
-    return answers == [True]
+    return heard == [True]
 
 
-def _answers(worker: str) -> bool:
+def answers(worker: str) -> bool:
     """Whether a worker computes for this process; one that was started anew does not know it."""
     executor = private.new_executor()
     try:
@@ -177,13 +189,17 @@ def _will_listen(address: str, timeout: float) -> bool:
     return True
 
 
-def _listens(address: str, timeout: float) -> bool:
+def _parts(address: str) -> tuple[str, int]:
+    """The host and the port of an address."""
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 65535:
         raise OptionError(f"{address!r} is no address of a worker: write host:port")
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def _listens(address: str, timeout: float) -> bool:
     try:
-        where = match["host"].strip("[]"), int(match["port"])
-        socket.create_connection(where, timeout).close()
+        socket.create_connection(_parts(address), timeout).close()
     except OSError:
         return False
     return True

@@ -20,6 +20,7 @@ import tensorflow as tf
 from rnnmem.errors import PipelineError
 from rnnmem.pipeline import devices
 from rnnmem.pipeline import schedule as nouns
+from rnnmem.pipeline.heartbeat import Heartbeats
 from rnnmem.pipeline.schedule import HOST, Action, Buffer, Schedule
 from rnnmem.pipeline.states import Scope, StageState, land
 from rnnmem.pipeline.tracing import Program
@@ -124,6 +125,7 @@ class Step:
         queues: list[Queues],
         feed: Callable[[int, int], Any],
         copy: bool = False,
+        timeout: float | None = None,
     ):
         """Prepares a run.
 
@@ -135,12 +137,14 @@ class Step:
           feed: (place of a leaf of x and y, micro-batch) -> that part of the batch.
           copy: whether stages that share memory copy what goes between them, so that it can be
             told which stage holds what.
+          timeout: seconds that a worker may leave a question unanswered; None: any time.
         """
         self.schedule = schedule
         self.program = program
         self.exchange = Exchange()
         self.feed = feed
         self.copy = copy
+        self.timeout = timeout
         self.is_stuck = False
         self.runners = [
             Runner(self, state, queues[i], schedule.orders[i]) for i, state in enumerate(states)
@@ -164,11 +168,7 @@ class Step:
         ]
         for thread in threads:
             thread.start()
-        workers = {
-            devices.worker_of(runner.state.device)
-            for runner in self.runners
-            if not devices.is_local(runner.state.device)
-        }
+        workers = workers_of([runner.state for runner in self.runners])
         try:
             self._watch(threads, workers)
         except BaseException as error:  # the user's own interrupt
@@ -182,6 +182,12 @@ class Step:
 
     def _watch(self, threads: list[threading.Thread], workers: set[str]) -> None:
         """Waits for the threads; after a failure, or where a worker died, not for long."""
+        with Heartbeats(workers, self.timeout) as heartbeats:
+            self._wait(threads, workers, heartbeats)
+
+    def _wait(
+        self, threads: list[threading.Thread], workers: set[str], heartbeats: Heartbeats
+    ) -> None:
         asked = time.monotonic()
         ending: float | None = None
         while any(thread.is_alive() for thread in threads):
@@ -198,8 +204,15 @@ class Step:
                 asked = now
                 for worker in workers:
                     if not devices.listens(worker):
-                        states = _stages_on(worker, [runner.state for runner in self.runners])
-                        self.exchange.fail(states[0].index, ConnectionError(f"{worker} is gone"))
+                        self._lose(worker, ConnectionError(f"{worker} is gone"))
+            silent = heartbeats.silent()
+            if ending is None and silent is not None:
+                text = f"{silent} did not answer for {self.timeout:g} s"
+                self._lose(silent, TimeoutError(text))
+
+    def _lose(self, worker: str, error: Exception) -> None:
+        states = _stages_on(worker, [runner.state for runner in self.runners])
+        self.exchange.fail(states[0].index, error)
 
     def _raise(self) -> None:
         stage, error = self.exchange.failure
@@ -239,8 +252,7 @@ class WorkerGone(PipelineError):
 
 def worker_gone(states: list[StageState]) -> WorkerGone | None:
     """The error that names the stages whose workers no longer answer; None where all do."""
-    workers = {devices.worker_of(s.device) for s in states if not devices.is_local(s.device)}
-    gone = [worker for worker in sorted(workers) if not devices.is_alive(worker)]
+    gone = [worker for worker in sorted(workers_of(states)) if not devices.is_alive(worker)]
     if not gone:
         return None
     lost = [state for worker in gone for state in _stages_on(worker, states)]
@@ -249,6 +261,11 @@ def worker_gone(states: list[StageState]) -> WorkerGone | None:
         f"lost {names}: its worker no longer answers. Start the worker again, call "
         "rnnmem.pipeline.connect, make the pipeline anew and restore a checkpoint"
     )
+
+
+def workers_of(states: list[StageState]) -> set[str]:
+    """The workers that stages run on."""
+    return {devices.worker_of(one.device) for one in states if not devices.is_local(one.device)}
 
 
 def _stages_on(worker: str, states: list[StageState]) -> list[StageState]:

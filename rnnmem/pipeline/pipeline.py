@@ -17,7 +17,8 @@ from rnnmem.pipeline import checkpoint
 from rnnmem.pipeline import schedule as schedules
 from rnnmem.pipeline.batches import Batch, batches_of, examples_of, is_stream
 from rnnmem.pipeline.devices import is_local, resolve
-from rnnmem.pipeline.executor import Queues, Step, WorkerGone, worker_gone
+from rnnmem.pipeline.executor import Queues, Step, WorkerGone, worker_gone, workers_of
+from rnnmem.pipeline.heartbeat import patiently
 from rnnmem.pipeline.memory import Meter, Requests, Shares, StageMemory, allocator_of, resident_of
 from rnnmem.pipeline.optimizers import maker_of
 from rnnmem.pipeline.schedule import Schedule, checked_count, make_schedule
@@ -67,6 +68,7 @@ class Pipeline:
         loss: Callable[[Any, Any], Any] | str | None = None,
         recompute: bool | Iterable[int] = False,
         prefetch: bool = False,
+        timeout: float | None = 60.0,
     ):
         """Makes a pipeline; the stages' variables are made or moved at the first step.
 
@@ -87,6 +89,8 @@ class Pipeline:
             and returns the loss.
           recompute: stages (all: True) that keep only their inputs and run their forward again.
           prefetch: fetch what the next computation reads while one runs; costs one buffer more.
+          timeout: seconds after which a worker that does not answer is taken for lost; a worker
+            answers while it computes. None waits for ever.
 
         Raises:
           OptionError: an argument is malformed, there are more stages than devices or too few
@@ -100,6 +104,7 @@ class Pipeline:
         self._loss = _loss_of(loss)
         self._schedule_name = schedule
         self._prefetch = bool(prefetch)
+        self._timeout = _timeout_of(timeout)
         names = resolve(devices, len(self._stages))
         self._states = [StageState(i, s, names[i]) for i, s in enumerate(self._stages)]
         self._queues = [Queues(name) for name in names]
@@ -133,13 +138,13 @@ class Pipeline:
     @property
     def gradients(self) -> list[tf.Tensor | None]:
         """The last step's mean gradients, in the order of ``trainable_variables``."""
-        with self._reaching_workers():
-            return [gradient for state in self._states for gradient in state.gradients]
+        return self._ask_workers(
+            lambda: [gradient for state in self._states for gradient in state.gradients]
+        )
 
     def get_weights(self) -> list[np.ndarray]:
         """The values of ``variables``."""
-        with self._reaching_workers():
-            return [variable.numpy() for variable in self.variables]
+        return self._ask_workers(lambda: [variable.numpy() for variable in self.variables])
 
     @property
     def schedule(self) -> Schedule:
@@ -196,9 +201,7 @@ class Pipeline:
         total = count = 0
         for one in _batches(x, y, batch_size, self.micro_batches):
             batch, prepared = self._begin(_TEST, *one)
-            for state in self._states:
-                with self._reaching_workers(), tf.device(state.device):
-                    state.start_losses()
+            self._ask_workers(self._start_losses)
             self._run(self._step(prepared, batch))
             total += float(self._mean_loss()) * batch.size
             count += batch.size
@@ -282,8 +285,7 @@ class Pipeline:
         self._check_usable()
         if self._states[0].optimizer is None:
             raise PipelineError("there is nothing to save yet: train_step or build first")
-        with self._reaching_workers():
-            return checkpoint.write(self._states, path)
+        return self._ask_workers(lambda: checkpoint.write(self._states, path))
 
     def restore(self, path: str | os.PathLike) -> None:
         """Puts a checkpoint's values into all stages; before the first step, as soon as it begins.
@@ -296,8 +298,7 @@ class Pipeline:
             self._to_restore = os.fspath(path)
             return
         self._check_usable()
-        with self._reaching_workers():
-            checkpoint.read(self._states, path)
+        self._ask_workers(lambda: checkpoint.read(self._states, path))
 
     def measure(
         self, x: Any, y: Any = None, *, steps: int = 1, requests: bool = False
@@ -466,7 +467,13 @@ class Pipeline:
 
     def _step(self, prepared: _Prepared, batch: Batch, copy: bool = False) -> Step:
         return Step(
-            prepared.schedule, prepared.program, self._states, self._queues, batch.part, copy
+            prepared.schedule,
+            prepared.program,
+            self._states,
+            self._queues,
+            batch.part,
+            copy,
+            self._timeout,
         )
 
     def _run(self, step: Step, run: Callable[[], None] | None = None) -> None:
@@ -477,28 +484,51 @@ class Pipeline:
                 self._broken = str(error)
             raise
 
+    def _ask_workers(self, act: Callable[[], Any]) -> Any:
+        """What a call gives that reads or writes what workers hold."""
+        with self._reaching_workers():
+            return patiently(act, workers_of(self._states), self._timeout)
+
     @contextlib.contextmanager
     def _reaching_workers(self) -> Iterator[None]:
         """Says which stage is lost, where a worker dies between two runs of a schedule."""
         try:
             yield
-        except tf.errors.OpError as error:
+        except (tf.errors.OpError, TimeoutError) as error:
             gone = worker_gone(self._states)
-            if gone is None:
+            if gone is None and not isinstance(error, TimeoutError):
                 raise
+            gone = gone or WorkerGone(f"{error} (timeout={self._timeout:g})")
             self._broken = str(gone)
             for queues in self._queues:
                 queues.retire()
             raise gone from error
 
+    def _start_losses(self) -> None:
+        for state in self._states:
+            with tf.device(state.device):
+                state.start_losses()
+
     def _mean_loss(self) -> tf.Tensor:
-        with self._reaching_workers(), tf.device("CPU:0"):
+        return self._ask_workers(self._summed_loss)
+
+    def _summed_loss(self) -> tf.Tensor:
+        with tf.device("CPU:0"):
             sums = [state.loss_sum() for state in self._states]
             here = [tf.identity(one) for one in sums if one is not None]
             total = here[-1]
             for one in here[:-1]:
                 total = total + tf.cast(one, total.dtype)
             return total / tf.cast(self.micro_batches, total.dtype)
+
+
+def _timeout_of(timeout: Any) -> float | None:
+    """A checked number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise OptionError(f"timeout={timeout!r} is no number of seconds above 0, nor None")
+    return float(timeout)
 
 
 def _loss_of(loss: Any) -> Callable[[Any, Any], Any] | None:

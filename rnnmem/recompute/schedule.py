@@ -144,6 +144,9 @@ def _reverse_span(
 
 # --- unknown length
 
+_NO_MORE = (-1, -1)
+"""A state that no step of a loop comes to."""
+
 
 class OnlineSchedule:
     """Decides, while a loop runs whose length nobody knows, which states to keep.
@@ -164,13 +167,17 @@ class OnlineSchedule:
         self.held: dict[int, int] = {}
         """Slot -> the step in front of which its state stands."""
         self.steps = 0
-        self._first = dict(first_slots(slots))
+        self._first = first_slots(slots)
+        self._next = next(self._first)
         self._levels = first_levels(slots)
 
     def offer(self) -> int | None:
         """The slot that the state in front of the next step is to be put into; None: into none."""
-        slot = self._first.get(self.steps)
-        if self.slots > 1 and self.steps >= first_steps(self.slots):
+        slot = None
+        if self.steps == self._next[0]:
+            slot = self._next[1]
+            self._next = next(self._first, _NO_MORE)
+        elif self.slots > 1 and self.steps >= first_steps(self.slots):
             held = [self.held[slot] for slot in range(self.slots)]
             slot, self._levels = next_slot(held, self._levels)
         if slot is not None:

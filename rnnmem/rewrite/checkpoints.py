@@ -131,7 +131,7 @@ class Slots:
         """Keeps a state while the loop first runs, in the slot that is the next one's."""
         segments, constant, wide = self.segments, self.constant, self.wide
         now, (kept, held, levels) = values[0], course
-        first = first_slots(segments.slots)
+        first = tuple(first_slots(segments.slots))
         later = first_steps(segments.slots) if segments.slots > 1 else None
         steps = [*(step for step, _ in first[1:]), later]
         starts = [-1 if step is None else step * segments.length for step in steps]

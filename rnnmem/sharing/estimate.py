@@ -56,8 +56,8 @@ def estimate(net: Net, sizes: Sizes = "shapes") -> Estimate:
     Args:
       net: the Net.
       sizes: bytes by name (in a step net by its path and name, ``loop/body/x``), as
-        :func:`rnnmem.sharing.collect_sizes` gives them; what is not among them is as its shape
-        says.
+        :func:`rnnmem.tf.workspace.collect_sizes` gives them; what is not among them is as its
+        shape says.
     """
     found = statistics(net, sizes)
     if found.unknown:

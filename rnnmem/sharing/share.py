@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 
-from rnnmem.errors import NetError, OptionError
-from rnnmem.net.history import history, in_order
+from rnnmem.errors import NetError, OptionError, RnnmemWarning
+from rnnmem.net.history import History, history, in_order
 from rnnmem.net.nouns import Net
 from rnnmem.sharing.descent import all_plans, with_rename_maps
 from rnnmem.sharing.estimate import Estimate, statistics
@@ -103,14 +104,25 @@ def share_gradients(
 
     Args:
       net: a Net with its gradient.
-      losses: what was differentiated; all that is computed from them is a gradient.
+      losses: names of what was differentiated; :func:`gradient_blobs` finds their gradients.
       activations: whether gradients may also take the storages of forward blobs that are done
         with, and those each other's; what the losses read keeps its name.
-      gradients: names of the gradient blobs, where they are not computed from the losses.
+      gradients: names of the gradient blobs, where they are known.
       **options: of :func:`share_parallel`.
+
+    Warns:
+      RnnmemWarning: the Net has no gradient of the losses, so nothing is shared.
     """
     losses = (losses,) if isinstance(losses, str) else tuple(losses)
     found = set(gradient_blobs(net, losses) if gradients is None else gradients)
+    if not found and not activations:
+        warnings.warn(
+            f"losses={losses}: no gradient was found in the Net {net.name!r}, for nothing but they "
+            "reads what they are computed from; name the blobs with gradients=..., or take "
+            "share_parallel",
+            RnnmemWarning,
+            stacklevel=2,
+        )
     keep = options.pop("keep", ())
     keep = {*((keep,) if isinstance(keep, str) else keep), *losses}
     if activations:
@@ -119,19 +131,53 @@ def share_gradients(
 
 
 def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
-    """What is computed from the losses, by data: their gradients, where those start from them."""
+    """The blobs of a Net's gradient part; none where it has no gradient.
+
+    Where gradients are computed from the losses, as in nets that name them so, they are what is
+    computed from the losses. TensorFlow's start from a constant and never read the loss: there they
+    are what the losses do not need, if any of it reads what the losses are computed from. What is
+    computed beside a loss (metrics, statistics) cannot be told from that, and may share as well.
+
+    Args:
+      net: the Net.
+      losses: names of what was differentiated.
+
+    Raises:
+      NetError: the Net has no such blob.
+    """
     past = history(net)
     losses = (losses,) if isinstance(losses, str) else tuple(losses)
     for loss in losses:
         if loss not in past.versions:
             raise NetError(f"losses: the Net {net.name!r} has no blob {loss!r}")
-    reached = {past.last(loss) for loss in losses}
-    names: dict[str, None] = {}
-    for index, op in enumerate(past.ops):
-        if reached.intersection(past.reads[index]):
+    ends = {past.last(loss) for loss in losses}
+    needed = _needed_for(past, ends)
+    forward = {version for op in needed if past.reads[op] for version in past.writes[op]} - ends
+    beside = [op for op in range(len(past.ops)) if op not in needed]
+    for part in (_computed_from(past, ends), beside):
+        if any(not forward.isdisjoint(past.reads[op]) for op in part):
+            return tuple(dict.fromkeys(blob for op in part for blob in past.ops[op].outputs))
+    return ()
+
+
+def _computed_from(past: History, versions: Iterable[int]) -> list[int]:
+    """The ops that read the versions or what is computed from them, in order."""
+    reached, found = set(versions), []
+    for index, reads in enumerate(past.reads):
+        if not reached.isdisjoint(reads):
             reached.update(past.writes[index])
-            names.update(dict.fromkeys(op.outputs))
-    return tuple(names)
+            found.append(index)
+    return found
+
+
+def _needed_for(past: History, versions: Iterable[int]) -> set[int]:
+    """The ops from which the versions are computed, by data."""
+    wanted, found = set(versions), set()
+    for index in reversed(range(len(past.ops))):
+        if not wanted.isdisjoint(past.writes[index]):
+            wanted.update(past.reads[index])
+            found.add(index)
+    return found
 
 
 def share_sequential(

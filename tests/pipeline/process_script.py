@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -73,18 +74,59 @@ def stages(count: int) -> list:
     return [stack[i * size : (i + 1) * size] for i in range(count)]
 
 
-def pipeline(devices: list[str]) -> Pipeline:
+def pipeline(devices: list[str], timeout: float = 60.0) -> Pipeline:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = keras.optimizers.Adam(0.01)
-    return Pipeline(stages(len(devices)), devices, MICRO_BATCHES, optimizer, loss=loss)
+    return Pipeline(
+        stages(len(devices)), devices, MICRO_BATCHES, optimizer, loss=loss, timeout=timeout
+    )
 
 
-def main(count: int, directory: Path, lose: bool) -> dict:
+def address_on_a_network() -> str | None:
+    """An address of this machine that others could reach; None where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return None
+        own = probe.getsockname()[0]
+    return None if own.startswith("127.") else own
+
+
+def is_reached(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def stop(addresses: list[str], workers: list) -> dict:
+    """Trains on a worker that is stopped, but not ended, meanwhile."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=[MICRO_BATCHES, 6, 8]), random.integers(0, 5, [MICRO_BATCHES])
+    there = pipeline(connect(addresses, timeout=60), timeout=6.0)
+    there.train_step(x.astype("float32"), y)
+    own, port = address_on_a_network(), int(addresses[0].rsplit(":", 1)[1])
+    seen = {"here": is_reached("localhost", port), "own": own}
+    seen["over a network"] = own is not None and is_reached(own, port)
+    os.kill(workers[-1].pid, signal.SIGSTOP)
+    for what in (lambda: there.train_step(x.astype("float32"), y), there.get_weights):
+        try:
+            what()
+        except PipelineError as error:
+            seen.setdefault("errors", []).append(str(error))
+    return seen
+
+
+def main(count: int, directory: Path, what: str) -> dict:
     tf.config.experimental.enable_op_determinism()
     addresses = free_addresses(count)
     workers = [start(addresses, task) for task in range(count)]
     try:
-        return run(count, directory, lose, addresses, workers)
+        if what == "stop":
+            return stop(addresses, workers)
+        return run(count, directory, what == "lose", addresses, workers)
     finally:
         for worker in workers:
             worker.kill()
@@ -125,7 +167,7 @@ def run(count, directory, lose, addresses, workers) -> dict:
 
 
 if __name__ == "__main__":
-    result = main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "lose")
+    result = main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     Path(sys.argv[2], "seen.json").write_text(json.dumps(result))
     # TensorFlow would wait for workers that are gone.
     os._exit(0)

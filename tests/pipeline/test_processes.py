@@ -43,3 +43,12 @@ def test_four_processes_train_alike_and_count_their_memory(tmp_path):
     assert seen["found"] == pytest.approx(seen["wanted"], rel=1e-5)
     assert seen["difference"] < 1e-5
     assert all(peak > 1000 for peak in seen["peaks"])
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_stopped_is_not_waited_for_and_no_network_reaches_one(tmp_path):
+    seen = run(2, tmp_path, "stop")
+    assert seen["here"] and not seen["over a network"]
+    during, afterwards = seen["errors"]
+    assert during.startswith("lost stage 1 (lstm_") and "no longer answers" in during
+    assert "did not answer" in afterwards or "no longer answers" in afterwards

@@ -1,12 +1,14 @@
 """Checkpoint schedules: the published counts, met by schedules that are really run."""
 
 import functools
+import tracemalloc
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 from rnnmem.errors import OptionError
+from rnnmem.net.online import first_steps
 from rnnmem.recompute.schedule import (
     ADVANCE,
     REVERSE,
@@ -144,6 +146,19 @@ def test_a_long_loop_takes_no_time_to_plan():
     assert evaluations(16000, 50) == replay(offline_schedule(16000, 50), 16000, 50).evaluations
     online = replay(online_schedule(16000, 200), 16000, 200)
     assert online.evaluations == evaluations(16000, 200) + 2
+
+
+def test_an_online_schedule_takes_what_it_comes_to_not_what_it_could():
+    """With a slot for each step a table of all rounds would have ``slots ** 2 / 2`` entries."""
+    tracemalloc.start()
+    online = OnlineSchedule(50000)
+    for _ in range(50000):
+        online.offer()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert online.evaluations() == 2 * 50000
+    assert most < 32 * 2**20
+    assert first_steps(50000) > 10**9
 
 
 def test_a_schedule_may_stop_and_be_asked_again():
