@@ -12,13 +12,19 @@ from rnnmem.net.nouns import Net, Op, Shape
 from rnnmem.net.optypes import BRANCHES, LOOPS
 
 _ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
-_SAME_BUFFER = frozenset(
+SAME_BUFFER = frozenset(
     {
         *("Bitcast", "EnsureShape", "ExpandDims", "Identity", "OptionalFromValue"),
         *("OptionalGetValue", "PlaceholderWithDefault", "PreventGradient", "Reshape", "Squeeze"),
         "StopGradient",
     }
 )
+"""Op types whose result stands in the buffer of what they read."""
+
+
+def is_addition(op: Op) -> bool:
+    """Whether the op adds values up."""
+    return op.type in _ADDS
 
 
 class Sums:
@@ -40,14 +46,22 @@ class Sums:
         roots = {self._root(blob) for blob in found}
         known = {*net.inputs, *(blob for op in net.ops for blob in op.outputs)}
         self.addends = frozenset(blob for blob in known if self._root(blob) in roots)
+        groups: dict[str, list[str]] = {}
+        for blob in known:
+            groups.setdefault(self._root(blob), []).append(blob)
+        self._groups = {root: tuple(sorted(blobs)) for root, blobs in groups.items()}
 
     def share(self, one: str, other: str) -> bool:
         """Whether two blobs may stand in one buffer."""
         return self._root(one) == self._root(other)
 
+    def sharing(self, blob: str) -> tuple[str, ...]:
+        """The blobs of the Net that may stand in the buffer of this one, itself among them."""
+        return self._groups.get(self._root(blob), (blob,))
+
     def _look(self, op: Op) -> set[str]:
         """Joins what shares a buffer through the op; returns the addends of sums inside it."""
-        if op.type in _SAME_BUFFER and op.inputs:
+        if op.type in SAME_BUFFER and op.inputs:
             self._join(op.inputs[0], op.outputs[0])
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
         found = set()
