@@ -1,6 +1,6 @@
-"""Who is ahead of whom: ops that TensorFlow's executor runs iterations before others of a step net.
+"""Who is ahead of whom: ops that TensorFlow runs iterations before others of their step net.
 
-Several iterations of a loop are under way at once, so what hangs on no slow state runs ahead of what
+Several iterations are under way at once, so what hangs on no slow state runs ahead of what
 does. A sum of three or more begins with the first addend whose buffer nobody else holds
 (:mod:`rnnmem.net.sums`), and where nothing but this lead orders the sum and another reader of an
 addend, the lead says how the sum adds up:
@@ -59,6 +59,38 @@ def leads(body: Net) -> tuple[Lead, ...]:
     return known[key]
 
 
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """An addend that a sum of three or more surely finds held.
+
+    Attributes:
+      blob: what the sum adds up.
+      sum: names of the additions.
+      by: names of the other readers that run after the sum; none where the step net hands it out.
+    """
+
+    blob: str
+    sum: tuple[str, ...]
+    by: tuple[str, ...]
+
+
+def held_addends(body: Net) -> tuple[Held, ...]:
+    """The addends that wait, while the sum runs, for another reader that reads the sum as well."""
+    found = []
+    sums = Sums(body)
+    for tree in summing_trees(body):
+        names = tuple(op.name for op in tree)
+        after = _descendants(body, names) | {late for early, late in leads(body) if early in names}
+        inside = {blob for op in tree for blob in op.outputs}
+        for blob in dict.fromkeys(one for op in tree for one in op.inputs):
+            shared = () if blob in inside else sums.sharing(blob)
+            readers = {op.name for one in shared for op in body.readers.get(one, ())}
+            by = sorted(readers & after - set(names))
+            if by or not set(body.outputs).isdisjoint(shared):
+                found.append(Held(blob, names, tuple(by)))
+    return tuple(found)
+
+
 def way(body: Net, lead: Lead) -> Way | None:
     """The edge that makes an order of a lead; None where each would undo a fusion.
 
@@ -72,7 +104,7 @@ def way(body: Net, lead: Lead) -> Way | None:
     )
     if waiting is None:
         return None
-    if _is_list_op(first) or first.nets:
+    if _is_list_op(first) or first.nets or first.stateful:
         return Way(waiting.name, first.name, witnessed=False)
     blob = first.outputs[0]
     if body.fan_out(blob) > 1 and blob not in Sums(body).addends:
