@@ -99,9 +99,10 @@ def way(body: Net, lead: Lead) -> Way | None:
     """
     first, second = (body.op_by_name[name] for name in lead)
     before = ancestors(body, [first.name]) | {first.name}
-    waiting = next(
-        (op for op in _upwards(body, second) if _is_list_op(op) and op.name not in before), None
-    )
+    may_wait = [op for op in _upwards(body, second) if _is_list_op(op) and op.name not in before]
+    # A list that somebody still waits to read is copied before a slot of it is set.
+    others = [op for op in may_wait if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
+    waiting = next(iter([*others, *may_wait]), None)
     if waiting is None:
         return None
     if _is_list_op(first) or first.nets or first.stateful:
@@ -145,6 +146,17 @@ def _leads(body: Net) -> tuple[Lead, ...]:
             elif both == slow[last]:
                 found[last, other.name] = None
     return tuple(found)
+
+
+def _lists_of(body: Net, op: Op) -> set[str]:
+    """The lists that the op reads, as they were before anybody handed them on."""
+    found = set()
+    for blob in op.inputs:
+        while (source := body.producer.get(blob)) is not None and source.type == "Identity":
+            blob = source.inputs[0]
+        if blob in body.blobs and body.blobs[blob].dtype == "variant":
+            found.add(blob)
+    return found
 
 
 def _is_list_op(op: Op) -> bool:
@@ -248,7 +260,10 @@ def _slow_states(body: Net, running: set[str]) -> dict[str, int]:
 def _sources(body: Net, op: Op, number, place) -> Iterator[int]:
     for blob in op.inputs:
         source = body.producer.get(blob)
-        yield place[blob] if source is None else number[source.name]
+        if source is not None:
+            yield number[source.name]
+        elif blob in place:
+            yield place[blob]
     yield from (number[name] for name in op.controls if name in number)
 
 
