@@ -22,6 +22,8 @@ GIVEN = "_rnnmem_given"
 def with_given(op: Op, arguments: Mapping[str, int], prefix: str) -> Op:
     """The op of a called body as it stands behind the call, knowing what the call gave it.
 
+    What a call inside the body gave it, it knows already.
+
     Args:
       op: any op of the body.
       arguments: blob of the body -> place among the call's arguments.
@@ -31,10 +33,10 @@ def with_given(op: Op, arguments: Mapping[str, int], prefix: str) -> Op:
         return op
     before = op.attributes.get(GIVEN) or (b"",) * len(op.inputs)
     given = tuple(
-        f"{prefix}:{arguments[blob]}".encode()
-        if blob in arguments
-        else f"{prefix}/".encode() + known
+        f"{prefix}/".encode() + known
         if known
+        else f"{prefix}:{arguments[blob]}".encode()
+        if blob in arguments
         else b""
         for blob, known in zip(op.inputs, before, strict=True)
     )
