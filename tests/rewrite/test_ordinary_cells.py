@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from tests.forced_segments import forced_segments
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
@@ -131,6 +132,21 @@ def test_every_bit_is_the_same_at_any_bound(name, given):
         optimised = rnnmem.optimize(original, max_slowdown=bound)
         assert not optimised.plan(*inputs).changes_nothing
         assert outcome(optimised, inputs) == expected, bound
+
+
+def test_segments_keep_what_a_pop_waited_for(given):
+    # The pops that the second gradient's zeros are made of no longer wait: the next ones do.
+    def cell(h, c, x, y, w, u):
+        after = tf.tanh(0.3 * (tf.sin(h) * c) + x @ u)
+        return after, tf.tanh(c @ w + 0.7 * (c * tf.cos(x))) + y * 0.1
+
+    weights, inputs = given
+    original = tf.function(step_of(cell, weights))
+    with forced_segments(False, False):
+        optimised = rnnmem.optimize(original, max_slowdown=2.0)
+        (loop,) = optimised.plan(*inputs).loops
+    assert loop.segments is not None
+    assert outcome(optimised, inputs) == outcome(original, inputs)
 
 
 def test_a_loop_in_a_called_function_keeps_its_sums(given):
