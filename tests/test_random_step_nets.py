@@ -387,6 +387,8 @@ def main(first: int, last: int) -> int:
         else:
             cases += held
             step_nets += bool(held)
+        if number % 50 == 49:
+            print(f"{first} to {number + 1}: {cases} cases so far", flush=True)
         if len(DIFFER) > listed:
             listed = len(DIFFER)
             known = KNOWN_TO_DIFFER.get(number, "")
