@@ -445,7 +445,7 @@ _BY_CHANCE = (
 
 
 _BY_NUMBER = (
-    "the sum at {} adds up two states that TensorFlow sorts by a number which it counts up over the "
+    "the sum at {} adds up two states that TensorFlow sorts by a number that it counts up over the "
     "whole function; the change would take one of them from 99 to 100, or the like, and the sum "
     "into another order; an op more or less in the function may help"
 )
