@@ -134,6 +134,33 @@ def test_every_bit_is_the_same_at_any_bound(name, given):
         assert outcome(optimised, inputs) == expected, bound
 
 
+def test_a_race_keeps_its_pace_and_what_holds_addends(given):
+    # h and d may be let go by their other readers before the sum, or not: as matmuls run ahead.
+    weights, inputs = given
+
+    def step(x, y, start):
+        with tf.GradientTape() as tape:
+            tape.watch([x, start])
+            h, c, d = start, tf.sin(start), tf.cos(start)
+            for i in tf.range(STEPS):
+                after = tf.tanh(h + c + d + x[i] @ weights[0])
+                c = tf.nn.relu(h) + tf.sin(c) * 0.5 + after * 0.1
+                h, d = after, tf.sigmoid(d) * after
+            loss = tf.reduce_mean(h * c * d)
+        return tape.gradient(loss, [weights[0], x, start])
+
+    optimised = rnnmem.optimize(step, max_slowdown=2.0)
+    (loop,) = optimised.plan(*inputs).loops
+    assert loop.segments is None
+    inspection = optimised.inspect(*inputs)
+    (before,) = [one for one in inspection.net.ops if one.name == loop.path[0]]
+    if inspection.rewritten is not None:
+        after = inspection.rewritten.op_by_name[loop.path[0]]
+        pace = "parallel_iterations"
+        assert after.attributes[pace] == before.attributes[pace]
+        assert not any("shelf" in one.name for one in after.nets["body"].ops)
+
+
 def test_segments_keep_what_a_pop_waited_for(given):
     # The pops that the second gradient's zeros are made of no longer wait: the next ones do.
     def cell(h, c, x, y, w, u):
