@@ -1,11 +1,11 @@
 """Boundaries of inlined calls: where the name of an argument says how a sum adds up.
 
-TensorFlow's graph optimizer sorts what sums and products read by name, and what a loop's step net
-is given is named after the op that the loop reads (``lower_while_op.cc``). Where that is an
-argument of an inlined call, TensorFlow's own inliner puts an Identity there, under a name that
-begins with ``Func`` wherever the call stands (``inline_function_utils.cc``). TensorFlow wraps loops
-in calls under a persistent tape, or under two. So a Net that is handed back has such an argument
-pass a call again, one that only hands it on.
+TensorFlow's graph optimizer sorts what sums and products read by name. What a loop's step net or a
+branch is given is named after the op that the loop or the branch reads (``lower_while_op.cc``).
+Where that is an argument of an inlined call, TensorFlow's own inliner puts an Identity there, under
+a name that begins with ``Func`` wherever the call stands (``inline_function_utils.cc``). TensorFlow
+wraps loops and branches in calls under a persistent tape, or under two. So a Net that is handed
+back has such an argument pass a call again, one that only hands it on.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, DType, FunctionRef, Net, Op
-from rnnmem.net.optypes import LOOPS
+from rnnmem.net.optypes import BRANCHES, LOOPS
 
 GIVEN = "_rnnmem_given"
-"""On a loop: for each variable ``call:argument`` if it begins as an argument of an inlined call."""
+"""On a loop or branch: ``call:argument`` for each input that is an argument of an inlined call."""
 
 
 def with_given(op: Op, arguments: Mapping[str, int], prefix: str) -> Op:
@@ -29,7 +29,7 @@ def with_given(op: Op, arguments: Mapping[str, int], prefix: str) -> Op:
       arguments: blob of the body -> place among the call's arguments.
       prefix: before the names of the body's ops, from now on.
     """
-    if op.type not in LOOPS:
+    if op.type not in LOOPS and op.type not in BRANCHES:
         return op
     before = op.attributes.get(GIVEN) or (b"",) * len(op.inputs)
     given = tuple(

@@ -110,3 +110,13 @@ def test_variables_that_come_and_go_leave_the_others_their_names():
     loop.add_variable("a", "more")
     loop.finish()
     assert editor.ops["c/loop"].attributes[GIVEN] == (b"", b"c:2", b"c:1", b"")
+
+
+def test_a_branch_remembers_it_like_a_loop():
+    # a ─► [c: hands on] ─► c/cond, whose predicate is no argument
+    passing = make_net({"x": "f[4]"}, [], ["x"])
+    branch = op("cond", "If", "p x", "f[4]", nets={"then_branch": passing, "else_branch": passing})
+    called = make_net({"x": "f[4]"}, [op("p", "IsFinite", "x", "z[4]"), branch], ["cond"])
+    net = with_boundaries(inline(make_net({"a": "f[4]"}, [call("c", called, "a", "f[4]")], ["c"])))
+    assert net.op_by_name["c"].inputs == ("a",)
+    assert net.op_by_name["c/cond"].inputs == ("c/p", *net.op_by_name["c"].outputs)
