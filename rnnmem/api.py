@@ -18,9 +18,11 @@ import tensorflow as tf
 from rnnmem.check import check
 from rnnmem.collector import paused
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.net.boundaries import with_boundaries
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.net.loops import loop_pairs, loops_of
+from rnnmem.net.lowering import sums_reordered
 from rnnmem.net.merged import sums_by_chance
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
@@ -390,12 +392,18 @@ def _planned(concrete: Any, options: Options, where: str) -> _Trace:
     """What becomes of a function; whatever fails, the original runs."""
     work = _Work(concrete, options, where)
     try:
-        net = without_unread(without_dead_ops(inline(net_of(concrete))))
+        original = net_of(concrete)
+        net = without_unread(without_dead_ops(inline(original)))
         by_chance = next(sums_by_chance(net), None)
         if by_chance is not None and not private.is_compiled(concrete):  # XLA merges all equal ops
             work.leave(_BY_CHANCE.format(by_chance.source or by_chance.name))
         rewritten = work.rewrite(net)
         ordered = work.order(net, rewritten)
+        if ordered is not None and not private.is_compiled(concrete):
+            by_number = next(sums_reordered(original, net, with_boundaries(ordered)), None)
+            if by_number is not None:
+                work.leave(_BY_NUMBER.format(by_number.source or by_number.name))
+                ordered = work.order(net, work.rewrite(net))
         if ordered is not None:
             # A gradient that is asked for without a tape, of a graph, is the original's too.
             function = private.differentiate_as(function_of(ordered, concrete), concrete)
@@ -433,6 +441,13 @@ _IN_A_PIPELINE = (
 _BY_CHANCE = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
     "merges the two or not, as other ops stand, and the sum's last bits hang on it; compute it once"
+)
+
+
+_BY_NUMBER = (
+    "the sum at {} adds up two states that TensorFlow sorts by a number that it counts up over the "
+    "whole function; the change would take one of them from 99 to 100, or the like, and the sum "
+    "into another order; an op more or less in the function may help"
 )
 
 

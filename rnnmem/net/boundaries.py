@@ -1,11 +1,11 @@
 """Boundaries of inlined calls: where the name of an argument says how a sum adds up.
 
-TensorFlow's graph optimizer sorts what sums and products read by name, and what a loop's step net
-is given is named after the op that the loop reads (``lower_while_op.cc``). Where that is an
-argument of an inlined call, TensorFlow's own inliner puts an Identity there, under a name that
-begins with ``Func`` wherever the call stands (``inline_function_utils.cc``). TensorFlow wraps loops
-in calls under a persistent tape, or under two. So a Net that is handed back has such an argument
-pass a call again, one that only hands it on.
+TensorFlow's graph optimizer sorts what sums and products read by name. What a loop's step net or a
+branch is given is named after the op that the loop or the branch reads (``lower_while_op.cc``).
+Where that is an argument of an inlined call, TensorFlow's own inliner puts an Identity there, under
+a name that begins with ``Func`` wherever the call stands (``inline_function_utils.cc``). TensorFlow
+wraps loops and branches in calls under a persistent tape, or under two. So a Net that is handed
+back has such an argument pass a call again, one that only hands it on.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, DType, FunctionRef, Net, Op
-from rnnmem.net.optypes import LOOPS
+from rnnmem.net.optypes import BRANCHES, LOOPS
 
 GIVEN = "_rnnmem_given"
-"""On a loop: for each variable ``call:argument`` if it begins as an argument of an inlined call."""
+"""On a loop or branch: ``call:argument`` for each input that is an argument of an inlined call."""
 
 
 def with_given(op: Op, arguments: Mapping[str, int], prefix: str) -> Op:
     """The op of a called body as it stands behind the call, knowing what the call gave it.
+
+    What a call inside the body gave it, it knows already.
 
     Args:
       op: any op of the body.
       arguments: blob of the body -> place among the call's arguments.
       prefix: before the names of the body's ops, from now on.
     """
-    if op.type not in LOOPS:
+    if op.type not in LOOPS and op.type not in BRANCHES:
         return op
     before = op.attributes.get(GIVEN) or (b"",) * len(op.inputs)
     given = tuple(
-        f"{prefix}:{arguments[blob]}".encode()
-        if blob in arguments
-        else f"{prefix}/".encode() + known
+        f"{prefix}/".encode() + known
         if known
+        else f"{prefix}:{arguments[blob]}".encode()
+        if blob in arguments
         else b""
         for blob, known in zip(op.inputs, before, strict=True)
     )

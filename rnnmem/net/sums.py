@@ -105,15 +105,20 @@ def summing_trees(net: Net) -> list[list[Op]]:
 
 def _leaves(net: Net, ops: list[Op]) -> int:
     """How many values of the sum's own shape go into it; what is broadcast is added by itself."""
-    inside = {blob for op in ops for blob in op.outputs}
-    shape = net.blobs[ops[0].outputs[0]].shape
-    return sum(
-        1
-        for op in ops
+    return len(addends_of(net, ops))
+
+
+def addends_of(net: Net, tree: list[Op]) -> list[str]:
+    """The values of its own shape that a tree of additions adds up."""
+    inside = {blob for op in tree for blob in op.outputs}
+    shape = net.blobs[tree[0].outputs[0]].shape
+    return [
+        blob
+        for op in tree
         for blob in op.inputs
         if _behind_identities(net, blob) not in inside
         and _may_be_one_shape(net.blobs[blob].shape, shape)
-    )
+    ]
 
 
 def _behind_identities(net: Net, blob: str) -> str:
