@@ -59,38 +59,6 @@ def leads(body: Net) -> tuple[Lead, ...]:
     return known[key]
 
 
-@dataclasses.dataclass(frozen=True)
-class Held:
-    """An addend that a sum of three or more surely finds held.
-
-    Attributes:
-      blob: what the sum adds up.
-      sum: names of the additions.
-      by: names of the other readers that run after the sum; none where the step net hands it out.
-    """
-
-    blob: str
-    sum: tuple[str, ...]
-    by: tuple[str, ...]
-
-
-def held_addends(body: Net) -> tuple[Held, ...]:
-    """The addends that wait, while the sum runs, for another reader that reads the sum as well."""
-    found = []
-    sums = Sums(body)
-    for tree in summing_trees(body):
-        names = tuple(op.name for op in tree)
-        after = _descendants(body, names) | {late for early, late in leads(body) if early in names}
-        inside = {blob for op in tree for blob in op.outputs}
-        for blob in dict.fromkeys(one for op in tree for one in op.inputs):
-            shared = () if blob in inside else sums.sharing(blob)
-            readers = {op.name for one in shared for op in body.readers.get(one, ())}
-            by = sorted(readers & after - set(names))
-            if by or not set(body.outputs).isdisjoint(shared):
-                found.append(Held(blob, names, tuple(by)))
-    return tuple(found)
-
-
 def way(body: Net, lead: Lead) -> Way | None:
     """The edge that makes an order of a lead; None where each would undo a fusion.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rnnmem.errors import NetError
-from rnnmem.net.ahead import held_addends
 from rnnmem.net.branches import BranchRead, branch_reads
 from rnnmem.net.lifted import is_lifted
 from rnnmem.net.loops import Link, LoopPair
@@ -94,21 +93,10 @@ class Materialiser:
         """What clones read for a blob that an accumulator kept a sum from adding up in place."""
         sums = self.forward.sums
         pushed = {push.inputs[1] for push in self.forward.pushes.values()}
-        pushed_too = [
+        return [
             copy
             for blob, copy in self.made.items()
             if blob in sums.addends and any(sums.share(blob, other) for other in pushed)
-        ]
-        return [*pushed_too, *self._read_after_sums()]
-
-    def _read_after_sums(self) -> list[str]:
-        """What clones read for a blob that a reader of a sum kept it from adding up in place."""
-        return [
-            self.made[held.blob]
-            for held in held_addends(self.body)
-            if held.blob in self.made
-            and self.clones.keys() >= set(held.sum)
-            and self.clones.keys().isdisjoint(held.by)
         ]
 
     def _make(self, blob: str) -> str:

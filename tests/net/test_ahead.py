@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.net.ahead import Held, Way, held_addends, leads, way
+from rnnmem.net.ahead import Way, leads, way
 from tests.handmade import const, make_net, op, pop
 
 F = "f[4]"
@@ -90,20 +90,3 @@ def test_what_others_read_may_be_waited_for_through_a_witness_and_what_one_reads
     nobody = dataclasses.replace(ops[-1].op, type="Cos", inputs=("early",))
     ops[-1] = op(nobody.name, "Cos", "early", F)
     assert way(body(ops, ["s", "grads", rest(), "q"], given), ("early", "s")) is None
-
-
-def test_an_addend_is_held_by_what_reads_it_and_the_sum():
-    ops = [
-        op("m", "Sin", "g", F),
-        op("n", "Neg", "m", F),
-        op("s", "AddN", "m g n", F),
-        op("left", "Sub", "s m", F),
-    ]
-    held = held_addends(body(ops, ["left", "grads", "list"]))
-    assert held == (Held("m", ("s",), ("left",)),)
-
-
-def test_an_addend_that_is_handed_out_is_held():
-    ops = [op("m", "Sin", "g", F), op("n", "Neg", "m", F), op("s", "AddN", "m n g", F)]
-    given = {**GIVEN, "before": F}
-    assert Held("m", ("s",), ()) in held_addends(body(ops, ["s", "grads", "list", "m"], given))
