@@ -21,9 +21,11 @@ import tensorflow as tf
 from rnnmem.check import check
 from rnnmem.collector import paused
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.net.boundaries import with_boundaries
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
 from rnnmem.net.loops import loop_pairs, loops_of
+from rnnmem.net.lowering import sums_reordered
 from rnnmem.net.merged import sums_by_chance
 from rnnmem.net.nouns import Net
 from rnnmem.net.order import without_dead_ops
@@ -571,6 +573,13 @@ def _calls_python(net: Net) -> bool:
     return any(op.type.endswith(_PYTHON) for _, inner in net.walk() for op in inner.ops)
 
 
+_BY_NUMBER = (
+    "the sum at {} adds up two states that TensorFlow sorts by a number that it counts up over the "
+    "whole function; the change would take one of them from 99 to 100, or the like, and the sum "
+    "into another order; an op more or less in the function may help"
+)
+
+
 def _trains_in_a_pipeline(net: Net) -> bool:
     """Whether a dataset is reduced here, which is what becomes of ``for x in dataset``."""
     return any(op.type == "ReduceDataset" for _, inner in net.walk() for op in inner.ops)
@@ -621,13 +630,19 @@ class _Work:
 
     def rewrite_all(self) -> tuple[Net, Net | None]:
         """The whole function as a Net, and what is to run instead; None: nothing."""
-        net = without_unread(without_dead_ops(inline(net_of(self.concrete))))
+        original = net_of(self.concrete)
+        net = without_unread(without_dead_ops(inline(original)))
+        compiled = private.is_compiled(self.concrete)
         by_chance = next(sums_by_chance(net), None)
-        # XLA merges all equal ops
-        if by_chance is not None and not private.is_compiled(self.concrete):
+        if by_chance is not None and not compiled:  # XLA merges all equal ops
             self.leave(_BY_CHANCE.format(by_chance.source or by_chance.name))
-        rewritten = self.rewrite(net)
-        return net, self.order(net, rewritten)
+        ordered = self.order(net, self.rewrite(net))
+        if ordered is not None and not compiled:
+            by_number = next(sums_reordered(original, net, with_boundaries(ordered)), None)
+            if by_number is not None:
+                self.leave(_BY_NUMBER.format(by_number.source or by_number.name))
+                ordered = self.order(net, self.rewrite(net))
+        return net, ordered
 
     def forget_nets(self) -> None:
         """Lets go of what only reports read."""

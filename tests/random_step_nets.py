@@ -49,6 +49,8 @@ class Recipe:
       dynamic: whether the step is traced for any number of rows.
       after: instructions after the loop, on its states.
       seed: of the numbers.
+      tapes: who differentiates: a tape of the step (``one``), a ``persistent`` one or two tapes in
+        the step, or, where the step is its forward part alone, a tape ``outside`` it or two.
     """
 
     dtype: str
@@ -63,6 +65,7 @@ class Recipe:
     dynamic: bool
     after: tuple[Instruction, ...]
     seed: int
+    tapes: str = "one"
 
 
 # Values -> value. Each keeps the shape and stays finite for bounded arguments.
@@ -117,6 +120,8 @@ TWO: dict[str, Callable] = {
     "add": lambda x, y: x + y,
     "add_n": lambda x, y: tf.add_n([0.5 * x, tf.tanh(y), tf.sin(x), tf.tanh(x)]),
     "add_pushed": lambda x, y: tf.add_n([tf.exp(-tf.abs(x)), tf.tanh(y), tf.sigmoid(x)]),
+    "add_read": lambda x, y: tf.tanh(x + y * 0.1 + tf.nn.relu(x)),
+    "add_states": lambda x, y: tf.tanh(x + y + tf.sigmoid(x)),
     "add_tree": lambda x, y: tf.tanh(x) + tf.sigmoid(y) + (tf.sigmoid(x) + tf.sin(y)),
     "concat": lambda x, y: tf.concat([x[:, 1:3], y[:, :2]], axis=1),
     "divide": lambda x, y: x / (1.0 + tf.abs(y)),
@@ -137,7 +142,10 @@ TWO: dict[str, Callable] = {
 EFFECTS = ("moving_average", "random")
 TRAINED = ("add_bias", "captured", "embedding", "matmul_weight", "scale")
 """Kinds whose result depends on a trained variable."""
-WEIGHTED = (*TRAINED, "gather", "matmul_captured", "read_array", "stateless_random")
+SUMS = ("add_captured", "add_pair", "add_residual", "add_rows")
+"""Kinds that add three values or more, among them what the step is given."""
+WEIGHTED = (*TRAINED, *SUMS, "gather", "matmul_captured", "read_array", "stateless_random")
+TAPES = ("one", "one", "one", "one", "persistent", "persistent", "two", "outside", "two outside")
 BRANCHING = ("cond", "switch")
 NESTING = (*BRANCHING, "loop", "map", "function", "tape")
 LARGEST = 5  # index of a value
@@ -216,6 +224,7 @@ def random_recipe(draw: Draw) -> Recipe:
         dynamic=dynamic,
         after=random_instructions(draw, 2, 1),
         seed=draw.whole(0, 999),
+        tapes=draw.one_of(TAPES),
     )
 
 
@@ -245,6 +254,7 @@ class Built:
             tf.constant(recipe.trips),
         )
         self.rows = None if recipe.dynamic else ROWS
+        self._outside: dict[Callable, Callable] = {}
         self.original = tf.function(
             self.step,
             input_signature=[
@@ -258,16 +268,47 @@ class Built:
     def _values(self, *shape: int) -> tf.Tensor:
         return tf.cast(tf.constant(self.random.standard_normal(shape)), self.dtype)
 
-    def step(self, rows, start, trips):
-        """The whole train step."""
-        watched = [rows, start] if self.recipe.of_inputs else []
-        with tf.GradientTape(persistent=self.recipe.gradients > 1) as tape:
-            tape.watch(watched)
-            outputs, losses = self._forward(rows, start, trips)
+    def run(self, function):
+        """What a step leaves behind, under the tapes outside it where the recipe has any."""
+        if not self.is_forward:
+            return function(*self.inputs)
+        if function not in self._outside:
+            self._outside[function] = tf.function(
+                lambda *inputs: self._differentiated(function, *inputs), autograph=False
+            )
+        (outputs, losses), gradients = self._outside[function](*self.inputs)
+        return outputs, losses, [one for some in gradients for one in some if one is not None]
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether the step is a forward part, which tapes outside it differentiate."""
+        return "outside" in self.recipe.tapes
+
+    def _differentiated(self, forward, rows, start, trips):
+        """The forward part, and the gradients of each of its losses."""
+        recipe = self.recipe
+        watched = [rows, start] if recipe.of_inputs else []
+        persistent = recipe.tapes == "persistent" or recipe.gradients > 1
+        with contextlib.ExitStack() as recording:
+            tapes = [
+                recording.enter_context(tf.GradientTape(persistent))
+                for _ in range(1 + recipe.tapes.startswith("two"))
+            ]
+            for tape in tapes:
+                tape.watch(watched)
+            outputs, losses = forward(rows, start, trips)
+        count = max(recipe.gradients, len(tapes))
         gradients = [
-            tape.gradient(loss, [*self.variables, *watched])
-            for loss in losses[: self.recipe.gradients]
+            tapes[number % len(tapes)].gradient(loss, [*self.variables, *watched])
+            for number, loss in enumerate(losses[:count])
         ]
+        return (outputs, losses), gradients
+
+    def step(self, rows, start, trips):
+        """The whole train step, or its forward part."""
+        if self.is_forward:
+            return self._forward(rows, start, trips)
+        (outputs, losses), gradients = self._differentiated(self._forward, rows, start, trips)
         for variable, gradient in zip(self.variables, gradients[0], strict=False):
             if gradient is not None:
                 variable.assign_sub(0.125 * tf.convert_to_tensor(gradient))
@@ -330,7 +371,22 @@ class Built:
             return TWO[one.kind](x, y)
         if one.kind in NESTING:
             return getattr(self, f"_{one.kind}")(one, pool, around, x)
+        if one.kind in SUMS:
+            return self._sum(one, x, y, around)
         return self._weighted(one, x, around, number)
+
+    def _sum(self, one: Instruction, x, y, around: _Around):
+        row = around.rows[around.i % 7]
+        match one.kind:
+            case "add_captured":
+                return tf.tanh(x + around.scale + y * 0.5) + self.captured
+            case "add_pair":
+                return tf.tanh(x * 0.5 + y + row) + tf.nn.relu(x)
+            case "add_residual":
+                return x + tf.nn.relu(x) @ self.square * 0.3 + row
+            case "add_rows":
+                return tf.tanh(x + row * 0.1 + around.rows[(around.i + one.n) % 7] * 0.8)
+        raise AssertionError(one)
 
     def _weighted(self, one: Instruction, x, around: _Around, number: int):
         seed = 7 * number + one.n + 1

@@ -41,7 +41,8 @@ STEP_NETS = CASES * 10 // 22
 """A step net makes 2.2 cases: some are left alone, and two saved sets may turn out the same."""
 DIFFER: list[str] = []
 """Step nets whose bits differ with TensorFlow's fusions on; with them off no bit may differ."""
-MOST_DIFFER = max(1, CASES // 100)
+KNOWN_TO_DIFFER: dict[int, str] = {}
+"""Number of a trial -> why its bits may differ with fusions on. No other trial's may."""
 AGAIN = 100
 """Runs of an original in which it is looked for bits that an optimised step has."""
 RACES: list[str] = []
@@ -102,7 +103,7 @@ def bits(built: Built, function, start) -> list[np.ndarray]:
     variables = [*built.variables, built.average]
     for variable, value in zip(variables, start, strict=True):
         variable.assign(value)
-    flat = tf.nest.flatten(function(*built.inputs), expand_composites=True)
+    flat = tf.nest.flatten(built.run(function), expand_composites=True)
     return [one.numpy() for one in [*flat, *variables]]
 
 
@@ -170,9 +171,11 @@ def optimised(built: Built, trial: Trial) -> list:
             function = rnnmem.optimize(built.original, max_slowdown=slowdown)
             if function.get_concrete_function() is built.original.get_concrete_function():
                 break
-            if function._trace_of((), {}).gradient_only:
+            if function._trace_of((), {}).gradient_only and not built.is_forward:
                 break  # it holds no loop pair
             plan = function.plan(*built.inputs)
+            if not plan.loops:
+                break
             made.setdefault((plan.loops, plan.waits), function)
     return list(made.values())
 
@@ -213,7 +216,7 @@ def many_keep_their_bits(trial):
 @pytest.mark.fuzz
 def test_any_step_net_keeps_its_bits():
     many_keep_their_bits()
-    assert len(DIFFER) <= MOST_DIFFER, "\n".join(DIFFER)
+    assert not DIFFER, "\n".join(DIFFER)
 
 
 def plain(kind, a=0, b=0, n=0, inner=()):
@@ -372,7 +375,7 @@ def test_what_is_thrown_is_the_same_again():
 def main(first: int, last: int) -> int:
     """Holds the trials with these numbers; prints what failed, and how many cases there were."""
     tf.config.experimental.enable_op_determinism()
-    cases = step_nets = failures = listed = 0
+    cases = step_nets = failures = listed = unknown = 0
     for number in range(first, last):
         trial = Trial.drawn(Thrown(number))
         try:
@@ -384,16 +387,20 @@ def main(first: int, last: int) -> int:
         else:
             cases += held
             step_nets += bool(held)
-            if len(DIFFER) > listed:
-                listed = len(DIFFER)
-                print(f"DIFFERS {number}: {DIFFER[-1]}", flush=True)
+        if number % 50 == 49:
+            print(f"{first} to {number + 1}: {cases} cases so far", flush=True)
+        if len(DIFFER) > listed:
+            listed = len(DIFFER)
+            known = KNOWN_TO_DIFFER.get(number, "")
+            unknown += not known
+            print(f"DIFFERS {number}{known and f' ({known})'}: {DIFFER[-1]}", flush=True)
     print(
         f"{first} to {last}: {cases} cases of {step_nets} step nets that were rewritten, "
         f"{last - first - step_nets - failures} left alone, {failures} failed, "
         f"{len(DIFFER)} differ with fusions on, {len(RACES)} times the original varies itself",
         flush=True,
     )
-    return failures
+    return failures + unknown
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ So no list has a hole, all are as long, and whatever the places are, one holds a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rnnmem.check.text import refused
 from rnnmem.net.nouns import Blob, Constant, DType, Net, Op
@@ -492,12 +492,12 @@ class _Undone:
             more = self._claimed(self.way, f"{self.stem}/way", before, after, ())
             ops, blobs, claims = ops + more[0], {**blobs, **more[1]}, claims + more[2]
         gone = {self.refill.name, *lists}
+        lost = {blob for name in gone for blob in body.op_by_name[name].outputs} - set(given)
         kept = [
             op.replace(inputs=tuple(given.get(blob, blob) for blob in op.inputs))
             for op in body.ops
-            if op.name not in gone
+            if op.name not in gone and not _hands_on_alone(body, op, lost)
         ]
-        lost = {blob for name in gone for blob in body.op_by_name[name].outputs} - set(given)
         read = {blob for op in kept for blob in op.inputs}
         self._demand(read.isdisjoint(lost), "what a branch changes is read otherwise")
         changed = {variable.argument for variable, _ in self.changed.values()}
@@ -674,6 +674,12 @@ def _behind(net: Net, blob: str) -> str:
     while (op := net.producer.get(blob)) is not None and op.type in _PASSES:
         blob = op.inputs[0]
     return blob
+
+
+def _hands_on_alone(net: Net, op: Op, blobs: Collection[str]) -> bool:
+    """Whether the op hands one of the blobs to a next iteration, and to no op of this one."""
+    passes = op.type == "Identity" and op.inputs[0] in blobs
+    return passes and not net.readers.get(op.outputs[0])
 
 
 def _is_read(net: Net, blob: str) -> bool:

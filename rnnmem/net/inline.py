@@ -4,11 +4,13 @@ The control edges follow TensorFlow's own inliner, so that the runtime would bui
 what the call waited for, the body's inputs wait for; what waited for the call waits for the body's
 control outputs. In a step net every call is entered by an op that its constants wait for, so that
 they are not taken for equal ones outside where no graph optimizer runs; it takes that op away here
-and there alike (:mod:`rnnmem.net.merged` has what follows).
+and there alike (:mod:`rnnmem.net.merged` has what follows). Loops remember which of their variables
+a call gave them (:mod:`rnnmem.net.boundaries`).
 """
 
 from __future__ import annotations
 
+from rnnmem.net.boundaries import with_given
 from rnnmem.net.nouns import Blob, DType, Net, Op
 
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
@@ -101,7 +103,9 @@ class _Inliner:
             )
         for op in body.ops:
             renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
+        arguments = {blob: place for place, blob in enumerate(body.inputs)}
         for op in body.ops:
+            op = with_given(op, arguments, prefix)
             self.ops.append(self._moved(op, prefix, renamed, call, enter))
             for blob in op.outputs:
                 self.blobs[renamed[blob]] = _named(body.blobs[blob], renamed[blob])

@@ -16,8 +16,8 @@ import functools
 from collections.abc import Mapping
 
 from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS, READERS
-from rnnmem.net.sums import Sums
+from rnnmem.net.optypes import BRANCHES, LOOPS, READ, READERS
+from rnnmem.net.sums import Sums, addends_of, summing_trees
 
 PUSH, POP, EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
 
@@ -60,6 +60,30 @@ class Loop:
     def sums(self) -> Sums:
         """What the sums of the body may add up, one iteration by itself."""
         return Sums(self.body)
+
+    @functools.cached_property
+    def racing(self) -> frozenset[str]:
+        """Names of the additions in the body that race with the other readers of an addend.
+
+        A sum begins with the first addend that nobody else holds: one whose other readers happen to
+        be done. What is pushed, constant, a variable or the same in all iterations always is held.
+        """
+        held = {push.inputs[1] for push in self.pushes.values()} | set(self.invariants)
+        return frozenset(
+            op.name
+            for tree in summing_trees(self.body)
+            if any(self._may_be_let_go(blob, held) for blob in addends_of(self.body, tree))
+            for op in tree
+        )
+
+    def _may_be_let_go(self, blob: str, held: set[str]) -> bool:
+        """Whether other readers of an addend may be done with it in time, or not."""
+        body = self.body
+        source = body.producer.get(through_identities(body, blob))
+        if source is not None and source.type in ("Const", READ):
+            return False
+        others = body.fan_out(blob) > 1 and blob not in body.outputs
+        return others and not any(self.sums.share(blob, other) for other in held)
 
     @functools.cached_property
     def pushes(self) -> Mapping[int, Op]:

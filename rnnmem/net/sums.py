@@ -12,13 +12,19 @@ from rnnmem.net.nouns import Net, Op, Shape
 from rnnmem.net.optypes import BRANCHES, LOOPS
 
 _ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
-_SAME_BUFFER = frozenset(
+SAME_BUFFER = frozenset(
     {
         *("Bitcast", "EnsureShape", "ExpandDims", "Identity", "OptionalFromValue"),
         *("OptionalGetValue", "PlaceholderWithDefault", "PreventGradient", "Reshape", "Squeeze"),
         "StopGradient",
     }
 )
+"""Op types whose result stands in the buffer of what they read."""
+
+
+def is_addition(op: Op) -> bool:
+    """Whether the op adds values up."""
+    return op.type in _ADDS
 
 
 class Sums:
@@ -40,14 +46,22 @@ class Sums:
         roots = {self._root(blob) for blob in found}
         known = {*net.inputs, *(blob for op in net.ops for blob in op.outputs)}
         self.addends = frozenset(blob for blob in known if self._root(blob) in roots)
+        groups: dict[str, list[str]] = {}
+        for blob in known:
+            groups.setdefault(self._root(blob), []).append(blob)
+        self._groups = {root: tuple(sorted(blobs)) for root, blobs in groups.items()}
 
     def share(self, one: str, other: str) -> bool:
         """Whether two blobs may stand in one buffer."""
         return self._root(one) == self._root(other)
 
+    def sharing(self, blob: str) -> tuple[str, ...]:
+        """The blobs of the Net that may stand in the buffer of this one, itself among them."""
+        return self._groups.get(self._root(blob), (blob,))
+
     def _look(self, op: Op) -> set[str]:
         """Joins what shares a buffer through the op; returns the addends of sums inside it."""
-        if op.type in _SAME_BUFFER and op.inputs:
+        if op.type in SAME_BUFFER and op.inputs:
             self._join(op.inputs[0], op.outputs[0])
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
         found = set()
@@ -91,15 +105,20 @@ def summing_trees(net: Net) -> list[list[Op]]:
 
 def _leaves(net: Net, ops: list[Op]) -> int:
     """How many values of the sum's own shape go into it; what is broadcast is added by itself."""
-    inside = {blob for op in ops for blob in op.outputs}
-    shape = net.blobs[ops[0].outputs[0]].shape
-    return sum(
-        1
-        for op in ops
+    return len(addends_of(net, ops))
+
+
+def addends_of(net: Net, tree: list[Op]) -> list[str]:
+    """The values of its own shape that a tree of additions adds up."""
+    inside = {blob for op in tree for blob in op.outputs}
+    shape = net.blobs[tree[0].outputs[0]].shape
+    return [
+        blob
+        for op in tree
         for blob in op.inputs
         if _behind_identities(net, blob) not in inside
         and _may_be_one_shape(net.blobs[blob].shape, shape)
-    )
+    ]
 
 
 def _behind_identities(net: Net, blob: str) -> str:

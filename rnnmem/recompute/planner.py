@@ -364,7 +364,9 @@ class _Planner:
             seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
             addends=pair.forward.sums.addends,
-            never=frozenset(one.plan.path[-1] for one in inner) | _sums_of_arguments(pair.forward),
+            never=frozenset(one.plan.path[-1] for one in inner)
+            | _sums_of_arguments(pair.forward)
+            | pair.forward.racing,
             hoisted=hoisted,
             lifted=frozenset(
                 op.name for op in pair.forward.body.ops if is_lifted(pair.forward, op, hoisted)
@@ -533,7 +535,7 @@ def _held_for_sums(pair: LoopPair) -> frozenset[str]:
     """
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
-    if order_shows(forward.body):
+    if order_shows(forward.body) or forward.racing:
         return forward.sums.addends & pushed
     found = set()
     for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):

@@ -231,7 +231,8 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
 
 def _are_summed(pair: LoopPair, rerun: Rerun) -> bool:
     """Whether a sum of three or more may add to a state in place: nobody else holds it there."""
-    return not pair.forward.sums.addends.isdisjoint(rerun.states)
+    forward = pair.forward
+    return bool(forward.racing) or not forward.sums.addends.isdisjoint(rerun.states)
 
 
 def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:

@@ -10,9 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rnnmem.net.nouns import DType
+from rnnmem.net.nouns import DType, Op
 from rnnmem.rewrite.editor import LoopEditor
 from rnnmem.rewrite.lists import Encode, empty_list, number, pop, push
+
+_SHELF_PUT = "rnnmem/shelf_put"
+
+
+def is_shelf(op: Op) -> bool:
+    """Whether the op puts a blob where it is held until the iteration is over."""
+    return op.name.startswith(_SHELF_PUT)
 
 
 class Anchors:
@@ -113,7 +120,7 @@ class Anchors:
                 (current, number(body, place, self.constant), blob),
                 (("variant", ()),),
                 {"element_dtype": DType(dtype), "resize_if_index_out_of_bounds": False},
-                name="rnnmem/shelf_put",
+                name=_SHELF_PUT,
             ).outputs[0]
         self.loop.set_next(argument, current)
         return held

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rnnmem.net.boundaries import GIVEN
 from rnnmem.net.branches import BranchRead
 from rnnmem.net.nouns import Blob, DType, Net, Op
 from rnnmem.net.optypes import READ
@@ -22,7 +23,7 @@ def with_values(op: Op, reads: Mapping[str, BranchRead]) -> Op:
     given = list(op.attributes["Tin"])
     for place, read in places.items():
         given[place] = DType(read.blob.dtype)
-    dropped = ("_read_only_resource_inputs", "_class")
+    dropped = ("_read_only_resource_inputs", "_class", GIVEN)
     attributes = {key: value for key, value in op.attributes.items() if key not in dropped}
     return op.replace(
         type=_STATELESS.get(op.type, op.type),

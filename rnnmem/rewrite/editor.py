@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from rnnmem.errors import NetError
+from rnnmem.net.boundaries import GIVEN
 from rnnmem.net.loops import order_shows
 from rnnmem.net.nouns import Blob, DType, Net, Op, Shape, ShapeValue
 from rnnmem.net.order import topological
@@ -203,6 +204,9 @@ class LoopEditor:
             changed["_num_original_outputs"] = sum(
                 1 for old in self.positions if old is not None and old < count
             )
+        if GIVEN in self.op.attributes:
+            given = self.op.attributes[GIVEN]
+            changed[GIVEN] = tuple(b"" if old is None else given[old] for old in self.positions)
         if self.one_in_flight and not order_shows(self.op.nets["body"]):
             attributes["parallel_iterations"] = 1
         for net in (self.body, self.cond):

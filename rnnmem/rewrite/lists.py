@@ -7,7 +7,7 @@ from typing import Any
 
 from rnnmem.net.loops import EMPTY, POP, PUSH
 from rnnmem.net.nouns import Constant, DType, Op, Shape
-from rnnmem.rewrite.editor import NetEditor
+from rnnmem.rewrite.editor import LoopEditor, NetEditor
 
 Encode = Callable[[object, str], Constant]
 """Encodes a number as the exporter wants it: (value, dtype) -> Constant."""
@@ -123,12 +123,16 @@ def pop(
 
 
 def awaited_by(net: NetEditor, popping: Op) -> list[str]:
-    """Names of the ops that a pop of the original Net waits for, itself or in its shape."""
-    return [name for op in _popping_ops(net, popping) for name in op.controls]
+    """Names of the ops that a pop of the original Net, its shape or its list waits for."""
+    ops = (*_popping_ops(net, popping), *_handing_on(net, popping))
+    return [name for op in ops for name in op.controls]
 
 
 def remove_pop(net: NetEditor, popping: Op) -> None:
-    """Takes a pop out, with the constant that only it read."""
+    """Takes a pop out, with the constant that only it read, and what handed its list on."""
+    for op in _handing_on(net, popping):
+        if op.controls:  # what nobody reads and waits for nothing is pruned later
+            net.remove(op.name)
     for op in _popping_ops(net, popping):
         if op.type == POP or net.original.fan_out(op.outputs[0]) == 1:
             net.remove(op.name)
@@ -138,6 +142,38 @@ def pop_freely(net: NetEditor, popping: Op) -> None:
     """Takes control edges off a pop: it may wait for what will be computed from it now."""
     for op in _popping_ops(net, popping):
         net.ops[op.name] = op.replace(controls=())
+
+
+def pop_ahead(loop: LoopEditor, argument: str, popping: Op) -> None:
+    """Takes control edges off a pop, and has the next iteration's pop wait instead.
+
+    TensorFlow's graph optimizer leaves a sum alone that somebody waits for: somebody still does.
+    """
+    body = loop.body
+    awaited = [name for op in _popping_ops(body, popping) for name in body.ops[op.name].controls]
+    if not awaited:
+        return
+    pop_freely(body, popping)
+    handed_on = body.add(
+        "Identity",
+        (body.outputs[body.inputs.index(argument)],),
+        (("variant", ()),),
+        {"T": DType("variant")},
+        name="rnnmem/rest",
+        controls=dict.fromkeys(awaited),
+    )
+    loop.set_next(argument, handed_on.outputs[0])
+
+
+def _handing_on(net: NetEditor, popping: Op) -> list[Op]:
+    """The Identities through which a pop hands the rest of its list to the next iteration."""
+    found, pending = [], [popping.outputs[0]]
+    for blob in pending:
+        for op in net.original.readers.get(blob, ()):
+            if op.type == "Identity":
+                found.append(op)
+                pending.append(op.outputs[0])
+    return found
 
 
 def _popping_ops(net: NetEditor, popping: Op) -> list[Op]:

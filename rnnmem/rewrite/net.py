@@ -11,6 +11,7 @@ from rnnmem.net.order import all_needed_by, without_dead_ops
 from rnnmem.net.places import Place, places, step_net, with_step_net
 from rnnmem.plan import LoopPlan, Plan
 from rnnmem.rewrite.again import make_again
+from rnnmem.rewrite.ahead import with_leads
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.empty_starts import begin_empty
 from rnnmem.rewrite.folds import with_folds
@@ -89,7 +90,8 @@ def apply_plan(
     rewritten = with_turns(editor.net(), plan.gates)
     if anchored:  # XLA folds them itself
         rewritten = with_folds(rewritten, plan.folds)
-    return without_dead_ops(rewritten)
+    rewritten = without_dead_ops(rewritten)
+    return with_leads(net, rewritten) if anchored else rewritten
 
 
 def _alive(net: Net) -> set[str]:

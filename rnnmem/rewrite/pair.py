@@ -151,8 +151,10 @@ class _PairRewrite:
             self.renamed[one.blob] = SAVED_AS[one.means]
         marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
         for editor in (*self.gradients, self.forward):
+            own_pace = order_shows(editor.op.nets["body"])
+            own_pace |= editor is self.forward and bool(self.pair.forward.racing)
             pace = {"parallel_iterations": self.plan.in_flight}
-            editor.finish(**marks, **({} if order_shows(editor.op.nets["body"]) else pace))
+            editor.finish(**marks, **({} if own_pace else pace))
         return leftover
 
     def _rewrite_inner(self) -> None:

@@ -22,7 +22,7 @@ from rnnmem.net.order import without_dead_ops
 from rnnmem.net.places import places, step_net, with_step_net
 from rnnmem.rewrite.curtains import hidden
 from rnnmem.rewrite.editor import LoopEditor, NetEditor
-from rnnmem.rewrite.lists import pop_freely
+from rnnmem.rewrite.lists import pop_ahead
 
 ZEROS = "ZerosLike"
 
@@ -99,7 +99,8 @@ def _take_out(
         link = links.get(stands_for(source.inputs[0]))
         if link is None:
             continue
-        pop_freely(editor.body, gradient.loop.pops[link.popped_by])
+        popping = gradient.loop.pops[link.popped_by]
+        pop_ahead(editor, popping.inputs[0], popping)
         _replace(editor, argument, pop, link.popped, anchored)
         found = True
     return found

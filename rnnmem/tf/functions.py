@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
+from rnnmem.net.boundaries import with_boundaries
 from rnnmem.net.nouns import VARIABLE_SHAPES, FunctionRef, Net
 from rnnmem.net.optypes import LOOPS
 from rnnmem.tf import private
@@ -104,6 +105,7 @@ def new_graph(net: Net, name: str, likes, originals):
     Returns:
       The graph, and a map from every blob of the Net that is an input or output to its tensor.
     """
+    net = with_boundaries(net)
     graph = private.new_func_graph(name)
     graph_def = export_graph_def(net, _closed_functions(net, originals))
     for function in graph_def.library.function:

@@ -338,3 +338,26 @@ def test_a_loop_shows_its_step_nets():
     loop = forward_of(rnn())
     assert isinstance(loop, Loop)
     assert (loop.body.name, loop.cond.name) == ("body", "loop_cond")
+
+
+def racing(inputs, ops, outputs):
+    body = make_net(
+        {"i": "i[]", "h": "f[4]", "x": "f[4]"},
+        [const("one", 1), op("n", "AddV2", "i one", "i[]"), *ops],
+        ["n", *outputs],
+    )
+    drawn = while_op("loop", inputs, body)
+    net = make_net({"a": "f[4]", "b": "f[4]"}, [const("z", 0), drawn], ["loop:1"])
+    return Loop(net, net.op_by_name["loop"]).racing
+
+
+def test_a_sum_races_with_other_readers_of_what_nobody_holds():
+    # h ◄─ h + sin x + cos x, and tanh h reads h: done before the sum begins, or not
+    read = [op("s", "Sin", "x", "f[4]"), op("c", "Cos", "x", "f[4]"), op("t", "Tanh", "h", "f[4]")]
+    sum_of = op("u", "AddN", "h s c", "f[4]")
+    more = op("v", "Mul", "u t", "f[4]")
+    assert racing("z a b", [*read, sum_of, more], ["v", "x"]) == {"u"}
+    # nobody else reads h; or all three are the same in each iteration
+    assert not racing("z a b", [*read[:2], sum_of], ["u", "x"])
+    steady = op("u", "AddN", "x s c", "f[4]")
+    assert not racing("z a b", [*read, steady, more], ["v", "x"])

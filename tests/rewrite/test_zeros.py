@@ -80,5 +80,27 @@ def test_both_gradients_lose_their_lists_of_zeros():
     assert without_zero_lists(changed) is changed
 
 
+@pytest.mark.slow
+def test_whoever_was_waited_for_still_is():
+    # A pop waits for the sum that the zero made of it goes into: the rest of its list waits then.
+    case = persistent_tape()
+    traced = tf.function(case.fn).get_concrete_function(*case.calls[0][0])
+    net = without_dead_ops(inline(net_of(traced)))
+    before, after = _awaited(net), _awaited(without_zero_lists(net))
+    assert any(path for path, _ in before)
+    assert before <= after
+
+
+def _awaited(net):
+    """``(path, name)`` of sums in step nets that some op waits for."""
+    return {
+        (path, name)
+        for path, inner in net.walk()
+        for one in inner.ops
+        for name in one.controls
+        if path and name in inner.op_by_name and inner.op_by_name[name].type == "AddN"
+    }
+
+
 def _is_list(net, one):
     return net.blobs[one.outputs[0]].dtype == "variant"
