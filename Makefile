@@ -5,22 +5,16 @@ PY := .venv/bin/python
 PYTHONS := $(or $(PYTHON),python3.11 python3)
 PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
-BESIDE := tests/conformance tests/models
+TEST_PROCESSES ?= auto
 
 .PHONY: demo test lint format fuzz conformance conformance-table benchmark docs clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
 
-# The fast tests run first, then those marked slow (tests/conftest.py). The table of recurrent
-# programs and the model's tests run beside them, and tell what they found at the end; 5: no test
-# was chosen there.
+# A process for each core; each begins with what is fast (tests/conftest.py).
 test: lint
-	@$(PY) -m pytest $(BESIDE) $(TEST_FLAGS) > .beside.log 2>&1 & beside=$$!; \
-	$(PY) -m pytest $(BESIDE:%=--ignore=%) $(TEST_FLAGS); rest=$$?; \
-	wait $$beside; found=$$?; cat .beside.log; rm -f .beside.log; \
-	[ $$found -eq 0 ] || [ $$found -eq 5 ] || exit $$found; \
-	[ $$rest -eq 0 ] || exit $$rest
+	$(PY) -m pytest -n $(TEST_PROCESSES) $(TEST_FLAGS)
 
 lint: .venv/ready-test
 	$(PY) -m ruff format --check .

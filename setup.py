@@ -13,7 +13,8 @@ NMT = ["sentencepiece", "sacrebleu"]
 REPORT = ["matplotlib", "rich", "tensorboard"]
 BENCH = ["matplotlib"]
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
-TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "pytest>=8", "pytest-timeout", "ruff>=0.17,<0.18"]
+TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "ruff>=0.17,<0.18"]
+TEST += ["pytest>=8", "pytest-timeout", "pytest-xdist"]
 
 setup(
     name="rnnmem",
