@@ -247,7 +247,7 @@ class Optimized:
             if tf.executing_eagerly() and self._outer is not None:
                 if verifies:
                     self._verify_gradient(trace, args, kwargs)
-                return self._outer(*args, **kwargs)
+                return private.call(self._base, trace.function, args, kwargs)
 
         if trace.untaped is not None and not private.a_tape_is_active():
             trace = dataclasses.replace(trace, function=trace.untaped)
@@ -315,7 +315,7 @@ class Optimized:
         verify_differentiated(
             trace.original,
             lambda: self._base(*args, **kwargs),
-            lambda: self._outer(*args, **kwargs),
+            lambda: private.call(self._base, trace.function, args, kwargs),
             private.flat_inputs(self._base, trace.original, args, kwargs),
             _tolerance(plan),
             self._where,

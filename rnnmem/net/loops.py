@@ -66,7 +66,8 @@ class Loop:
         """Names of the additions in the body that race with the other readers of an addend.
 
         A sum begins with the first addend that nobody else holds: one whose other readers happen to
-        be done. What is pushed, constant, a variable or the same in all iterations always is held.
+        be done. What is pushed, constant, a variable or the same in all iterations always is held;
+        what one branch pushes, and another does not, hangs on the branch.
         """
         held = {push.inputs[1] for push in self.pushes.values()} | set(self.invariants)
         return frozenset(
@@ -79,6 +80,8 @@ class Loop:
     def _may_be_let_go(self, blob: str, held: set[str]) -> bool:
         """Whether other readers of an addend may be done with it in time, or not."""
         body = self.body
+        if blob in self.sums.unsteady:
+            return True
         source = body.producer.get(through_identities(body, blob))
         if source is not None and source.type in ("Const", READ):
             return False

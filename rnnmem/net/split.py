@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from rnnmem.net.boundaries import GIVEN
 from rnnmem.net.inline import inline
 from rnnmem.net.nouns import Blob, DType, Net, Op
 from rnnmem.net.optypes import LOOPS, is_pure
@@ -105,7 +106,72 @@ def split(joint: Net, inputs: int, outputs: int) -> Halves:
         ),
         control_outputs=tuple(name for name in joint.control_outputs if name in after),
     )
+    backward = _as_it_was_called(backward)
     return Halves(_awaiting(forward), _awaiting(backward), exchanged)
+
+
+def _as_it_was_called(backward: Net) -> Net:
+    """The gradient under its own names: nobody calls it from here, and sums sort by names."""
+    start = f"{_BACKWARD}/"
+    taken = {op.name for op in backward.ops}
+    short = {
+        name: name.removeprefix(start)
+        for name in taken
+        if name.startswith(start) and _is_free(name.removeprefix(start), taken)
+    }
+    if not short:
+        return backward
+
+    def named(blob: str) -> str:
+        maker = backward.producer.get(blob)
+        if maker is None or maker.name not in short:
+            return blob
+        return blob.removeprefix(start)
+
+    return backward.replace(
+        outputs=tuple(named(blob) for blob in backward.outputs),
+        control_outputs=tuple(short.get(name, name) for name in backward.control_outputs),
+        ops=tuple(
+            op.replace(
+                name=short.get(op.name, op.name),
+                inputs=tuple(named(blob) for blob in op.inputs),
+                outputs=tuple(named(blob) for blob in op.outputs),
+                controls=tuple(short.get(name, name) for name in op.controls),
+                attributes=_called_by_nobody(op.attributes, start, short),
+            )
+            for op in backward.ops
+        ),
+        blobs={
+            named(name): Blob(named(name), blob.dtype, blob.shape)
+            for name, blob in backward.blobs.items()
+        },
+    )
+
+
+def _is_free(name: str, taken: set[str]) -> bool:
+    """Whether an op may be called so; inputs get names later, and none of theirs has a slash."""
+    return "/" in name and name not in taken
+
+
+def _called_by_nobody(attributes: Mapping, start: str, short: Mapping[str, str]) -> Mapping:
+    """An op's attributes where what they name has its own name again."""
+    found = dict(attributes)
+    if GIVEN in found:
+        own = f"{_BACKWARD}:".encode()
+        given = tuple(
+            b"" if one.startswith(own) else one.removeprefix(start.encode()) for one in found[GIVEN]
+        )
+        found[GIVEN] = given
+        if not any(given):
+            del found[GIVEN]
+    if "_class" in found:
+        found["_class"] = tuple(_colocated(mark, short) for mark in found["_class"])
+    return found
+
+
+def _colocated(mark: bytes, short: Mapping[str, str]) -> bytes:
+    name = mark.decode().removeprefix("loc:@")
+    return f"loc:@{short[name]}".encode() if name in short else mark
 
 
 def _awaiting(net: Net) -> Net:

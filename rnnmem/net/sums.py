@@ -32,11 +32,14 @@ class Sums:
 
     Attributes:
       addends: blobs of the Net in whose buffer an addend of three or more may stand.
+      unsteady: blobs in whose buffer stands what one branch keeps for its gradient, and another
+        lets go of: whether somebody holds it is only known in a run.
     """
 
     def __init__(self, net: Net, carried: bool = False):
         """Looks at the Net; a ``carried`` one is a loop's body that runs again and again."""
         self._parent: dict[str, str] = {}
+        self._unsteady: set[str] = set()
         found = {blob for tree in summing_trees(net) for op in tree for blob in op.inputs}
         if carried:
             for argument, result in zip(net.inputs, net.outputs, strict=True):
@@ -49,6 +52,8 @@ class Sums:
         groups: dict[str, list[str]] = {}
         for blob in known:
             groups.setdefault(self._root(blob), []).append(blob)
+        unsteady = {self._root(blob) for blob in self._unsteady}
+        self.unsteady = frozenset(blob for blob in known if self._root(blob) in unsteady)
         self._groups = {root: tuple(sorted(blobs)) for root, blobs in groups.items()}
 
     def share(self, one: str, other: str) -> bool:
@@ -65,18 +70,31 @@ class Sums:
             self._join(op.inputs[0], op.outputs[0])
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
         found = set()
+        held: dict[str, set[tuple]] = {}  # result -> in each branch, who else has its buffer
         for label, inner in op.nets.items():
             is_cond = op.type in LOOPS and label == "cond"
             below = Sums(inner, carried=op.type in LOOPS and not is_cond)
             links = list(zip(inner.inputs, given, strict=True))
             if not is_cond:
                 links += zip(inner.outputs, op.outputs, strict=True)
+            if op.type in BRANCHES:
+                for blob, outer in zip(inner.outputs, op.outputs, strict=True):
+                    held.setdefault(outer, set()).add(below._kept_with(inner, blob))
             outside: dict[str, str] = {}
             for blob, outer in links:
                 self._join(outer, outside.setdefault(below._root(blob), outer))
                 if blob in below.addends:
                     found.add(outer)
+                if blob in below.unsteady:
+                    self._unsteady.add(outer)
+        self._unsteady |= {blob for blob, ways in held.items() if len(ways) > 1}
         return found
+
+    def _kept_with(self, net: Net, blob: str) -> tuple:
+        """Whether an optional that the Net hands out holds a blob, and which input it is."""
+        shared = set(self.sharing(blob))
+        optional = any(one in shared and net.blobs[one].dtype == "variant" for one in net.outputs)
+        return optional, *(place for place, one in enumerate(net.inputs) if one in shared)
 
     def _root(self, blob: str) -> str:
         while (parent := self._parent.get(blob, blob)) != blob:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 
 import tensorflow as tf
@@ -93,7 +93,7 @@ def same_function(concrete):
     return private.concrete_function(concrete.graph, concrete, _attributes(concrete))
 
 
-def new_graph(net: Net, name: str, likes, originals):
+def new_graph(net: Net, name: str, likes, originals, names: Mapping[str, str] | None = None):
     """A FuncGraph that holds the Net, its inputs and control outputs set.
 
     Args:
@@ -101,6 +101,7 @@ def new_graph(net: Net, name: str, likes, originals):
       name: the graph's name.
       likes: for each input of the Net, a tensor whose dtype, shape and handle data it takes.
       originals: graphs whose library holds the functions that ops of the Net call closed.
+      names: name of such a tensor -> what the input is called; all others are called as it is.
 
     Returns:
       The graph, and a map from every blob of the Net that is an input or output to its tensor.
@@ -111,7 +112,7 @@ def new_graph(net: Net, name: str, likes, originals):
     for function in graph_def.library.function:
         private.register_function(function)
     with graph.as_default():
-        graph.inputs = [_placeholder(tensor) for tensor in likes]
+        graph.inputs = [_placeholder(tensor, (names or {}).get(tensor.name)) for tensor in likes]
         tensors = dict(zip(net.inputs, graph.inputs, strict=True))
         # An input that no op reads is refused in an input map.
         read = {blob: tensors[blob] for blob in net.inputs if blob in net.readers}
@@ -165,9 +166,9 @@ def structured_like(original, results):
     return tf.nest.pack_sequence_as(original.structured_outputs, flat, expand_composites=True)
 
 
-def _placeholder(tensor: tf.Tensor) -> tf.Tensor:
+def _placeholder(tensor: tf.Tensor, name: str | None) -> tf.Tensor:
     made = tf.compat.v1.placeholder(
-        tensor.dtype, tensor.shape, name=tensor.op.name.replace("/", "_")
+        tensor.dtype, tensor.shape, name=name or tensor.op.name.replace("/", "_")
     )
     private.copy_attribute("_user_specified_name", tensor.op, made.op)
     private.copy_handle_data(tensor, made)

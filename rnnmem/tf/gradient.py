@@ -43,7 +43,11 @@ def rewrite_gradient(
     exchanged = new_forward.outputs[results:]
     opened = [tensor for tensor in backward.inputs if tensor.name not in feeds]
     new_backward, tensors = new_graph(
-        halves.backward, backward.name, [*opened, *exchanged], [forward, backward]
+        halves.backward,
+        backward.name,
+        [*opened, *exchanged],
+        [forward, backward],
+        names=_names_under_a_tape(opened, captures),
     )
     outside = [
         (captures[tensor.name], placeholder)
@@ -55,6 +59,17 @@ def rewrite_gradient(
     new_backward.outputs = [tensors[blob] for blob in halves.backward.outputs]
     new_backward.structured_outputs = structured_like(backward, new_backward.outputs)
     return new_forward, new_backward
+
+
+def _names_under_a_tape(opened: list[tf.Tensor], captures: dict[str, Any]) -> dict[str, str]:
+    """Input -> its name in the gradient that an eager tape has: sums sort what they read by name.
+
+    Where the gradient is called inside a graph, names of its own arguments say nothing.
+    """
+    given = [tensor.name for tensor in opened if tensor.name not in captures]
+    return {
+        name: f"placeholder_{place}" if place else "placeholder" for place, name in enumerate(given)
+    }
 
 
 def _forward_graph(net: Net, original: Any, results: int) -> tf.Graph:

@@ -22,6 +22,7 @@ from tensorflow.python.autograph.impl import api as _autograph
 from tensorflow.python.client import device_lib as _device_lib
 from tensorflow.python.client import pywrap_tf_session as _pywrap_tf_session
 from tensorflow.python.distribute import sharded_variable as _sharded_variable
+from tensorflow.python.eager import backprop_util as _backprop_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager import executor as _executor
@@ -624,6 +625,15 @@ def with_gradient(concrete: Any, rewrite: Any) -> Any:
     made._arg_keywords = concrete._arg_keywords  # noqa: SLF001
     made._num_positional_args = concrete._num_positional_args  # noqa: SLF001
     made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite)  # noqa: SLF001
+    # An eager tape asks for no other pair, as long as no forward accumulator watches.
+    made._first_order_tape_functions[False, ()] = _RewrittenForTape(  # noqa: SLF001
+        concrete.graph,
+        concrete._attrs,  # noqa: SLF001
+        made._garbage_collector,  # noqa: SLF001
+        forwardprop_input_indices=(),
+        delayed_rewrite_functions=made._delayed_rewrite_functions,  # noqa: SLF001
+        need_gradients_for_jvps=False,
+    )
     return made
 
 
@@ -678,8 +688,7 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  
             doutputs = doutputs[:count]
         gradients = super()._rewrite_forward_and_call_backward(op, *doutputs)
         for gradient in gradients or ():
-            if isinstance(gradient, tf.Tensor) and gradient.op.type in _CALLS:
-                gradient.op.pfor_converter = _vectorised_or_in_turn
+            _vectorise_call(gradient)
         return gradients
 
     def _is_left_to_tensorflow(self, op):
@@ -690,6 +699,50 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):  
         if called in _forward_names(self._original):
             return True
         return _is_vectorised_or_differentiated_again(op.graph)
+
+
+class _RewrittenForTape(_concrete_function._FirstOrderTapeGradientFunctions):  # noqa: SLF001
+    """The pair for an eager call under a tape, rewritten.
+
+    It is called as TensorFlow calls its own: through another function the arguments of loops would
+    have other names, and sums that add them up another order.
+    """
+
+    def __init__(self, graph, *args, delayed_rewrite_functions, **kwargs):
+        super().__init__(
+            graph, *args, delayed_rewrite_functions=delayed_rewrite_functions, **kwargs
+        )
+        # A gradient that was taken of the function before may have added to what its graph returns.
+        count = delayed_rewrite_functions._num_inference_outputs  # noqa: SLF001
+        results = graph.outputs[:count]
+        self._num_outputs = self._num_inference_outputs = count
+        self._num_trainable_inference_outputs = len(
+            [one for one in results if _backprop_util.IsTrainable(one)]
+        )
+
+    def _forward_and_backward_functions(self, inference_args, input_tangents):
+        maker = self._delayed_rewrite_functions
+        forward, backward = maker.forward_backward(self._num_inference_outputs)
+        if maker._func_graph is self._func_graph:  # noqa: SLF001
+            return super()._forward_and_backward_functions(inference_args, input_tangents)
+        return forward, maker._func_graph, backward, None, 0  # noqa: SLF001
+
+    def _wrap_backward_function(self, forward_graph, backward, outputs):
+        run, recorded = super()._wrap_backward_function(forward_graph, backward, outputs)
+
+        def run_or_vectorise(*gradients):
+            found = run(*gradients)
+            for one in () if tf.executing_eagerly() else found or ():
+                _vectorise_call(one)
+            return found
+
+        return run_or_vectorise, recorded
+
+
+def _vectorise_call(gradient: Any) -> None:
+    """Has the call that a gradient comes from vectorised, or made for one row after the other."""
+    if isinstance(gradient, tf.Tensor) and gradient.op.type in _CALLS:
+        gradient.op.pfor_converter = _vectorised_or_in_turn
 
 
 def _forward_names(maker: Any) -> set[str]:

@@ -361,3 +361,24 @@ def test_a_sum_races_with_other_readers_of_what_nobody_holds():
     assert not racing("z a b", [*read[:2], sum_of], ["u", "x"])
     steady = op("u", "AddN", "x s c", "f[4]")
     assert not racing("z a b", [*read, steady, more], ["v", "x"])
+
+
+def test_a_sum_races_with_what_only_one_branch_keeps():
+    # a branch hands out tanh sin h, and keeps it, or the sine
+    inner = [op("s", "Sin", "h", "f[4]"), op("t", "Tanh", "s", "f[4]")]
+
+    def of(*kept):
+        labels = ("then_branch", "else_branch")
+        nets = {
+            label: make_net(
+                {"h": "f[4]"}, [*inner, op("o", "OptionalFromValue", blob, "v[]")], ["t", "o"]
+            )
+            for label, blob in zip(labels, kept, strict=True)
+        }
+        chosen = [const("p", 1), op("if", "StatelessIf", "p h", "f[4] v[]", nets=nets)]
+        others = [op("a", "Sin", "x", "f[4]"), op("b", "Cos", "x", "f[4]")]
+        return racing("z a b", [*chosen, *others, op("u", "AddN", "a b if:0", "f[4]")], ["u", "x"])
+
+    assert of("t", "s") == {"u"}
+    assert not of("t", "t")
+    assert not of("s", "s")

@@ -1,5 +1,6 @@
 """A function and its gradient, joined into one Net and split again."""
 
+from rnnmem.net.boundaries import GIVEN
 from rnnmem.net.split import join, split
 from tests.handmade import const, make_net, op, while_op
 
@@ -32,6 +33,19 @@ def test_what_was_joined_is_split_again():
     assert halves.forward.outputs == ("last", "last")
     assert halves.exchanged == ("last",)
     assert [one.type for one in halves.backward.ops] == ["Mul"]
+
+
+def test_the_gradient_has_its_own_names_again():
+    # nobody calls it by our name: what its loop begins with is no argument of a call
+    ops = [const("gradients/zero", 0), while_op("gradients/loop", "gradients/zero given", COUNTING)]
+    backward = make_net({"given": "f[4]", "y": "f[4]"}, ops, ["gradients/loop:1"])
+    joint = join(forward(ends_with_the_loop=False), backward, {"y": "last"})
+    assert joint.op_by_name["rnnmem_backward/gradients/loop"].attributes[GIVEN][1]
+    half = split(joint, inputs=1, outputs=1).backward
+    assert [one.name for one in half.ops] == ["gradients/zero", "gradients/loop"]
+    assert half.outputs == ("gradients/loop:1",)
+    assert half.op_by_name["gradients/loop"].inputs[0] == "gradients/zero"
+    assert GIVEN not in half.op_by_name["gradients/loop"].attributes
 
 
 def test_what_a_loop_hands_out_waits_for_what_is_only_to_run():

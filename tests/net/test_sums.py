@@ -91,3 +91,34 @@ def test_what_shares_a_buffer_is_told():
     sums = Sums(make_net({"a": F}, ops, ["same"]))
     assert sums.share("t", "same")
     assert not sums.share("a", "same")
+
+
+def unsteady(then, other):
+    """What hangs on the branch: ``y`` reads ``x`` of a branch, and ``o`` is an optional of it."""
+    blobs = {"p": "z[]", "x": F}
+    nets = {"then_branch": then, "else_branch": other}
+    made = op("if", "StatelessIf", "p x", f"{F} v[]", nets=nets)
+    net = make_net(blobs, [made, op("y", "Identity", "if:0", F)], ["y", "if:1"])
+    return Sums(net).unsteady - {"x"}
+
+
+def kept(name):
+    """A branch that hands out ``t``, and keeps a blob of that name."""
+    ops = [
+        op("s", "Sin", "x", F),
+        op("t", "Tanh", "s", F),
+        op("o", "OptionalFromValue", name, "v[]"),
+    ]
+    return make_net({"x": F}, ops, ["t", "o"])
+
+
+def test_what_one_branch_keeps_and_another_lets_go_of_is_unsteady():
+    assert unsteady(kept("t"), kept("s")) == {"if:0", "if:1", "y"}
+    assert not unsteady(kept("t"), kept("t"))
+    assert not unsteady(kept("s"), kept("s"))
+
+
+def test_an_argument_that_one_branch_hands_through_is_unsteady():
+    passing = kept("s").replace(outputs=("x", "o"))
+    assert {"if:0", "y"} <= unsteady(passing, kept("s"))
+    assert not unsteady(passing, passing)

@@ -272,6 +272,6 @@ def test_ordinary_gradients_are_not_left_to_tensorflow(monkeypatch):
     assert bits(gradient(optimised(loop))) == bits(gradient(tf.function(loop)))
     f = optimised(loop)
     tf.function(lambda: gradient(f))()
-    assert asked == [False, False]
+    assert asked == [False]  # an eager call has its own pair, and nobody asks
     jacobian_in_a_function(f)
-    assert asked[2:] == [True]
+    assert asked[1:] == [True]
