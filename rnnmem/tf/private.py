@@ -277,7 +277,7 @@ def vectorise_as(concrete: Any, original: Any) -> Any:
       concrete: a ConcreteFunction that computes the same from the same inputs; edited in place.
       original: a ConcreteFunction, with the same inputs in the same order.
     """
-    concrete._inference_function._cached_graph = original.graph  # noqa: SLF001
+    concrete._inference_function.rnnmem_vectorised_as = original.graph  # noqa: SLF001
     return concrete
 
 
@@ -424,6 +424,14 @@ class _WithLines(_atomic_function.AtomicFunction):
     __slots__ = ()
 
     @property
+    def graph(self):
+        """The function's FuncGraph; where TensorFlow vectorises a call of it, the original's."""
+        vectorises = sys._getframe(1).f_globals.get("__name__") == _pfor.__name__  # noqa: SLF001
+        if vectorises and hasattr(self, "rnnmem_vectorised_as"):
+            return self.rnnmem_vectorised_as
+        return super().graph
+
+    @property
     def graph_debug_info(self):
         """Node -> the stack that made it; TensorFlow asks for it where a node has failed."""
         try:
@@ -461,7 +469,7 @@ def _tell_lines_of(function: Any, *originals: Any) -> None:
     """Has errors of a function name lines of the FuncGraphs that it was rewritten from."""
     graph = function._cached_graph  # noqa: SLF001
     graph.rnnmem_originals = originals
-    function.rnnmem_rewritten = graph  # its own graph may be another one, see vectorise_as
+    function.rnnmem_rewritten = graph
     function.__class__ = _WithLines
     function._children = [  # noqa: SLF001
         one if isinstance(one, _atomic_function.AtomicFunction) else _StepNet(one.name, graph)
