@@ -27,6 +27,7 @@ from rnnmem.net.segments import (
     KEPT,
     LENGTH,
     MARK,
+    SLOTS,
     longest_segment,
     segment_count,
 )
@@ -619,6 +620,7 @@ class _Compiler:
         """How many elements a list has in the end that a write may lengthen."""
         blob = op.outputs[0]
         length = self.known.grown.get(blob, self.known.facts[blob].length)
+        length = op.attributes.get(SLOTS) if length is None else length
         if length is None:
             self.unknown[blob] = None
         return length

@@ -14,6 +14,8 @@ MARK = "_rnnmem_segments"
 KEEPS, REFILLS, AGAIN = b"keeps states", b"runs a segment again", b"its loop"
 ADVANCES = b"goes on to the segment"
 LENGTH, GROWTH = "_rnnmem_segment_length", "_rnnmem_segment_growth"
+SLOTS = "_rnnmem_slots"
+"""On a write to a list of slots: how many there are, so how long the list gets at most."""
 KEPT = "_rnnmem_segments_kept"
 """Attributes of the branches that keep states or run a segment again; the last: how many states are
 kept at once at most, where a schedule over the segments says so (0: one of each segment)."""

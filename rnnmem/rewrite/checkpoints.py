@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from rnnmem.net.nouns import Blob, DType
 from rnnmem.net.online import NEEDLESS, first_levels, first_slots, first_steps
+from rnnmem.net.segments import SLOTS
 from rnnmem.plan import Segments
 from rnnmem.rewrite.editor import NetEditor
 from rnnmem.rewrite.lists import Encode, element, element_shape, integer, number, pop, push
@@ -211,6 +212,7 @@ class Slots:
                 {
                     "element_dtype": DType(net.blobs[value].dtype),
                     "resize_if_index_out_of_bounds": True,
+                    SLOTS: self.segments.slots,
                 },
                 name="rnnmem/slot",
             ).outputs[0]
