@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from rnnmem.check import check
 from rnnmem.collector import paused
-from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.errors import BudgetError, OptionError, PlanError, RaceError, RnnmemWarning
 from rnnmem.net.boundaries import with_boundaries
 from rnnmem.net.cost import CPU, GPU, Machine
 from rnnmem.net.inline import inline
@@ -678,7 +678,11 @@ class _Work:
             Net is split again, and no loop may hold ops of both halves.
         """
         self.net, self.rewritten = net, None
-        self.rewritten = self._rewritten(net, differentiated)
+        try:
+            self.rewritten = self._rewritten(net, differentiated)
+        except RaceError as error:
+            self.leave(str(error))
+            self.rewritten = self._rewritten(net, differentiated)
         if not any(True for _ in self.plan.every_loop()) and _trains_in_a_pipeline(net):
             self.plan = dataclasses.replace(self.plan, notes=(*self.plan.notes, _IN_A_PIPELINE))
         if self.left_for:

@@ -38,6 +38,10 @@ class NetError(RnnmemError, ValueError):
     """A Net that is not well formed."""
 
 
+class RaceError(NetError):
+    """A sum's order is a race in the rewritten Net, and no edge can settle it as it was."""
+
+
 class CheckError(RnnmemError):
     """A rewritten Net that the checker does not let through; the text starts with the reason."""
 

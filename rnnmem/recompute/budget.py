@@ -27,6 +27,10 @@ from rnnmem.sizes import format_bytes
 HEADROOM = 0.1
 """Part of a predicted peak that a budget must leave free: chunks and the order of ops vary."""
 
+CHUNK_ROOM = 16 * 1024
+"""Bytes, or another such part of a small peak, to leave free beside: chunks left by what ran before
+are taken whole."""
+
 SCHEDULE_HEADROOM = 0.5
 """The same of a plan with a schedule over segments: states kept anew leave holes between chunks."""
 
@@ -62,14 +66,18 @@ _UNKNOWN = "the budget was not held against a prediction: a size is known only a
 
 def needed_budget(peak: int) -> int:
     """The smallest budget that a plan of this predicted peak may be run under."""
-    return math.ceil(peak * (1 + HEADROOM))
+    return _with_room(peak, HEADROOM)
 
 
 def budget_for(plan: Plan) -> int:
     """The smallest budget that a plan, whose peak was predicted, may be run under."""
     if any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop()):
-        return math.ceil(plan.predicted_peak * (1 + SCHEDULE_HEADROOM))
+        return _with_room(plan.predicted_peak, SCHEDULE_HEADROOM)
     return needed_budget(plan.predicted_peak)
+
+
+def _with_room(peak: int, headroom: float) -> int:
+    return math.ceil(peak * (1 + headroom) + min(CHUNK_ROOM, HEADROOM * peak))
 
 
 class Decision:

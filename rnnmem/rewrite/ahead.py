@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rnnmem.errors import NetError
+from rnnmem.errors import RaceError
 from rnnmem.net.ahead import Lead, ancestors, leads, way
 from rnnmem.net.nouns import Net, Op
 from rnnmem.net.optypes import LOOPS
@@ -22,7 +22,7 @@ def with_leads(original: Net, rewritten: Net) -> Net:
       rewritten: the Net after it.
 
     Raises:
-      NetError: no edge can do so without the loss of a fusion.
+      RaceError: no edge can do so without the loss of a fusion.
     """
     known = {
         lead: None
@@ -49,7 +49,10 @@ def _with_edges_inside(op: Op, old: Op | None, known: Iterable[Lead]) -> Op:
         nets[label], left = _ordered(net, before, known)
         if left and not _may_keep_its_pace(op, old):
             first, second = left[0]
-            raise NetError(f"a sum is a race that nothing may order: {first!r} and {second!r}")
+            raise RaceError(
+                f"which of {first!r} and {second!r} runs first decides how a sum adds up, "
+                "and no plan may settle it as it was"
+            )
         if left:
             op = op.replace(attributes={**op.attributes, **_pace(old)})
     return op.replace(nets=nets)
