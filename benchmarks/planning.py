@@ -25,16 +25,16 @@ from typing import Any
 
 from absl import app, flags
 
-from rnnmem.check import check
-from rnnmem.collector import paused
-from rnnmem.net.cost import CPU
-from rnnmem.net.nouns import Blob, Constant, DType, Net, Op, ShapeValue
-from rnnmem.net.order import without_dead_ops
-from rnnmem.net.shapes import filled, known_net
-from rnnmem.net.timeline import counted_peak
-from rnnmem.recompute.planner import plan_net
-from rnnmem.rewrite.net import apply_plan
-from rnnmem.rewrite.unread import without_unread
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.shapes import filled, known_net
+from rnnmem.ir.graph import Blob, Constant, DType, Net, Op, ShapeValue
+from rnnmem.ir.order import without_dead_ops
+from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.apply import apply_plan
+from rnnmem.simulate.timeline import counted_peak
+from rnnmem.tf.gc import paused
+from rnnmem.verify import check
 
 FLAGS = flags.FLAGS
 F = (32, 64)
@@ -195,7 +195,7 @@ def _model(length: int) -> tuple[Net, Callable, float]:
     import tensorflow as tf
 
     from models.nmt.benchmark import build
-    from rnnmem.net.inline import inline
+    from rnnmem.ir.inline import inline
     from rnnmem.tf.attributes import constant
     from rnnmem.tf.functions import net_of
 

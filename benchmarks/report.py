@@ -16,17 +16,17 @@ import time
 from absl import app, flags
 
 from benchmarks.planning import count, encoded, made_up
-from rnnmem.collector import paused
-from rnnmem.net.cost import CPU
-from rnnmem.net.nouns import Net
-from rnnmem.net.shapes import filled, known_net
-from rnnmem.net.timeline import record
-from rnnmem.recompute.planner import plan_net
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.shapes import filled, known_net
+from rnnmem.ir.graph import Net
+from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.apply import apply_plan
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.stepnets import graphs
-from rnnmem.rewrite.net import apply_plan
+from rnnmem.simulate.timeline import record
+from rnnmem.tf.gc import paused
 
 FLAGS = flags.FLAGS
 

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.net.nouns import Net
+from rnnmem.ir.graph import Net
 
 
 def resnet50_nets(batch: int) -> dict[str, Net]:

@@ -62,8 +62,8 @@ def timed(name: str, share, net) -> dict:
 
 def long_net(count: int) -> dict:
     """A Net of many ops with short and longer lives."""
-    from rnnmem.net.nouns import Blob, Net, Op
-    from rnnmem.sharing import share_parallel
+    from rnnmem.ir.graph import Blob, Net, Op
+    from rnnmem.storage import share_parallel
 
     def reads(i: int) -> tuple[str, ...]:
         return (f"b{i - 1}", f"b{max(0, i - 5)}") if i % 3 else (f"b{i - 1}",)
@@ -76,7 +76,7 @@ def long_net(count: int) -> dict:
 def resnet50() -> list[dict]:
     """Training and inference graph, each shared in every way."""
     from benchmarks.resnet import resnet50_nets
-    from rnnmem.sharing import share_parallel, share_sequential
+    from rnnmem.storage import share_parallel, share_sequential
 
     ways = [share_parallel, share_sequential]
     ways.append(lambda net: share_sequential(net, algorithm="exact"))

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.sharing import share_sequential
 from rnnmem.sizes import MIB
+from rnnmem.storage import share_sequential
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from rnnmem.api import Optimized, optimize
     from rnnmem.conversion.api import convert
     from rnnmem.conversion.plan import ConversionPlan
-    from rnnmem.memory_log import MemoryLog
-    from rnnmem.net.nouns import Net
-    from rnnmem.plan import Plan
+    from rnnmem.ir.graph import Net
+    from rnnmem.limit_search import largest
+    from rnnmem.planning.plan import Plan
     from rnnmem.reports.api import report
+    from rnnmem.reports.memory_log import MemoryLog
     from rnnmem.reports.report import Report
     from rnnmem.saved_model import optimize_saved_model
-    from rnnmem.search import largest
     from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
@@ -81,14 +81,14 @@ _HOME = {
     "Comparison": "rnnmem.tf.measure",
     "ConversionPlan": "rnnmem.conversion.plan",
     "Measurement": "rnnmem.tf.measure",
-    "MemoryLog": "rnnmem.memory_log",
-    "Net": "rnnmem.net.nouns",
+    "MemoryLog": "rnnmem.reports.memory_log",
+    "Net": "rnnmem.ir.graph",
     "Optimized": "rnnmem.api",
-    "Plan": "rnnmem.plan",
+    "Plan": "rnnmem.planning.plan",
     "Report": "rnnmem.reports.report",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
-    "largest": "rnnmem.search",
+    "largest": "rnnmem.limit_search",
     "load_net": "rnnmem.tf.load",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",

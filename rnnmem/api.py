@@ -18,32 +18,31 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.check import check
-from rnnmem.collector import paused
+from rnnmem.analysis.cost import CPU, GPU, Machine
+from rnnmem.analysis.loops import loop_pairs, loops_of
+from rnnmem.analysis.training_regions import Place, places
 from rnnmem.errors import BudgetError, OptionError, PlanError, RaceError, RnnmemWarning
-from rnnmem.net.boundaries import with_boundaries
-from rnnmem.net.cost import CPU, GPU, Machine
-from rnnmem.net.inline import inline
-from rnnmem.net.loops import loop_pairs, loops_of
-from rnnmem.net.lowering import sums_reordered
-from rnnmem.net.merged import sums_by_chance
-from rnnmem.net.nouns import Net
-from rnnmem.net.order import without_dead_ops
-from rnnmem.net.places import Place, places
-from rnnmem.net.timeline import counted_peak
-from rnnmem.options import Options, with_known_names
-from rnnmem.plan import ChunkedLoss, Plan, without_peaks
-from rnnmem.recompute.budget import Decision, budget_for, decide
-from rnnmem.recompute.places import decide_with_places
-from rnnmem.recompute.planner import RECOMPUTE
-from rnnmem.recompute.saved_plan import apply_saved, saved_decision, saved_turns
+from rnnmem.grappler.boundaries import with_boundaries
+from rnnmem.grappler.cse import sums_by_chance
+from rnnmem.grappler.lowering import sums_reordered
+from rnnmem.ir.graph import Net
+from rnnmem.ir.inline import inline
+from rnnmem.ir.order import without_dead_ops
+from rnnmem.passes.chunked_loss.apply import apply_chunks
+from rnnmem.passes.chunked_loss.select import decide_with_losses, losses_of
+from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.normalise.zero_lists import without_zero_lists
+from rnnmem.passes.rematerialise.select import RECOMPUTE
+from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.select import in_turns, predicted_peak
+from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.nested import decide_with_places
+from rnnmem.planning.options import Options, with_known_names
+from rnnmem.planning.plan import ChunkedLoss, Plan, without_peaks
+from rnnmem.planning.saved import apply_saved, saved_decision, saved_turns
+from rnnmem.planning.search import Decision, budget_for, decide
 from rnnmem.reports.explain import Explanation, explain
-from rnnmem.rewrite.chunks import apply_chunks
-from rnnmem.rewrite.gates import with_turns
-from rnnmem.rewrite.net import apply_plan
-from rnnmem.rewrite.unread import without_unread
-from rnnmem.rewrite.zeros import without_zero_lists
-from rnnmem.sharing.decide import in_turns, predicted_peak
+from rnnmem.simulate.timeline import counted_peak
 from rnnmem.sizes import format_bytes
 from rnnmem.spared import spared
 from rnnmem.tf import private
@@ -51,11 +50,12 @@ from rnnmem.tf.attributes import constant
 from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import check_budget, check_offload
 from rnnmem.tf.functions import function_of, net_of
+from rnnmem.tf.gc import paused
 from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.profile import profiled
 from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified, verify_differentiated
-from rnnmem.vocabulary.decide import decide_with_losses, losses_of
+from rnnmem.verify import check
 from rnnmem.warn import warn_user
 
 DISABLE = "RNNMEM_DISABLE"

@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from rnnmem import api
 from rnnmem.errors import OptionError, RnnmemError, RnnmemWarning
-from rnnmem.memory_log import MemoryLog
-from rnnmem.options import Options, check_names
-from rnnmem.plan import Plan
+from rnnmem.planning.options import Options, check_names
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.api import report_on
+from rnnmem.reports.memory_log import MemoryLog
 from rnnmem.reports.report import Report
 from rnnmem.tf import private
 

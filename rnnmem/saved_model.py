@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rnnmem.api import optimize
 from rnnmem.errors import OptionError
-from rnnmem.plan import Plan
+from rnnmem.planning.plan import Plan
 from rnnmem.tf.load import saved_model
 
 

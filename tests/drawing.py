@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Blob, Constant, DType, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, DType, Net, Op
 
 KINDS = {
     "f": "float32",

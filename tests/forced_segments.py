@@ -3,8 +3,9 @@
 import contextlib
 from unittest import mock
 
-from rnnmem.recompute import planner, segments
-from rnnmem.recompute.budget import Decision
+from rnnmem.passes.checkpoint import select as segments
+from rnnmem.passes.rematerialise import select as planner
+from rnnmem.planning.search import Decision
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rnnmem.net.nouns import Blob, DType, Net, Op, ShapeValue
+from rnnmem.ir.graph import Blob, DType, Net, Op, ShapeValue
 from tests.drawing import KINDS, Drawing, blob, encoded
 
 

@@ -6,7 +6,7 @@ import graphlib
 
 import numpy as np
 
-from rnnmem.net.nouns import Net, Op
+from rnnmem.ir.graph import Net, Op
 
 _PLAIN = {
     "AddV2": lambda a, b: a + b,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnnmem.net.nouns import DType, Net, ShapeValue
-from rnnmem.plan import LoopPlan, Plan, Segments
-from rnnmem.rewrite.net import apply_plan
+from rnnmem.ir.graph import DType, Net, ShapeValue
+from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.plan import LoopPlan, Plan, Segments
 from tests.drawing import Drawing, LoopDrawing, encoded
 
 FORWARD, GRADIENT = ("forward", "body"), ("gradient", "body")

@@ -1,6 +1,6 @@
 """A loop that keeps a mask and the features of a Relu for its gradient, drawn by hand."""
 
-from rnnmem.net.nouns import DType, Net
+from rnnmem.ir.graph import DType, Net
 from tests.handmade import const, empty_list, make_net, op, pop, push, while_op
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnmem.net.nouns import Net
+from rnnmem.ir.graph import Net
 from tests.drawing import with_more
 from tests.handmade import const, make_net, op, while_op
 from tests.read_drawings import reading, with_shapes

@@ -10,7 +10,7 @@ import random
 
 import numpy as np
 
-from rnnmem.net.nouns import Blob, Constant, DType, Net, Op
+from rnnmem.ir.graph import Blob, Constant, DType, Net, Op
 
 SHAPES = [(2, 3), (4, 3), (3, 3), (1, 3), (8, 3)]
 ONE = ("Tanh", "Sin", "Cos", "Neg", "Relu", "Square", "Sigmoid", "Identity", "Softplus", "Abs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnmem.net.nouns import Blob, DType, Net
+from rnnmem.ir.graph import Blob, DType, Net
 from tests.drawing import Drawing, LoopDrawing
 from tests.loop_drawings import count, counted
 

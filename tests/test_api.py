@@ -15,7 +15,7 @@ import tensorflow as tf
 import rnnmem
 from rnnmem import api
 from rnnmem.errors import OptionError, RnnmemWarning, VerifyError
-from rnnmem.plan import Plan
+from rnnmem.planning.plan import Plan
 
 INF = float("inf")
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem import api
-from rnnmem.net.nouns import Blob
-from rnnmem.net.timeline import simulate
+from rnnmem.ir.graph import Blob
+from rnnmem.simulate.timeline import simulate
 
 UNITS = 16
 MISTAKES = (None, (), (1,), (None,), (3, 5), (2, None, 7), (0,))

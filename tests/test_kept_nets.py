@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.net.nouns import Net
+from rnnmem.ir.graph import Net
 
 W = tf.constant(np.random.default_rng(1).normal(size=(3, 3)), tf.float32)
 

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rnnmem
-from rnnmem.net.cost import CPU, Machine
-from rnnmem.net.inline import inline
+from rnnmem.analysis.cost import CPU, Machine
+from rnnmem.ir.inline import inline
 from rnnmem.tf.functions import net_of
 from tests.forced_segments import forced_segments
 from tests.random_step_nets import (
@@ -166,7 +166,7 @@ def optimised(built: Built, trial: Trial) -> list:
                 patches.enter_context(forced_segments(scheduled, online))
             if number:
                 patches.enter_context(
-                    mock.patch("rnnmem.recompute.budget.counted_peak", lambda net: None)
+                    mock.patch("rnnmem.planning.search.counted_peak", lambda net: None)
                 )
             function = rnnmem.optimize(built.original, max_slowdown=slowdown)
             if function.get_concrete_function() is built.original.get_concrete_function():

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.recompute.budget import Decision
+from rnnmem.planning.search import Decision
 
 UNITS, BATCH, TRIPS = 32, 64, 50
 
@@ -114,7 +114,9 @@ def test_a_gradient_that_cannot_be_built_is_told_of(x):
     tf.debugging.assert_equal(function(x), towards(x))
 
 
-@pytest.mark.parametrize("name", ["rnnmem.search.counted_peak", "rnnmem.api.decide_with_places"])
+@pytest.mark.parametrize(
+    "name", ["rnnmem.limit_search.counted_peak", "rnnmem.api.decide_with_places"]
+)
 def test_the_largest_size_is_found_by_running_where_predicting_fails(monkeypatch, name):
     monkeypatch.setattr(name, defect)
     function = rnnmem.optimize(tf.function(step, reduce_retracing=True))

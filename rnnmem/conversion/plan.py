@@ -144,7 +144,7 @@ class ConversionPlan:
 
     def __str__(self) -> str:
         """The plan as a table for people."""
-        from rnnmem.reports.conversion import table
+        from rnnmem.conversion.table import table
 
         return table(self)
 

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.errors import NotUnderstood, OptionError
-from rnnmem.net.inline import inline
-from rnnmem.net.nouns import Net
-from rnnmem.net.variables import ANY, Writers
+from rnnmem.ir.graph import Net
+from rnnmem.ir.inline import inline
 from rnnmem.pipeline.calling import call, layers_of, takes
 from rnnmem.pipeline.schedule import HOST, Topology
 from rnnmem.pipeline.wiring import INPUTS, LABELS, Leaf, Stage, bundles_of, topology_of

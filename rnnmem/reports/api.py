@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rnnmem.analysis.shape_rules import Fact
+from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.api import Inspection, Optimized, optimize
-from rnnmem.collector import paused
 from rnnmem.errors import MeasureError, OptionError
-from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS, READERS, is_pure
-from rnnmem.net.shape_rules import Fact
-from rnnmem.net.shapes import KnownNet, filled, known_net
-from rnnmem.net.timeline import Record, record
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
 from rnnmem.reports.data import Side
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import resident, weight_kinds
 from rnnmem.reports.stepnets import graphs
+from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.counting import counts_memory, uncounted
+from rnnmem.tf.gc import paused
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.trips import observed_trips
 

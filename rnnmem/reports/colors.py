@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.plan import HOISTED, INNER, INVARIANT, SAVED_AS, UNREAD
-from rnnmem.plan import RECOMPUTED as RECOMPUTED_FATE
+from rnnmem.planning.plan import HOISTED, INNER, INVARIANT, SAVED_AS, UNREAD
+from rnnmem.planning.plan import RECOMPUTED as RECOMPUTED_FATE
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from rnnmem.net.nouns import Shape
+from rnnmem.ir.graph import Shape
 
 SAVED, RECOMPUTED, GRADIENT = "saved", "recomputed", "weight gradient"
 OUTPUT, TEMPORARY, ALLOCATOR = "output", "temporary", "allocator"

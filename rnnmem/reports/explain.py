@@ -9,9 +9,9 @@ from collections import Counter
 from rich.console import Console
 from rich.table import Table
 
-from rnnmem.net.nouns import Shape
-from rnnmem.net.trips import LONG_TRIPS
-from rnnmem.plan import (
+from rnnmem.analysis.trip_count import LONG_TRIPS
+from rnnmem.ir.graph import Shape
+from rnnmem.planning.plan import (
     BFLOAT16,
     INNER,
     SAVED,

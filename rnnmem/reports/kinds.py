@@ -14,17 +14,16 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 
-from rnnmem.net.buffers import Origin
-from rnnmem.net.loops import PUSH, Loop, through_identities
-from rnnmem.net.nouns import Net, Op, Shape
-from rnnmem.net.optypes import LOOPS, TABLE, Work
-from rnnmem.net.row_chunks import CHUNKS
-from rnnmem.net.segments import ADVANCES, AGAIN
-from rnnmem.net.segments import MARK as SEGMENTS
-from rnnmem.plan import Plan, Segments
+from rnnmem.analysis.loops import Loop, through_identities
+from rnnmem.ir.graph import Net, Op, Shape
+from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
+from rnnmem.ir.marks import SEGMENTS as SEGMENTS
+from rnnmem.ir.op_table import LOOPS, PUSH, TABLE, Work
+from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
+from rnnmem.planning.plan import Plan, Segments
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
-from rnnmem.rewrite.materialise import AGAIN as CLONED
+from rnnmem.simulate.buffers import Origin
 
 _ADDS = frozenset({"Add", "AddV2", "AddN"})
 Place = tuple[str, ...]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rnnmem.net.buffers import Origin
-from rnnmem.net.timeline import Record
 from rnnmem.reports.data import (
     ALLOCATOR,
     KINDS,
@@ -20,6 +18,8 @@ from rnnmem.reports.data import (
 )
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.outcomes import Outcome
+from rnnmem.simulate.buffers import Origin
+from rnnmem.simulate.timeline import Record
 
 MOMENTS = 300
 """Moments that a timeline is told at, about; the highest of each stretch is among them."""

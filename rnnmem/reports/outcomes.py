@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from rnnmem.plan import SAVED, BlobFate, LoopPlan, Plan, Segments
+from rnnmem.planning.plan import SAVED, BlobFate, LoopPlan, Plan, Segments
 
 CHECKPOINTED, REPLAYED = "checkpointed", "replayed"
 
@@ -22,7 +22,7 @@ class Outcome:
     """What becomes of one blob.
 
     Attributes:
-      word: a fate of `rnnmem.plan`, ``checkpointed`` or ``replayed``.
+      word: a fate of `rnnmem.planning.plan`, ``checkpointed`` or ``replayed``.
       reason: why, or how, in words.
     """
 

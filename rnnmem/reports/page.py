@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from rnnmem.plan import Plan
+from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
 from rnnmem.reports.data import KINDS, RESIDENT, Graph, Part, Side
 from rnnmem.sizes import format_bytes

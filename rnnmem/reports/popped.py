@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rnnmem.net.encodings import SAVES
-from rnnmem.net.loops import POP, PUSH, LoopPair, inner_pairs, loop_pairs
-from rnnmem.net.nouns import Net, Op
-from rnnmem.net.segments import MARK, REFILLS
+from rnnmem.analysis.loops import LoopPair, inner_pairs, loop_pairs
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.marks import REFILLS, SAVES, SEGMENTS
+from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.reports.kinds import Place, places
 
 Popped = Mapping[tuple[Place, str], tuple[Place, str]]
@@ -39,7 +39,7 @@ def is_kept_alive(net: Net, op: Op) -> bool:
 
 def is_refilled(net: Net, op: Op) -> bool:
     """Whether a pop hands back what a segment kept that ran again."""
-    return op.type == POP and _made_by(net, op).attributes.get(MARK) == REFILLS
+    return op.type == POP and _made_by(net, op).attributes.get(SEGMENTS) == REFILLS
 
 
 def is_handed_on(net: Net, op: Op) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnnmem.errors import OptionError
-from rnnmem.plan import Plan
+from rnnmem.planning.plan import Plan
 from rnnmem.reports import terminal
 from rnnmem.reports.data import Graph, Part, Side
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Shape
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Shape
 from rnnmem.reports.data import ARGUMENTS, CONSTANTS, OTHER_STATE, SLOTS, WEIGHTS, Part
 
 _OPAQUE = ("resource", "variant", "string")

@@ -12,11 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from rnnmem.net.loops import POP
-from rnnmem.net.nouns import Blob, Net, Op
-from rnnmem.net.optypes import LOOPS
-from rnnmem.net.order import topological
-from rnnmem.plan import INVARIANT, Plan
+from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.op_table import LOOPS, POP
+from rnnmem.ir.order import topological
+from rnnmem.planning.plan import INVARIANT, Plan
 from rnnmem.reports.data import Graph, Node
 from rnnmem.reports.kinds import Kinds, Place, places
 from rnnmem.reports.told import Told

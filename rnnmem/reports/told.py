@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.net.loops import POP, PUSH
-from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import LOOPS, READ
-from rnnmem.net.row_chunks import CHUNKS
-from rnnmem.net.segments import AGAIN, KEEPS, MARK, REFILLS
-from rnnmem.plan import INVARIANT, RECOMPUTED, SAVED, SAVED_AS, BlobFate
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.marks import AGAIN, CHUNKS, KEEPS, REFILLS, SEGMENTS
+from rnnmem.ir.op_table import LOOPS, POP, PUSH, READ
+from rnnmem.planning.plan import INVARIANT, RECOMPUTED, SAVED, SAVED_AS, BlobFate
 from rnnmem.reports.kinds import Kinds, Place
 from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
@@ -60,9 +58,9 @@ class Told:
                 return told
         if op.type == POP:
             return self._of_pop(loops, net, op)
-        if op.attributes.get(MARK) == KEEPS:
+        if op.attributes.get(SEGMENTS) == KEEPS:
             return self._checkpoints(loops)
-        if op.attributes.get(MARK) == REFILLS:
+        if op.attributes.get(SEGMENTS) == REFILLS:
             return Outcome(RECOMPUTED, self._kinds.replay_of(loops).reason)
         if op.type == READ:
             return _VARIABLE
@@ -90,16 +88,16 @@ class Told:
                 return "replayed blob"
             return "saved blob" if self._of_pop(loops, net, op).word else op.type
         named = {KEEPS: "checkpoint", REFILLS: "replay of a segment"}
-        return named.get(op.attributes.get(MARK), op.type)
+        return named.get(op.attributes.get(SEGMENTS), op.type)
 
     def opens(self, loops: Place, op: Op) -> Place | None:
         """The step net that a click on an op leads to."""
         if op.type in LOOPS:
             return (*loops, op.name)
-        if op.attributes.get(MARK) != REFILLS:
+        if op.attributes.get(SEGMENTS) != REFILLS:
             return None
         inside = op.nets["then_branch"].ops
-        again = next((one for one in inside if one.attributes.get(MARK) == AGAIN), None)
+        again = next((one for one in inside if one.attributes.get(SEGMENTS) == AGAIN), None)
         return None if again is None else (*loops, again.name)
 
     def _of_pop(self, loops: Place, net: Net, op: Op) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2, types_pb2
 
-from rnnmem.net.nouns import Constant, DType, FunctionRef, ShapeValue
+from rnnmem.ir.graph import Constant, DType, FunctionRef, ShapeValue
 
 _SHORT = 16  # integer vectors up to this length (shapes, indices) are kept readable
 _REF = 100  # a reference dtype's enum is its base's plus this

@@ -7,10 +7,10 @@ import os
 import tensorflow as tf
 
 from rnnmem.errors import OptionError
-from rnnmem.net.devices import kind_of
-from rnnmem.net.nouns import Net
-from rnnmem.options import Options
-from rnnmem.plan import OFFLOAD
+from rnnmem.ir.devices import kind_of
+from rnnmem.ir.graph import Net
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import OFFLOAD
 from rnnmem.sizes import MIB, format_bytes
 from rnnmem.tf import private
 from rnnmem.tf.counting import USE_BFC, counts_memory, find_device, in_use

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2, node_def_pb2
 
-from rnnmem.net.nouns import FunctionRef, Net, Op
+from rnnmem.ir.graph import FunctionRef, Net, Op
 from rnnmem.tf import signatures
 from rnnmem.tf.attributes import dtype_enum, encode
 

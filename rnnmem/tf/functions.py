@@ -10,9 +10,9 @@ from importlib.util import find_spec
 import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
-from rnnmem.net.boundaries import with_boundaries
-from rnnmem.net.nouns import VARIABLE_SHAPES, FunctionRef, Net
-from rnnmem.net.optypes import LOOPS
+from rnnmem.grappler.boundaries import with_boundaries
+from rnnmem.ir.graph import VARIABLE_SHAPES, FunctionRef, Net
+from rnnmem.ir.op_table import LOOPS
 from rnnmem.tf import private
 from rnnmem.tf.exporter import export_graph_def, tensor_names
 from rnnmem.tf.importer import NETS_OF, import_graph_def

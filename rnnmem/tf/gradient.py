@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.net.nouns import Net
-from rnnmem.net.split import join, split
+from rnnmem.ir.graph import Net
+from rnnmem.ir.joint import join, split
 from rnnmem.tf import private
 from rnnmem.tf.functions import add_captures, capture_like, net_of_graph, new_graph, structured_like
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from rnnmem.errors import NotUnderstood
-from rnnmem.net.nouns import Blob, DType, FunctionRef, Net, Op
+from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op
 from rnnmem.tf import signatures
 from rnnmem.tf.attributes import decode, decode_shape, dtype_name
 

@@ -10,9 +10,9 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from rnnmem.errors import NetError, OptionError
-from rnnmem.net.inline import inline
-from rnnmem.net.nouns import Net
-from rnnmem.net.order import without_dead_ops
+from rnnmem.ir.graph import Net
+from rnnmem.ir.inline import inline
+from rnnmem.ir.order import without_dead_ops
 from rnnmem.tf import private
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.importer import import_graph_def

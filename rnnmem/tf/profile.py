@@ -24,11 +24,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.net.cost import Machine
-from rnnmem.net.nouns import BYTES_PER_ELEMENT, Net, Op
-from rnnmem.net.op_signature import op_signature
-from rnnmem.net.optypes import Work, facts
-from rnnmem.net.shapes import with_known_shapes
+from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.op_signature import op_signature
+from rnnmem.analysis.shapes import with_known_shapes
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.op_table import Work, facts
 from rnnmem.tf.exporter import export_graph_def
 
 SECONDS = 2.0

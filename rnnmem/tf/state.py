@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rnnmem.analysis.second_run import ITERATORS, SecondRun, described, writes_variable
 from rnnmem.errors import NotUnderstood
-from rnnmem.net.nouns import Net, Op
-from rnnmem.net.second_run import ITERATORS, SecondRun, described, writes_variable
+from rnnmem.ir.graph import Net, Op
 from rnnmem.tf import private
 
 

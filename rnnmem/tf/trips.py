@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.shapes import KnownNet
 from rnnmem.errors import NetError
-from rnnmem.net.loops import Loop
-from rnnmem.net.nouns import Net, Op
-from rnnmem.net.optypes import BRANCHES, LOOPS, READERS
-from rnnmem.net.shapes import KnownNet
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS
 from rnnmem.tf.workspace import Workspace
 
 MOST_RUNS = 100_000

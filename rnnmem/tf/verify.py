@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from rnnmem.analysis.second_run import SecondRun, described, second_run
 from rnnmem.errors import NotUnderstood, VerifyError
-from rnnmem.net.second_run import SecondRun, described, second_run
 from rnnmem.tf.bits import Leaf, difference, leaves, leaves_of, unread
 from rnnmem.tf.functions import net_of, same_function
 from rnnmem.tf.state import Kept, State, restore

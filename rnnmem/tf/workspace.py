@@ -24,12 +24,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
+from rnnmem.analysis.versions import OUTSIDE, history
 from rnnmem.errors import NetError, RnnmemWarning
-from rnnmem.net.history import OUTSIDE, history
-from rnnmem.net.inline import CALLS
-from rnnmem.net.nouns import Constant, DType, FunctionRef, Net, Op, ShapeValue
-from rnnmem.net.optypes import BRANCHES, LOOPS
-from rnnmem.sharing.plan import GLOBAL, is_shared
+from rnnmem.ir.graph import Constant, DType, FunctionRef, Net, Op, ShapeValue
+from rnnmem.ir.inline import CALLS
+from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.storage.plan import GLOBAL, is_shared
 from rnnmem.tf import private, signatures
 from rnnmem.tf.attributes import decode, dtype_enum
 
@@ -210,7 +210,7 @@ def collect_sizes(net: Net, inputs: Sequence[Any]) -> Mapping[str, int]:
     """Runs a Net once and tells the bytes of each blob, ``path/blob`` in step nets.
 
     A blob that cannot be fetched (a list, a variable, a string) counts 0, with a warning. The
-    result serves as ``sizes=`` of the functions of :mod:`rnnmem.sharing`.
+    result serves as ``sizes=`` of the functions of :mod:`rnnmem.storage`.
     """
     workspace = Workspace(net, poison=False)
     workspace.run(inputs)

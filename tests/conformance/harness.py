@@ -14,16 +14,16 @@ import numpy as np
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.net.inline import inline
-from rnnmem.net.loops import loop_pairs
-from rnnmem.net.nouns import Net
-from rnnmem.net.optypes import LOOPS
-from rnnmem.net.order import without_dead_ops
-from rnnmem.net.places import places
-from rnnmem.net.timeline import simulate
-from rnnmem.rewrite.net import apply_plan
-from rnnmem.rewrite.unread import without_unread
-from rnnmem.rewrite.zeros import without_zero_lists
+from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.training_regions import places
+from rnnmem.ir.graph import Net
+from rnnmem.ir.inline import inline
+from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.order import without_dead_ops
+from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.normalise.zero_lists import without_zero_lists
+from rnnmem.planning.apply import apply_plan
+from rnnmem.simulate.timeline import simulate
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import net_of
 from tests.allocations import asked_for

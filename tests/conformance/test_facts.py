@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from rnnmem.net.inline import inline
-from rnnmem.net.order import without_dead_ops
-from rnnmem.net.shapes import known_net
+from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.inline import inline
+from rnnmem.ir.order import without_dead_ops
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.workspace import Workspace
 from tests.conformance.programs import PROGRAMS, build, train_step

@@ -42,4 +42,4 @@ def test_a_name_in_the_documents_exists(name):
 def test_a_name_that_is_gone_is_found_out():
     assert "rnnmem.optimize" in NAMES
     with pytest.raises(AttributeError):
-        resolve("rnnmem.sharing.collect_everything")
+        resolve("rnnmem.storage.collect_everything")

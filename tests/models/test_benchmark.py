@@ -6,7 +6,7 @@ import pytest
 
 import rnnmem
 from models.nmt.benchmark import Result, build, table
-from rnnmem.net.timeline import simulate
+from rnnmem.simulate.timeline import simulate
 
 RESULT = Result(
     name="nmt 5x7",

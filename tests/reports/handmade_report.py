@@ -1,16 +1,16 @@
 """A report on a hand-made loop pair, made without TensorFlow."""
 
-from rnnmem.net.cost import CPU
-from rnnmem.net.shapes import filled, known_net
-from rnnmem.net.timeline import record
-from rnnmem.plan import Plan
-from rnnmem.recompute.planner import plan_net
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.shapes import filled, known_net
+from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import WEIGHTS, Part
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.stepnets import graphs
-from rnnmem.rewrite.net import apply_plan
+from rnnmem.simulate.timeline import record
 from tests.handmade import encoded, rnn
 
 

@@ -4,7 +4,16 @@ import dataclasses
 
 import pytest
 
-from rnnmem.plan import INNER, INVARIANT, RECOMPUTED, SAVED, BlobFate, LoopPlan, Plan, Segments
+from rnnmem.planning.plan import (
+    INNER,
+    INVARIANT,
+    RECOMPUTED,
+    SAVED,
+    BlobFate,
+    LoopPlan,
+    Plan,
+    Segments,
+)
 from rnnmem.reports.explain import explain
 
 

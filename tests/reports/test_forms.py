@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from rnnmem.errors import OptionError
-from rnnmem.plan import Plan
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import KINDS, Side
 from rnnmem.reports.report import Report
 from rnnmem.sizes import format_bytes

@@ -2,16 +2,16 @@
 
 import pytest
 
-from rnnmem.net.cost import CPU
-from rnnmem.net.nouns import Net
-from rnnmem.net.shapes import filled, known_net
-from rnnmem.net.timeline import counted_peak, record
-from rnnmem.plan import Plan
-from rnnmem.recompute.planner import plan_net
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.shapes import filled, known_net
+from rnnmem.ir.graph import Net
+from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import MOMENTS, side
-from rnnmem.rewrite.net import apply_plan
+from rnnmem.simulate.timeline import counted_peak, record
 from tests.handmade import encoded, make_net, op, rnn
 from tests.reports.handmade_report import report
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.plan import (
+from rnnmem.planning.plan import (
     INVARIANT,
     RECOMPUTED,
     SAVED,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rnnmem.plan import ChunkedLoss, Encoding
+from rnnmem.planning.plan import ChunkedLoss, Encoding
 from rnnmem.reports.page import html
 from rnnmem.sizes import MIB, format_bytes
 from tests.reports import browser as chromium
@@ -154,7 +154,7 @@ def test_saved_recomputed_and_invariant_blobs_have_their_colours(page):
 
 
 def test_a_page_of_an_unknown_peak_says_so(browser, tmp_path):
-    from rnnmem.plan import Plan
+    from rnnmem.planning.plan import Plan
     from rnnmem.reports.data import Side
     from rnnmem.reports.report import Report
 

@@ -1,7 +1,7 @@
 """Step nets as they are drawn: few nodes, edges through what is left out, fates coloured."""
 
-from rnnmem.net.shapes import with_known_shapes
-from rnnmem.plan import Plan
+from rnnmem.analysis.shapes import with_known_shapes
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.stepnets import MOST, graphs
 from tests.handmade import make_net, op, rnn
 from tests.reports.handmade_report import report

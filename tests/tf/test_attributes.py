@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, types_pb2
 
-from rnnmem.net.nouns import Constant, DType, FunctionRef, ShapeValue
+from rnnmem.ir.graph import Constant, DType, FunctionRef, ShapeValue
 from rnnmem.tf.attributes import constant, decode, dtype_enum, dtype_name, encode
 
 

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 import rnnmem
 from benchmarks.resnet import resnet50_nets
 from rnnmem.errors import NetError, OptionError
-from rnnmem.sharing import estimate, order, share_parallel, share_sequential
+from rnnmem.storage import estimate, order, share_parallel, share_sequential
 from rnnmem.tf.workspace import Workspace
 
 

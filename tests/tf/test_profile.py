@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.op_signature import op_signature
 from rnnmem.errors import OptionError
-from rnnmem.net.cost import CPU
-from rnnmem.net.op_signature import op_signature
-from rnnmem.recompute.planner import op_seconds
+from rnnmem.passes.rematerialise.select import op_seconds
 from rnnmem.tf import profile
 from tests.handmade import const, make_net, op, rnn
 
@@ -43,7 +43,7 @@ def a_net():
 
 def attributed(net):
     """The Net with the attributes that TensorFlow's kernels need."""
-    from rnnmem.net.nouns import DType
+    from rnnmem.ir.graph import DType
 
     more = {
         "MatMul": {"T": DType("float32"), "transpose_a": False, "transpose_b": False},

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rnnmem.net.inline import inline
-from rnnmem.net.nouns import Net
-from rnnmem.net.order import without_dead_ops
+from rnnmem.ir.graph import Net
+from rnnmem.ir.inline import inline
+from rnnmem.ir.order import without_dead_ops
 from rnnmem.tf import private
 from rnnmem.tf.functions import function_of, net_of
 from tests.cases import Case, as_bytes, numbers, outcome, thrice, values

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rnnmem.net.cost import CPU
-from rnnmem.net.inline import inline
-from rnnmem.net.order import without_dead_ops
-from rnnmem.net.timeline import peaks
-from rnnmem.recompute.planner import plan_net
-from rnnmem.rewrite.net import apply_plan
+from rnnmem.analysis.cost import CPU
+from rnnmem.ir.inline import inline
+from rnnmem.ir.order import without_dead_ops
+from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.apply import apply_plan
+from rnnmem.simulate.timeline import peaks
 from rnnmem.sizes import MIB
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from rnnmem import load_net
-from rnnmem.sharing import gradient_blobs, same_producers, share_gradients
+from rnnmem.storage import gradient_blobs, same_producers, share_gradients
 
 UNITS = 8
 

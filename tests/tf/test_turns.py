@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.check import check
+from rnnmem.analysis.cost import CPU
 from rnnmem.errors import NetError, OptionError, PlanError
-from rnnmem.net.cost import CPU
-from rnnmem.plan import Plan, Turn
-from rnnmem.rewrite.gates import with_turns
-from rnnmem.sharing.turns import turns_of
+from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.planning.plan import Plan, Turn
+from rnnmem.verify import check
 from tests.cases import numbers
 
 BRANCHES = 16

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.check import check
-from rnnmem.net.cost import CPU
-from rnnmem.rewrite.gates import with_turns
-from rnnmem.sharing import turns
+from rnnmem.analysis.cost import CPU
+from rnnmem.passes.schedule import serialise as turns
+from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.tf.functions import function_of
+from rnnmem.verify import check
 from tests.random_step_nets import COLUMNS, ONE, ROWS, TWO
 
 CASES = int(os.environ.get("RNNMEM_FUZZ_CASES") or 40)

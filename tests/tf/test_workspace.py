@@ -7,17 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rnnmem.analysis.versions import history
 from rnnmem.errors import NetError
-from rnnmem.net.history import history
-from rnnmem.net.inline import inline
-from rnnmem.net.nouns import Blob, Net, Op
-from rnnmem.net.order import without_dead_ops
-from rnnmem.sharing import (
-    estimate,
-    share_gradients,
-    share_parallel,
-    share_sequential,
-)
+from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.inline import inline
+from rnnmem.ir.order import without_dead_ops
+from rnnmem.storage import estimate, share_gradients, share_parallel, share_sequential
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.workspace import POISON, Storage, Workspace, collect_sizes

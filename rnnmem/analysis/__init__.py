@@ -1,0 +1,1 @@
+"""Facts about a Net: loops, trip counts, liveness, shapes, costs. Pure functions."""

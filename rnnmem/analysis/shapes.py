@@ -1,0 +1,299 @@
+"""Shapes as a run would see them: sizes that a trace leaves open and constants or trips tell.
+
+A traced loop forgets how many elements its lists have, so everything made from them has an unknown
+dimension. Here small integers (shapes, axes, list lengths) are followed through the Net and its
+step nets, and loops run as often as `trips` says:
+
+    TensorListReserve(n = 150) ─► While, 150 iterations ─► TensorListStack
+                                              traced [?, 32, 256], found [150, 32, 256]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from rnnmem.analysis.list_lengths import lengths_behind, reads_lengths
+from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
+from rnnmem.analysis.trip_count import growth, trip_count
+from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.order import topological
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownNet:
+    """A Net with its shapes filled in, and what else was found out.
+
+    Attributes:
+      net: the Net; its blobs have the shapes that were found, its ops are the original ones.
+      declared: the shapes as traced, which are all that TensorFlow's graph optimizer knows.
+      facts: blob -> what is known of it.
+      trips: loop op -> iterations, None where only a run can tell.
+      inner: (op, attribute) -> the step net, filled in as it runs in this place.
+      grown: of a loop's body, lists that a write made which may lengthen them -> how many elements
+        they have when the loop ends.
+    """
+
+    net: Net
+    declared: Mapping[str, Blob]
+    facts: Mapping[str, Fact]
+    trips: Mapping[str, int | None]
+    inner: Mapping[tuple[str, str], KnownNet]
+    grown: Mapping[str, int] = dataclasses.field(default_factory=lambda: _NOTHING)
+
+
+def known_net(
+    net: Net,
+    inputs: Sequence[Fact] | None = None,
+    unknown_dimension: int | None = None,
+    observed: Mapping[str, int] = _NOTHING,
+    path: str = "",
+    unknown_trips: Sequence[int] = (),
+) -> KnownNet:
+    """Fills in the shapes of a Net and of all step nets in it.
+
+    Args:
+      net: the Net.
+      inputs: what is known of its inputs; None: what is declared.
+      unknown_dimension: stands for a dimension, and a trip count, that stays unknown.
+      observed: path of a loop op (``while/body/while_1``) -> how often it ran in some run, for
+        loops whose trip count the Net does not tell.
+      path: of the Net itself, ending in a slash; empty for a whole function.
+      unknown_trips: stand for trip counts that stay unknown, of the Net's own loops, of those in
+        their bodies, and so on; the last of them for all that are deeper.
+    """
+    return _Filler(net, unknown_dimension, observed, path, unknown_trips).run(inputs)
+
+
+def with_known_shapes(net: Net) -> Net:
+    """The Net with every shape that can be found out filled in, here and in all step nets."""
+    return filled(known_net(net))
+
+
+def filled(known: KnownNet) -> Net:
+    """The Net with the shapes that were found, here and in all step nets."""
+    if not known.inner:
+        return known.net
+    ops = tuple(
+        op.replace(nets={key: filled(known.inner[op.name, key]) for key in op.nets})
+        if op.nets and all((op.name, key) in known.inner for key in op.nets)
+        else op
+        for op in known.net.ops
+    )
+    return known.net.replace(ops=ops)
+
+
+class _Filler:
+    def __init__(
+        self,
+        net: Net,
+        unknown: int | None,
+        observed: Mapping[str, int],
+        path: str,
+        unknown_trips: Sequence[int],
+    ):
+        self.net = net
+        self.unknown = unknown
+        self.observed = observed
+        self.path = path
+        self.unknown_trips = unknown_trips
+        self.facts: dict[str, Fact] = {}
+        self.given: dict[str, int | float | bool | tuple] = {}  # values among the facts
+        self.trips: dict[str, int | None] = {}
+        self.inner: dict[tuple[str, str], KnownNet] = {}
+
+    def run(self, inputs: Sequence[Fact] | None) -> KnownNet:
+        for index, name in enumerate(self.net.inputs):
+            given = inputs[index] if inputs is not None else UNKNOWN
+            self._learn(name, given)
+        for op in self.net.of_ops(topological):
+            for name, found in zip(op.outputs, self._results(op), strict=False):
+                self._learn(name, found)
+        facts = self.facts
+        shapes = {name: facts[name].shape if name in facts else None for name in self.net.blobs}
+        blobs = {
+            name: blob if blob.shape == shapes[name] else Blob(name, blob.dtype, shapes[name])
+            for name, blob in self.net.blobs.items()
+        }
+        return KnownNet(
+            self.net.replace(blobs=blobs), self.net.blobs, self.facts, self.trips, self.inner
+        )
+
+    def _learn(self, name: str, found: Fact) -> None:
+        self.facts[name] = fact = self._settled(name, found)
+        if fact.value is not None:
+            self.given[name] = fact.value
+
+    def _settled(self, name: str, found: Fact) -> Fact:
+        fact = possible(merged(self.net.blobs[name], found))
+        if self.unknown is not None and fact.shape is not None and None in fact.shape:
+            filled = tuple(self.unknown if size is None else size for size in fact.shape)
+            fact = dataclasses.replace(fact, shape=filled)
+        return fact
+
+    def _results(self, op: Op) -> list[Fact]:
+        ins = [self.facts.get(blob, UNKNOWN) for blob in op.inputs]
+        if op.type in LOOPS:
+            return self._loop(op, ins)
+        if op.nets:
+            return self._branches(op, ins)
+        return results_of(op, ins)
+
+    def _inner(self, op: Op, key: str, inputs: Sequence[Fact]) -> KnownNet:
+        """A step net of an op, filled in for these inputs."""
+        path = f"{self.path}{op.name}/{key}/"
+        deeper = (self.unknown_trips[1:] if op.type in LOOPS else ()) or self.unknown_trips
+        return known_net(op.nets[key], inputs, self.unknown, self.observed, path, deeper)
+
+    def _branches(self, op: Op, ins: list[Fact]) -> list[Fact]:
+        """A call or a branch: what all of its Nets agree on."""
+        results: list[list[Fact]] = []
+        for key, inner in op.nets.items():
+            known = self._inner(op, key, ins[len(ins) - len(inner.inputs) :])
+            self.inner[op.name, key] = known
+            results.append([known.facts[blob] for blob in inner.outputs])
+        return [common(facts) for facts in zip(*results, strict=True)]
+
+    def _loop(self, op: Op, ins: list[Fact]) -> list[Fact]:
+        loop = Loop(self.net, op)
+        given = self.given
+        trips = trip_count(loop, given)
+        if trips is None:
+            assumed = self.unknown_trips[0] if self.unknown_trips else self.unknown
+            trips = self.observed.get(self.path + op.name, assumed)
+        self.trips[op.name] = trips
+        invariants = set(loop.invariants.values())
+        starts, known = self._body(op, loop, ins, invariants)
+        after = [known.facts[blob] for blob in loop.body.outputs]
+        lengths, grown = lengths_behind(loop, ins, after, trips, given)
+        while _lengths_change(starts, after) and reads_lengths(loop.body):
+            # The first iteration's length is not that of the others.
+            pairs = zip(starts, after, strict=True)
+            starts = [a if a.length == b.length else _longer(a) for a, b in pairs]
+            known = self._inner(op, "body", starts)
+            after = [known.facts[blob] for blob in loop.body.outputs]
+        known = dataclasses.replace(known, grown=grown) if grown else known
+        self.inner[op.name, "body"] = known
+        self.inner[op.name, "cond"] = self._inner(op, "cond", starts)
+        results = []
+        for index, (start, end) in enumerate(zip(ins, after, strict=True)):
+            last = end if trips else _in_any(start, end)  # it may have run no iteration
+            after_all = Fact(last.shape, None, last.element, lengths[index], asked=last.asked)
+            fact = start if index in invariants else after_all
+            if index not in invariants and loop.body.blobs[loop.body.inputs[index]].shape == ():
+                fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips, given))
+            results.append(fact)
+        return results
+
+    def _body(
+        self, op: Op, loop: Loop, ins: list[Fact], invariants: set[int]
+    ) -> tuple[list[Fact], KnownNet]:
+        """What is known of a loop's variables in every iteration, and its body with that."""
+        starts = [
+            fact if index in invariants or fact.value is None else _without_value(fact)
+            for index, fact in enumerate(ins)
+        ]
+        for turn in range(_MOST_PASSES + 1):
+            known = self._inner(op, "body", starts)
+            after = [known.facts[blob] for blob in loop.body.outputs]
+            follow = [
+                start if index in invariants else _in_any(start, end)
+                for index, (start, end) in enumerate(zip(starts, after, strict=True))
+            ]
+            if not any(
+                _differ(a, b) and not (a.shape == b.shape and _only_filled(loop, index, a))
+                for index, (a, b) in enumerate(zip(starts, follow, strict=True))
+            ):
+                break
+            if turn == _MOST_PASSES - 1:  # each pass would know less of one more
+                follow = [a if i in invariants else UNKNOWN for i, a in enumerate(follow)]
+            starts = follow
+        return starts, known
+
+
+_MOST_PASSES = 4
+"""Passes over a body after which nothing is known of what changes from iteration to iteration."""
+
+
+def _in_any(start: Fact, end: Fact) -> Fact:
+    """What is known of a variable in the first iteration and in those behind it.
+
+    The length of a list is followed by itself (:mod:`rnnmem.analysis.list_lengths`).
+    """
+    both = common((start, dataclasses.replace(end, length=start.length)))
+    return _without_value(both)
+
+
+def _differ(one: Fact, other: Fact) -> bool:
+    return one.shape != other.shape or one.element != other.element
+
+
+def _only_filled(loop: Loop, index: int, start: Fact) -> bool:
+    """Whether a variable is a list without elements that its body fills and does not read."""
+    element = start.element
+    if element is None or not element.unset:
+        return False
+    return _fills(loop.body, loop.body.inputs[index], index)
+
+
+_FILLING = frozenset(
+    {
+        *("TensorListLength", "TensorListPushBack", "TensorListResize"),
+        *("TensorListScatterIntoExistingList", "TensorListSetItem"),
+    }
+)
+"""Ops that put elements into their first input, a list, or see none of them."""
+
+
+def _fills(net: Net, blob: str, index: int) -> bool:
+    """Whether nobody in a body reads an element of a list, itself or with more put in.
+
+    Args:
+      net: the body.
+      blob: the list.
+      index: of the variable that it is; as another it would be read as that.
+    """
+    if any(one == blob for place, one in enumerate(net.outputs) if place != index):
+        return False
+    for reader in net.readers.get(blob, ()):
+        slots = [slot for slot, one in enumerate(reader.inputs) if one == blob]
+        if reader.type in LOOPS:
+            nets = list(reader.nets.values())
+            follow = [
+                *((inner, inner.inputs[slot], slot) for inner in nets for slot in slots),
+                *((net, reader.outputs[slot], index) for slot in slots),
+            ]
+        elif reader.type == "Identity" or (reader.type in _FILLING and slots == [0]):
+            follow = [(net, one, index) for one in reader.outputs[:1]]
+        else:
+            return False
+        if not all(_fills(*one) for one in follow):
+            return False
+    return True
+
+
+def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> int | None:
+    """The last value of a variable that grows by a constant."""
+    grows = growth(loop, index, given)
+    if not isinstance(start.value, int) or grows is None or trips is None:
+        return None
+    return start.value + trips * grows
+
+
+def _lengths_change(starts: Sequence[Fact], after: Sequence[Fact]) -> bool:
+    pairs = zip(starts, after, strict=True)
+    return any(a.length is not None and a.length != b.length for a, b in pairs)
+
+
+def _longer(fact: Fact) -> Fact:
+    """A list that is of another length in each iteration."""
+    return dataclasses.replace(fact, length=None)
+
+
+def _without_value(fact: Fact) -> Fact:
+    return dataclasses.replace(fact, value=None, pushed=None)

@@ -1,0 +1,161 @@
+"""Places: step nets below a Net in which a loop stands together with its gradient loop.
+
+A training loop with the tape inside is such a step net, and so is a branch that trains:
+
+    while (step net: forward loop ─► gradient loop ─► update of the variables)
+
+What happens in one run of such a step net is a whole step, so it is planned, rewritten and judged
+like one. Pairs inside the step nets of another pair are no places: they belong to that pair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from rnnmem.analysis.loops import Loop, loop_pairs, through_identities
+from rnnmem.analysis.variable_effects import ANY, Writers
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.marks import IN_PLACE
+from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.order import all_needed_by
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A step net that holds loop pairs of its own.
+
+    Attributes:
+      path: names of ops and of the attributes that hold their step nets, outermost first.
+      net: the step net.
+      variables: its inputs that hold the handle of one variable each, of which no two are the same,
+        and which nothing outside writes while the step net runs.
+    """
+
+    path: tuple[str, ...]
+    net: Net
+    variables: frozenset[str]
+
+
+def places(net: Net) -> tuple[Place, ...]:
+    """Every place below the Net, outer ones first."""
+    variables = {blob: blob for blob in net.inputs if net.blobs[blob].dtype == "resource"}
+    return tuple(_below(net, variables, ()))
+
+
+def _below(net: Net, variables: Mapping[str, str], path: tuple[str, ...]) -> Iterator[Place]:
+    """Places below a Net whose inputs hold handles of those variables, by input."""
+    paired = _paired(net)
+    writers = Writers(net, frozenset(variables))
+    for op in net.ops:
+        if not op.nets or op.name in paired or op.type not in (*LOOPS, *BRANCHES):
+            continue
+        for label, inner in op.nets.items():
+            if label == "cond" or not _holds_pairs(inner):
+                continue
+            inside = _inside(writers, op, inner, variables)
+            here = (*path, op.name, label)
+            if any(not pair.closed for pair in loop_pairs(inner, inner, {})):
+                yield Place(here, inner, frozenset(inside))
+            yield from _below(inner, inside, here)
+
+
+def _holds_pairs(net: Net) -> bool:
+    """Whether a loop stands together with its gradient loop in the Net or below it."""
+    return any(
+        any(op.type in LOOPS for op in inner.ops) and loop_pairs(inner, inner, {})
+        for _, inner in net.walk()
+    )
+
+
+def _paired(net: Net) -> set[str]:
+    """Names of the loops that are half of a pair."""
+    return {
+        name
+        for pair in loop_pairs(net, net, {})
+        for name in (pair.path[-1], *(one.loop.op.name for one in pair.gradients))
+    }
+
+
+def _inside(writers: Writers, op: Op, inner: Net, variables: Mapping[str, str]) -> dict[str, str]:
+    """Input of the step net -> the variable that it holds, for each that one run sees alone."""
+    handles = [blob for blob in inner.inputs if inner.blobs[blob].dtype == "resource"]
+    given = dict(zip(inner.inputs, op.inputs[op.type in BRANCHES :], strict=True))
+    if op.type in LOOPS:
+        steady = Loop(writers.net, op).invariants
+        given = {blob: given[blob] for blob in steady}
+    found = {}
+    for blob in handles:
+        held = writers.variable_of(given[blob]) if blob in given else ANY
+        if held == ANY:
+            return {}  # it may be any of the others
+        found[blob] = variables[held]
+    if len(set(found.values())) < len(found):
+        return {}
+    own = Writers(inner, frozenset(found))
+    return {
+        blob: variable
+        for blob, variable in found.items()
+        if writers.in_turn(op, given[blob]) and _ends_before_next(op, inner, own.of(blob))
+    }
+
+
+def _ends_before_next(op: Op, inner: Net, names: tuple[str, ...]) -> bool:
+    """Whether no iteration begins before these ops of the one before have run."""
+    if op.type not in LOOPS or not names:
+        return True
+    cond = op.nets["cond"]
+    asked = _sources(cond, [through_identities(cond, cond.outputs[0])])
+    for place, blob in enumerate(cond.inputs):
+        producer = inner.producer.get(inner.outputs[place])
+        if (
+            blob in asked
+            and producer is not None
+            and set(names) <= all_needed_by(inner, [producer.name])
+        ):
+            return True
+    return False
+
+
+def _sources(net: Net, blobs: list[str]) -> set[str]:
+    """The blobs, and all that they are computed from."""
+    found: set[str] = set()
+    while blobs:
+        blob = blobs.pop()
+        if blob not in found:
+            found.add(blob)
+            if blob in net.producer:
+                blobs += net.producer[blob].inputs
+    return found
+
+
+def step_net(net: Net, path: tuple[str, ...]) -> Net:
+    """The step net at the end of a path.
+
+    Raises:
+      KeyError: there is none.
+    """
+    for name, label in zip(path[::2], path[1::2], strict=True):
+        net = net.op_by_name[name].nets[label]
+    return net
+
+
+def with_step_net(net: Net, path: tuple[str, ...], new: Net, *, marked: bool = True) -> Net:
+    """The Net with another step net of the same signature at the end of a path.
+
+    Args:
+      net: the Net.
+      path: names of ops and of the attributes that hold their step nets.
+      new: the step net.
+      marked: whether the op that runs it says that it is to be judged by itself.
+    """
+    if not path:
+        return new
+    name, label, *rest = path
+    op = net.op_by_name[name]
+    inner = with_step_net(op.nets[label], tuple(rest), new, marked=marked)
+    changed = op.replace(
+        nets={**op.nets, label: inner},
+        attributes=op.attributes if rest or not marked else {**op.attributes, IN_PLACE: b"1"},
+    )
+    return net.replace(ops=tuple(changed if one is op else one for one in net.ops))

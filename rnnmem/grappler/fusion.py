@@ -1,0 +1,214 @@
+"""Where a control edge may stand: at ops that TensorFlow's graph optimizer does not fuse.
+
+Grappler leaves ops with control edges out of its fusions, and merges ops that compute the same only
+where their edges are the same; both change bits. So an edge starts at an op that it never fuses,
+and ends there too, or at a gate on what is hidden from it anyway. A sum of two that a loop only
+hands on to its next iteration may have one more reader, a witness, at which an edge starts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from rnnmem.analysis.versions import History
+from rnnmem.grappler.summation_order import Sums
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
+from rnnmem.ir.order import topological
+
+APART = frozenset(
+    {
+        *("ArgMax", "ArgMin", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size"),
+        *(
+            "OptionalFromValue",
+            "Sum",
+            "TopKV2",
+            "Unpack",
+            "Split",
+            "SplitV",
+            "TensorListPushBack",
+            "TensorListStack",
+        ),
+        *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
+        *("ResourceApplyGradientDescent", "ResourceApplyAdam", "ResourceApplyKerasMomentum"),
+        *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
+        *LOOPS,
+        *BRANCHES,
+    }
+)
+"""Op types that no graph optimizer fuses with what they read, or with what reads them."""
+
+CALM = frozenset(
+    {
+        *("AddN", "MatMul", "ReluGrad", "ResourceApplyAdam", "ResourceApplyGradientDescent"),
+        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "SigmoidGrad"),
+        *("TanhGrad", "TensorListPushBack"),
+    }
+)
+"""Op types that no matrix product is fused with; sums of equal shapes are others."""
+
+FILLERS = frozenset({"BroadcastTo", "Fill", "Tile", "ZerosLike"})
+"""Op types whose results are large, cheap, and made from next to nothing."""
+
+HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
+"""Op types that hide from a graph optimizer what stands before them."""
+
+PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
+"""Op types that are worth a gate: large results from little."""
+
+
+NEAR = 64
+"""Ops around another that are looked at, for one at which an edge may stand."""
+
+
+def twins_of(net: Net) -> frozenset[str]:
+    """Names of ops that a graph optimizer may merge with another that computes the same.
+
+    An edge at one of them would keep it apart, and its readers' other readers with it.
+    """
+    number: dict[str, object] = {blob: blob for blob in net.inputs}
+    first: dict[tuple, str] = {}
+    found: set[str] = set()
+    for op in topological(net.ops):
+        read = sorted(map(str, (number[blob] for blob in op.inputs)))
+        attributes = frozenset(item for item in op.attributes.items() if item[0] != "_class")
+        key = (op.type, op.device, tuple(read), attributes)
+        own = op.nets or (not op.inputs and op.type != "Const")
+        same = op.name if own else first.setdefault(key, op.name)
+        if same != op.name:
+            found.update((op.name, same))
+        number.update({blob: f"{same}:{place}" for place, blob in enumerate(op.outputs)})
+    return frozenset(found)
+
+
+class Sources:
+    """Finds ops to wait for: an op that is never fused, or the nearest such op behind it.
+
+    Args:
+      net: the Net.
+      past: its history, in the order in which the ops shall run.
+      twins: see :func:`twins_of`.
+    """
+
+    def __init__(self, net: Net, past: History, twins: frozenset[str]):
+        self.net, self.past, self.twins = net, past, twins
+
+    def from_(self, user: int, waiting: int) -> int | None:
+        """An op that runs after ``user`` in any case, before ``waiting`` in the order."""
+        pending, seen = [user], {user}
+        for index in pending:
+            if self._is_apart(index):
+                return index
+            for other in self.past.after[index]:
+                if other < waiting and other not in seen and len(seen) < NEAR:
+                    seen.add(other)
+                    pending.append(other)
+        return None
+
+    def may_have_witness(self, index: int) -> bool:
+        """Whether the op is a sum that nobody looks at but who carries it to the next iteration.
+
+        What another reader does to it is nothing then: it is the root of its sum in any case, and
+        no sum of three or more depends on who holds it.
+        """
+        op = self.net.op_by_name[self.past.ops[index].name]
+        return (
+            op.type == "AddN"
+            and len(op.inputs) == 2
+            and op.name not in self.twins
+            and self.net.blobs[op.outputs[0]].dtype in BYTES_PER_ELEMENT
+            and op.outputs[0] not in self._addends
+            and _is_handed_on(self.net, op.outputs[0])
+        )
+
+    @functools.cached_property
+    def _addends(self) -> frozenset[str]:
+        return Sums(self.net, carried=True).addends
+
+    def _is_apart(self, index: int) -> bool:
+        op = self.net.op_by_name[self.past.ops[index].name]
+        return op.name not in self.twins and is_apart(self.net, op)
+
+
+def _is_handed_on(net: Net, blob: str) -> bool:
+    """Whether the blob becomes a result of the Net, through Identity or not, and nothing else."""
+    readers = net.readers.get(blob, ())
+    if not readers:
+        return blob in net.outputs
+    return blob not in net.outputs and all(
+        one.type == "Identity" and _is_handed_on(net, one.outputs[0]) for one in readers
+    )
+
+
+def waiting_places(
+    net: Net, past: History, index: int, twins: frozenset[str]
+) -> Iterator[tuple[int, int | None]]:
+    """Where an edge may stand that holds up an op: there, or at what it needs, the nearest first.
+
+    Args:
+      net: the Net.
+      past: its history.
+      index: of the op.
+      twins: see :func:`twins_of`.
+
+    Yields:
+      ``(index, slot)`` of an op that may wait, with the input that passes a gate; None: itself.
+    """
+    pending, seen = [index], {index}
+    for one in pending:
+        name = past.ops[one].name
+        slot = None if name in twins else target(net, name)
+        if slot is not None:
+            yield one, None if slot < 0 else slot
+        for other in past.before[one]:
+            if other not in seen and len(seen) < NEAR:
+                seen.add(other)
+                pending.append(other)
+
+
+def is_apart(net: Net, op: Op) -> bool:
+    """Whether a control edge at the op takes it out of no fusion."""
+    if op.type in APART:
+        return True
+    if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
+        return False
+    sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
+    if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
+        return False
+    return all(
+        reader.type in CALM or _adds_alike(net, reader)
+        for reader in net.readers.get(op.outputs[0], ())
+    )
+
+
+_FOLDS = OpFacts(Work.MOVES, folds=False)
+
+
+def _adds_alike(net: Net, op: Op) -> bool:
+    """Whether the op adds matrices of one shape: no bias."""
+    shapes = {net.blobs[blob].shape for blob in op.inputs}
+    return op.type in ("Add", "AddV2") and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
+
+
+def target(net: Net, name: str) -> int | None:
+    """The input of an op where a gate may stand, -1 where the op itself may wait, or None."""
+    op = net.op_by_name[name]
+    if is_apart(net, op) or op.type in FILLERS and not _is_constant(net, op):
+        return -1
+    if op.type not in PRODUCTS:
+        return None
+    for slot, blob in enumerate(op.inputs):
+        source = net.producer.get(blob)
+        opaque = source is None or source.type in OPAQUE_SOURCES or source.type in HIDING
+        if opaque and net.blobs[blob].bytes:
+            return slot
+    return None
+
+
+def _is_constant(net: Net, op: Op) -> bool:
+    """Whether a graph optimizer computes the op before any run; what waits would undo that."""
+    if op.type == "Const":
+        return True
+    sources = [net.producer.get(blob) for blob in op.inputs]
+    return all(source is not None and _is_constant(net, source) for source in sources)

@@ -1,0 +1,126 @@
+"""Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before.
+
+An anchored blob is pushed into a list and popped at once. A held one is put into a list where it
+stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
+that the next iteration is not early, such a loop has one iteration in flight. An awaited op keeps
+that somebody waits for it, who now is the push of a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from rnnmem.ir.builders import Encode, empty_list, number, pop, push
+from rnnmem.ir.editor import LoopEditor
+from rnnmem.ir.graph import DType, Op
+
+_SHELF_PUT = "rnnmem/shelf_put"
+
+
+def is_shelf(op: Op) -> bool:
+    """Whether the op puts a blob where it is held until the iteration is over."""
+    return op.name.startswith(_SHELF_PUT)
+
+
+class Anchors:
+    """The anchored blobs of one step net; one carried list for each dtype."""
+
+    def __init__(self, loop: LoopEditor, constant: Encode):
+        self.loop = loop
+        self.constant = constant
+        self.blobs: dict[str, None] = {}
+        self.held: dict[str, None] = {}
+        self.awaited: dict[str, None] = {}
+        self.dtypes: list[str] = []  # of the lists that were written
+
+    def hold(self, blobs: Iterable[str]) -> None:
+        """Gives each of the blobs one more reader, which holds it until the iteration is over."""
+        self.held.update(dict.fromkeys(blobs))
+
+    def add(self, blobs: Iterable[str]) -> None:
+        """Gives each of the blobs one more reader."""
+        self.blobs.update(dict.fromkeys(blobs))
+
+    def replace_push(self, blob: str, addends: Collection[str]) -> None:
+        """Reads a blob in place of its accumulator, which held it if a sum might write into it."""
+        (self.hold if blob in addends else self.add)([blob])
+
+    def wait_for(self, ops: Iterable[str]) -> None:
+        """Waits for each of the ops, if nobody else does any more."""
+        self.awaited.update(dict.fromkeys(ops))
+
+    def write(self) -> list[str]:
+        """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
+        held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
+        kept = {blob for _, blobs in held for blob in blobs}
+        passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
+        self.dtypes = [dtype for dtype, _ in (*passed, *held)]
+        self.loop.one_in_flight |= bool(held)
+        written = [
+            *(self._chain(dtype, blobs) for dtype, blobs in passed),
+            *(self._shelf(dtype, blobs) for dtype, blobs in held),
+        ]
+        if awaited := self._no_longer_awaited():
+            self.dtypes.append("int32")
+            written.append(
+                self._chain("int32", [number(self.loop.body, 0, self.constant)], awaited)
+            )
+        return written
+
+    def _no_longer_awaited(self) -> list[str]:
+        ops = self.loop.body.ops
+        still = {name for op in ops.values() for name in op.controls}
+        return [name for name in self.awaited if name in ops and name not in still]
+
+    def _by_dtype(self, wanted: set[str]) -> list[tuple[str, list[str]]]:
+        found: dict[str, list[str]] = {}
+        for blob in self._in_order(wanted):
+            found.setdefault(self.loop.body.blobs[blob].dtype, []).append(blob)
+        return list(found.items())
+
+    def _in_order(self, wanted: set[str]) -> list[str]:
+        """The blobs as the step net writes them, so that each is let go early."""
+        if not wanted:
+            return []
+        return [
+            blob
+            for blob in (
+                *self.loop.body.inputs,
+                *(one for op in self.loop.body.net().ops for one in op.outputs),
+            )
+            if blob in wanted
+        ]
+
+    def _chain(self, dtype: str, blobs: list[str], awaited: Iterable[str] = ()) -> str:
+        outer, body = self.loop.outer, self.loop.body
+        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/anchor")
+        argument, held = self.loop.add_variable(start, "anchor")
+        unknown = number(body, -1, self.constant)
+        current = argument
+        for blob in blobs:
+            current = push(body, current, blob, name="rnnmem/anchor_push", controls=awaited)
+            current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/anchor_pop")
+        self.loop.set_next(argument, current)
+        return held
+
+    def _shelf(self, dtype: str, blobs: list[str]) -> str:
+        outer, body = self.loop.outer, self.loop.body
+        start = outer.add(
+            "TensorListReserve",
+            (number(outer, -1, self.constant), number(outer, len(blobs), self.constant)),
+            (("variant", ()),),
+            {"element_dtype": DType(dtype), "shape_type": DType("int32")},
+            name="rnnmem/shelf",
+        )
+        argument, held = self.loop.add_variable(start.outputs[0], "shelf")
+        current = argument
+        for place, blob in enumerate(blobs):
+            current = body.add(
+                "TensorListSetItem",
+                (current, number(body, place, self.constant), blob),
+                (("variant", ()),),
+                {"element_dtype": DType(dtype), "resize_if_index_out_of_bounds": False},
+                name=_SHELF_PUT,
+            ).outputs[0]
+        self.loop.set_next(argument, current)
+        return held

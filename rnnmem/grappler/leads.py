@@ -1,0 +1,274 @@
+"""Who is ahead of whom: ops that TensorFlow runs iterations before others of their step net.
+
+Several iterations are under way at once, so what hangs on no slow state runs ahead of what
+does. A sum of three or more begins with the first addend whose buffer nobody else holds
+(:mod:`rnnmem.grappler.summation_order`), and where nothing but this lead orders the sum and another
+reader of an addend, the lead says how the sum adds up:
+
+    grads ─► GetItem(i) ─► AddN(item, g, ...)      the list holds the item until SetItem is done;
+       └───► SetItem(i, 0) ─► grads                SetItem needs no g, and was done long before
+
+Fewer iterations under way, or a gradient loop that waits for all of its inputs, take the lead away;
+then the two are in a race, and need an edge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from rnnmem.grappler.summation_order import SAME_BUFFER, Sums, is_addition, summing_trees
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.order import all_needed_by
+
+_PUTS = {"OptionalFromValue": 0, "TensorListPushBack": 1, "TensorListSetItem": 2}
+"""Op type -> the slot of what it puts away: held from then on."""
+_TAKES = frozenset({"TensorListGetItem", "TensorListPopBack"})
+_LISTS = ("Optional", "TensorList")  # their names begin so; no graph optimizer touches them
+_ASKS = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # done as soon as there is something to ask
+_FLOATS = ("bfloat", "complex", "double", "float", "half")
+
+Lead = tuple[str, str]
+"""Names of two ops: the first was done long before the second one began."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How an edge may put two ops of a step net in order, without the loss of a fusion.
+
+    Attributes:
+      op: the op that waits; the later one runs after it.
+      after: the op that is waited for.
+      witnessed: whether one that reads what that op writes is waited for instead.
+    """
+
+    op: str
+    after: str
+    witnessed: bool
+
+
+def leads(body: Net) -> tuple[Lead, ...]:
+    """What a lead alone orders in a loop's body: sums, and other readers of what they add up."""
+    known = body.of_ops(_found)
+    key = (body.inputs, body.outputs)
+    if key not in known:
+        known[key] = _leads(body)
+    return known[key]
+
+
+def way(body: Net, lead: Lead) -> Way | None:
+    """The edge that makes an order of a lead; None where each would undo a fusion.
+
+    TensorFlow's graph optimizer leaves ops alone that wait, or that somebody waits for; lists and
+    optionals it never touches.
+    """
+    first, second = (body.op_by_name[name] for name in lead)
+    before = ancestors(body, [first.name]) | {first.name}
+    may_wait = [op for op in _upwards(body, second) if _is_list_op(op) and op.name not in before]
+    # A list that somebody still waits to read is copied before a slot of it is set.
+    others = [op for op in may_wait if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
+    waiting = next(iter([*others, *may_wait]), None)
+    if waiting is None:
+        return None
+    if _is_list_op(first) or first.nets or first.stateful:
+        return Way(waiting.name, first.name, witnessed=False)
+    blob = first.outputs[0]
+    if body.fan_out(blob) > 1 and blob not in Sums(body).addends:
+        return Way(waiting.name, first.name, witnessed=True)
+    for reader in body.readers.get(blob, ()):
+        if _is_list_op(reader) and waiting.name not in ancestors(body, [reader.name]):
+            return Way(waiting.name, reader.name, witnessed=False)
+    return None
+
+
+def _found(ops: tuple[Op, ...]) -> dict[tuple, tuple[Lead, ...]]:
+    """What was found out for step nets of these ops, by what they take and hand out."""
+    return {}
+
+
+def _leads(body: Net) -> tuple[Lead, ...]:
+    makers = [body.producer[blob].name for blob in body.outputs if blob in body.producer]
+    effects = [op.name for op in body.ops if op.stateful]
+    running = all_needed_by(body, [*makers, *effects, *body.control_outputs])
+    trees = [tree for tree in summing_trees(body) if all(op.name in running for op in tree)]
+    if not trees:
+        return ()
+    sums = Sums(body)
+    slow = _slow_states(body, running)
+    found: dict[Lead, None] = {}
+    for tree in trees:
+        names = {op.name for op in tree}
+        last = tree[0].name
+        ordered = names | ancestors(body, names) | _descendants(body, names)
+        for other in _holders(body, sums, tree):
+            if other.name in ordered or other.name not in running or other.type in _ASKS:
+                continue
+            both = slow[other.name] & slow[last]
+            if slow[other.name] == slow[last]:
+                continue
+            if both == slow[other.name]:
+                found[other.name, last] = None
+            elif both == slow[last]:
+                found[last, other.name] = None
+    return tuple(found)
+
+
+def _lists_of(body: Net, op: Op) -> set[str]:
+    """The lists that the op reads, as they were before anybody handed them on."""
+    found = set()
+    for blob in op.inputs:
+        while (source := body.producer.get(blob)) is not None and source.type == "Identity":
+            blob = source.inputs[0]
+        if blob in body.blobs and body.blobs[blob].dtype == "variant":
+            found.add(blob)
+    return found
+
+
+def _is_list_op(op: Op) -> bool:
+    return op.type.startswith(_LISTS)
+
+
+def _upwards(body: Net, op: Op) -> Iterator[Op]:
+    """The op and all that it runs after, the nearest first."""
+    found, pending = {op.name}, [op]
+    for one in pending:
+        yield one
+        for name in _needs(body, one):
+            if name not in found:
+                found.add(name)
+                pending.append(body.op_by_name[name])
+
+
+def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
+    """The other readers of what the tree adds up, that hold it until they are done."""
+    inside = {blob for op in tree for blob in op.outputs}
+    for blob in dict.fromkeys(blob for op in tree for blob in op.inputs):
+        if blob in inside:
+            continue
+        shared = sums.sharing(blob)
+        readers = [(one, op) for one in shared for op in body.readers.get(one, ())]
+        if any(_puts_away(op, one) for one, op in readers):
+            continue
+        yield from (op for _, op in readers if op.type not in SAME_BUFFER and op not in tree)
+        for one in shared:
+            taking = body.producer.get(one)
+            if taking is not None and taking.type in _TAKES:
+                yield from _readers_of_list(body, taking)
+
+
+def _puts_away(op: Op, blob: str) -> bool:
+    slot = _PUTS.get(op.type)
+    return slot is not None and op.inputs[slot] == blob
+
+
+def _readers_of_list(body: Net, taking: Op) -> Iterator[Op]:
+    """The ops but for the taking one that read the list, if it does not stay as it is."""
+    first = taking.inputs[0]
+    while (op := body.producer.get(first)) is not None and op.type == "Identity":
+        first = op.inputs[0]
+    pending = [first]
+    for blob in pending:
+        if blob in body.outputs:
+            return  # every iteration reads the same list, or what follows holds it
+        for op in body.readers.get(blob, ()):
+            if op.type == "Identity":
+                pending.append(op.outputs[0])
+    for blob in pending:
+        yield from (
+            op
+            for op in body.readers.get(blob, ())
+            if op.type != "Identity" and op.name != taking.name
+        )
+
+
+def _slow_states(body: Net, running: set[str]) -> dict[str, int]:
+    """Op name -> a bit for each cycle over the iterations that computes, and that the op is behind.
+
+    Counters, lists and what is only added up are no such cycles: they are done at once.
+    """
+    number = {op.name: index for index, op in enumerate(body.ops)}
+    count = len(body.ops)
+    place = {blob: count + index for index, blob in enumerate(body.inputs)}
+    edges: list[tuple[int, int]] = []
+    for op in body.ops:
+        if op.name in running:
+            edges += [(source, number[op.name]) for source in _sources(body, op, number, place)]
+    for index, blob in enumerate(body.outputs):
+        source = body.producer.get(blob)
+        if source is not None:
+            edges.append((number[source.name], count + index))
+        elif place[blob] != count + index:
+            edges.append((place[blob], count + index))
+    size = count + len(body.inputs)
+    rows = [one for one, _ in edges]
+    columns = [other for _, other in edges]
+    graph = csr_matrix(([1] * len(edges), (rows, columns)), shape=(size, size))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    inside = {labels[one] for one, other in edges if labels[one] == labels[other]}
+    slow = {
+        label
+        for op in body.ops
+        if (label := labels[number[op.name]]) in inside and _computes(body, op)
+    }
+    bit = {label: 1 << index for index, label in enumerate(sorted(slow))}
+    masks = [bit.get(label, 0) for label in labels]
+    changed = True
+    while changed:
+        changed = False
+        for one, other in edges:
+            if masks[one] & ~masks[other]:
+                masks[other] |= masks[one]
+                changed = True
+    return {name: masks[index] for name, index in number.items()}
+
+
+def _sources(body: Net, op: Op, number, place) -> Iterator[int]:
+    for blob in op.inputs:
+        source = body.producer.get(blob)
+        if source is not None:
+            yield number[source.name]
+        elif blob in place:
+            yield place[blob]
+    yield from (number[name] for name in op.controls if name in number)
+
+
+def _computes(body: Net, op: Op) -> bool:
+    """Whether the op takes its time: it is neither an addition nor hands anything on."""
+    if op.nets:
+        return True
+    if op.type in SAME_BUFFER or op.type in _TAKES or op.type in _PUTS or is_addition(op):
+        return False
+    return any(body.blobs[blob].dtype.startswith(_FLOATS) for blob in op.outputs)
+
+
+def _needs(body: Net, op: Op) -> list[str]:
+    needs = [body.producer[blob].name for blob in op.inputs if blob in body.producer]
+    return [*needs, *(name for name in op.controls if name in body.op_by_name)]
+
+
+def ancestors(body: Net, names: Iterable[str]) -> set[str]:
+    """Names of the ops that run before any of these."""
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        for name in _needs(body, body.op_by_name[pending.pop()]):
+            if name not in found:
+                found.add(name)
+                pending.append(name)
+    return found
+
+
+def _descendants(body: Net, names: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        op = body.op_by_name[pending.pop()]
+        following = [one for blob in op.outputs for one in body.readers.get(blob, ())]
+        for other in (*following, *body.controlled.get(op.name, ())):
+            if other.name not in found:
+                found.add(other.name)
+                pending.append(other.name)
+    return found

@@ -1,0 +1,165 @@
+"""Sums whose order shows: which blobs TensorFlow may, or may not, add up in place.
+
+``AddN`` puts the first addend whose buffer nobody else holds in front and adds the others to it.
+With three addends or more that is another order of summation, so the result's last bits depend on
+who holds an addend: an accumulator that it was pushed into does, and what is dropped no longer
+does. Grappler makes an ``AddN`` of every tree of additions, so a tree counts as a sum here.
+"""
+
+from __future__ import annotations
+
+from rnnmem.ir.graph import Net, Op, Shape
+from rnnmem.ir.op_table import BRANCHES, LOOPS
+
+_ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
+SAME_BUFFER = frozenset(
+    {
+        *("Bitcast", "EnsureShape", "ExpandDims", "Identity", "OptionalFromValue"),
+        *("OptionalGetValue", "PlaceholderWithDefault", "PreventGradient", "Reshape", "Squeeze"),
+        "StopGradient",
+    }
+)
+"""Op types whose result stands in the buffer of what they read."""
+
+
+def is_addition(op: Op) -> bool:
+    """Whether the op adds values up."""
+    return op.type in _ADDS
+
+
+class Sums:
+    """What the sums of a Net, at any depth, may add up.
+
+    Attributes:
+      addends: blobs of the Net in whose buffer an addend of three or more may stand.
+      unsteady: blobs in whose buffer stands what one branch keeps for its gradient, and another
+        lets go of: whether somebody holds it is only known in a run.
+    """
+
+    def __init__(self, net: Net, carried: bool = False):
+        """Looks at the Net; a ``carried`` one is a loop's body that runs again and again."""
+        self._parent: dict[str, str] = {}
+        self._unsteady: set[str] = set()
+        found = {blob for tree in summing_trees(net) for op in tree for blob in op.inputs}
+        if carried:
+            for argument, result in zip(net.inputs, net.outputs, strict=True):
+                self._join(argument, result)
+        for op in net.ops:
+            found |= self._look(op)
+        roots = {self._root(blob) for blob in found}
+        known = {*net.inputs, *(blob for op in net.ops for blob in op.outputs)}
+        self.addends = frozenset(blob for blob in known if self._root(blob) in roots)
+        groups: dict[str, list[str]] = {}
+        for blob in known:
+            groups.setdefault(self._root(blob), []).append(blob)
+        unsteady = {self._root(blob) for blob in self._unsteady}
+        self.unsteady = frozenset(blob for blob in known if self._root(blob) in unsteady)
+        self._groups = {root: tuple(sorted(blobs)) for root, blobs in groups.items()}
+
+    def share(self, one: str, other: str) -> bool:
+        """Whether two blobs may stand in one buffer."""
+        return self._root(one) == self._root(other)
+
+    def sharing(self, blob: str) -> tuple[str, ...]:
+        """The blobs of the Net that may stand in the buffer of this one, itself among them."""
+        return self._groups.get(self._root(blob), (blob,))
+
+    def _look(self, op: Op) -> set[str]:
+        """Joins what shares a buffer through the op; returns the addends of sums inside it."""
+        if op.type in SAME_BUFFER and op.inputs:
+            self._join(op.inputs[0], op.outputs[0])
+        given = op.inputs[1:] if op.type in BRANCHES else op.inputs
+        found = set()
+        held: dict[str, set[tuple]] = {}  # result -> in each branch, who else has its buffer
+        for label, inner in op.nets.items():
+            is_cond = op.type in LOOPS and label == "cond"
+            below = Sums(inner, carried=op.type in LOOPS and not is_cond)
+            links = list(zip(inner.inputs, given, strict=True))
+            if not is_cond:
+                links += zip(inner.outputs, op.outputs, strict=True)
+            if op.type in BRANCHES:
+                for blob, outer in zip(inner.outputs, op.outputs, strict=True):
+                    held.setdefault(outer, set()).add(below._kept_with(inner, blob))
+            outside: dict[str, str] = {}
+            for blob, outer in links:
+                self._join(outer, outside.setdefault(below._root(blob), outer))
+                if blob in below.addends:
+                    found.add(outer)
+                if blob in below.unsteady:
+                    self._unsteady.add(outer)
+        self._unsteady |= {blob for blob, ways in held.items() if len(ways) > 1}
+        return found
+
+    def _kept_with(self, net: Net, blob: str) -> tuple:
+        """Whether an optional that the Net hands out holds a blob, and which input it is."""
+        shared = set(self.sharing(blob))
+        optional = any(one in shared and net.blobs[one].dtype == "variant" for one in net.outputs)
+        return optional, *(place for place, one in enumerate(net.inputs) if one in shared)
+
+    def _root(self, blob: str) -> str:
+        while (parent := self._parent.get(blob, blob)) != blob:
+            blob = parent
+        return blob
+
+    def _join(self, one: str, other: str) -> None:
+        self._parent[self._root(one)] = self._root(other)
+
+
+def summing_trees(net: Net) -> list[list[Op]]:
+    """The trees of additions that add up three values or more of one shape."""
+    trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
+    last: dict[str, str] = {}
+    for op in reversed(net.ops):
+        if op.type not in _ADDS:
+            continue
+        above = {last[one.name] for one in _adders(net, op.outputs[0]) if one.name in last}
+        top = min(above, default=op.name)
+        trees.setdefault(top, []).append(op)
+        for other in sorted(above - {top}):
+            trees[top] += trees.pop(other)
+        last.update(dict.fromkeys((one.name for one in trees[top]), top))
+    return [ops for ops in trees.values() if _leaves(net, ops) > 2]
+
+
+def _leaves(net: Net, ops: list[Op]) -> int:
+    """How many values of the sum's own shape go into it; what is broadcast is added by itself."""
+    return len(addends_of(net, ops))
+
+
+def addends_of(net: Net, tree: list[Op]) -> list[str]:
+    """The values of its own shape that a tree of additions adds up."""
+    inside = {blob for op in tree for blob in op.outputs}
+    shape = net.blobs[tree[0].outputs[0]].shape
+    return [
+        blob
+        for op in tree
+        for blob in op.inputs
+        if _behind_identities(net, blob) not in inside
+        and _may_be_one_shape(net.blobs[blob].shape, shape)
+    ]
+
+
+def _behind_identities(net: Net, blob: str) -> str:
+    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
+        blob = op.inputs[0]
+    return blob
+
+
+def _may_be_one_shape(one: Shape, other: Shape) -> bool:
+    """Whether two shapes may turn out to be the same."""
+    if one is None or other is None:
+        return True
+    return len(one) == len(other) and all(
+        a == b or a is None or b is None for a, b in zip(one, other, strict=True)
+    )
+
+
+def _adders(net: Net, blob: str) -> list[Op]:
+    """The additions that read the blob, itself or through Identity."""
+    found = []
+    for op in net.readers.get(blob, ()):
+        if op.type in _ADDS:
+            found.append(op)
+        elif op.type == "Identity":
+            found += _adders(net, op.outputs[0])
+    return found

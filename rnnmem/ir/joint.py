@@ -1,0 +1,232 @@
+"""Two Nets as one, and one as two: a function and its gradient, planned together.
+
+A function that somebody differentiates later is traced twice by TensorFlow, forward and backward,
+and the backward Net reads blobs of the forward one. Joined they are one step like any other; after
+the rewrite they are split again, and exchange only what the rewrite still saves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from rnnmem.ir.graph import Blob, DType, Net, Op
+from rnnmem.ir.inline import inline
+from rnnmem.ir.marks import GIVEN
+from rnnmem.ir.op_table import LOOPS, is_pure
+
+_BACKWARD = "rnnmem_backward"
+
+
+def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
+    """One Net that runs ``forward`` and then ``backward``, inlined.
+
+    Args:
+      forward: the function.
+      backward: its gradient.
+      feeds: input of ``backward`` -> blob of ``forward`` whose value it takes; every other input
+        becomes an input of the joint Net.
+
+    Returns:
+      The joint Net: inputs are those of ``forward``, then the open ones of ``backward``; outputs
+      are those of ``forward``, then those of ``backward``.
+    """
+    opened = {blob: f"{_BACKWARD}/{blob}" for blob in backward.inputs if blob not in feeds}
+    blobs = dict(forward.blobs)
+    for blob, name in opened.items():
+        blobs[name] = Blob(name, backward.blobs[blob].dtype, backward.blobs[blob].shape)
+    results = []
+    for index, blob in enumerate(backward.outputs):
+        name = f"{_BACKWARD}:{index}"
+        blobs[name] = Blob(name, backward.blobs[blob].dtype, backward.blobs[blob].shape)
+        results.append(name)
+    call = Op(
+        name=_BACKWARD,
+        type="StatefulPartitionedCall",
+        inputs=tuple(feeds.get(blob, opened.get(blob, "")) for blob in backward.inputs),
+        outputs=tuple(results),
+        attributes={"Tout": tuple(DType(blobs[name].dtype) for name in results)},
+        nets={"f": backward},
+    )
+    joint = forward.replace(
+        inputs=(*forward.inputs, *opened.values()),
+        outputs=(*forward.outputs, *results),
+        ops=(*forward.ops, call),
+        blobs=blobs,
+        control_outputs=(*forward.control_outputs, _BACKWARD),
+    )
+    return inline(joint)
+
+
+@dataclasses.dataclass(frozen=True)
+class Halves:
+    """A joint Net split in two.
+
+    Attributes:
+      forward: its outputs are the function's, then ``exchanged``.
+      backward: its inputs are the gradient's own, then ``exchanged``.
+      exchanged: blobs that the forward Net hands to the backward one.
+    """
+
+    forward: Net
+    backward: Net
+    exchanged: tuple[str, ...]
+
+
+def split(joint: Net, inputs: int, outputs: int) -> Halves:
+    """The inverse of :func:`join`.
+
+    Args:
+      joint: a joint Net, rewritten or not.
+      inputs: how many of its inputs are the function's.
+      outputs: how many of its outputs are the function's.
+    """
+    before = _forward_ops(joint, outputs)
+    forward_ops = tuple(op for op in joint.ops if op.name in before)
+    backward_ops = [op for op in joint.ops if op.name not in before]
+    constants = {op.outputs[0]: op for op in forward_ops if op.type == "Const"}
+    own = {blob for op in backward_ops for blob in op.outputs} | set(joint.inputs[inputs:])
+    read = [blob for op in backward_ops for blob in op.inputs] + list(joint.outputs[outputs:])
+    needed = dict.fromkeys(blob for blob in read if blob not in own)
+    copied = [constants[blob].replace(controls=()) for blob in needed if blob in constants]
+    exchanged = tuple(blob for blob in needed if blob not in constants)
+    forward = joint.replace(
+        inputs=joint.inputs[:inputs],
+        outputs=(*joint.outputs[:outputs], *exchanged),
+        ops=forward_ops,
+        control_outputs=tuple(name for name in joint.control_outputs if name in before),
+    )
+    after = {op.name for op in (*copied, *backward_ops)}
+    backward = joint.replace(
+        inputs=(*joint.inputs[inputs:], *exchanged),
+        outputs=joint.outputs[outputs:],
+        ops=tuple(
+            op.replace(controls=tuple(name for name in op.controls if name in after))
+            for op in (*copied, *backward_ops)
+        ),
+        control_outputs=tuple(name for name in joint.control_outputs if name in after),
+    )
+    backward = _as_it_was_called(backward)
+    return Halves(_awaiting(forward), _awaiting(backward), exchanged)
+
+
+def _as_it_was_called(backward: Net) -> Net:
+    """The gradient under its own names: nobody calls it from here, and sums sort by names."""
+    start = f"{_BACKWARD}/"
+    taken = {op.name for op in backward.ops}
+    short = {
+        name: name.removeprefix(start)
+        for name in taken
+        if name.startswith(start) and _is_free(name.removeprefix(start), taken)
+    }
+    if not short:
+        return backward
+
+    def named(blob: str) -> str:
+        maker = backward.producer.get(blob)
+        if maker is None or maker.name not in short:
+            return blob
+        return blob.removeprefix(start)
+
+    return backward.replace(
+        outputs=tuple(named(blob) for blob in backward.outputs),
+        control_outputs=tuple(short.get(name, name) for name in backward.control_outputs),
+        ops=tuple(
+            op.replace(
+                name=short.get(op.name, op.name),
+                inputs=tuple(named(blob) for blob in op.inputs),
+                outputs=tuple(named(blob) for blob in op.outputs),
+                controls=tuple(short.get(name, name) for name in op.controls),
+                attributes=_called_by_nobody(op.attributes, start, short),
+            )
+            for op in backward.ops
+        ),
+        blobs={
+            named(name): Blob(named(name), blob.dtype, blob.shape)
+            for name, blob in backward.blobs.items()
+        },
+    )
+
+
+def _is_free(name: str, taken: set[str]) -> bool:
+    """Whether an op may be called so; inputs get names later, and none of theirs has a slash."""
+    return "/" in name and name not in taken
+
+
+def _called_by_nobody(attributes: Mapping, start: str, short: Mapping[str, str]) -> Mapping:
+    """An op's attributes where what they name has its own name again."""
+    found = dict(attributes)
+    if GIVEN in found:
+        own = f"{_BACKWARD}:".encode()
+        given = tuple(
+            b"" if one.startswith(own) else one.removeprefix(start.encode()) for one in found[GIVEN]
+        )
+        found[GIVEN] = given
+        if not any(given):
+            del found[GIVEN]
+    if "_class" in found:
+        found["_class"] = tuple(_colocated(mark, short) for mark in found["_class"])
+    return found
+
+
+def _colocated(mark: bytes, short: Mapping[str, str]) -> bytes:
+    name = mark.decode().removeprefix("loc:@")
+    return f"loc:@{short[name]}".encode() if name in short else mark
+
+
+def _awaiting(net: Net) -> Net:
+    """The Net with an output that waits for what is only to run.
+
+    Where the Net is called and the call inlined, what only control outputs need is pruned.
+    """
+    waits = tuple(name for name in net.control_outputs if is_pure(net.op_by_name[name]))
+    places = (at for at, blob in enumerate(net.outputs) if _is_handed_out_by_a_loop(net, blob))
+    if not waits or (place := next(places, None)) is None:
+        return net
+    kind = net.blobs[net.outputs[place]]
+    # Sums sort by names: next to the loop's.
+    name = f"{net.producer[kind.name].name}/awaited"
+    result = Blob(f"{name}:0", kind.dtype, kind.shape)
+    identity = Op(
+        name, "Identity", (kind.name,), (result.name,), {"T": DType(kind.dtype)}, controls=waits
+    )
+    return net.replace(
+        ops=(*net.ops, identity),
+        blobs={**net.blobs, result.name: result},
+        outputs=(*net.outputs[:place], result.name, *net.outputs[place + 1 :]),
+    )
+
+
+def _is_handed_out_by_a_loop(net: Net, blob: str) -> bool:
+    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
+        blob = op.inputs[0]
+    return op is not None and op.type in LOOPS
+
+
+def _forward_ops(joint: Net, outputs: int) -> set[str]:
+    """Names of the ops that the function itself needs: for its results and its side effects."""
+    producer = joint.producer
+
+    def belongs_to_backward(op: Op) -> bool:
+        return op.name.startswith(f"{_BACKWARD}/")
+
+    wanted = [producer[blob].name for blob in joint.outputs[:outputs] if blob in producer]
+    wanted += [op.name for op in joint.ops if not is_pure(op) and not belongs_to_backward(op)]
+    found: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in found:
+            continue
+        found.add(name)
+        op = joint.op_by_name[name]
+        wanted += [producer[blob].name for blob in op.inputs if blob in producer]
+        wanted += op.controls
+    for name in joint.control_outputs:
+        op = joint.op_by_name[name]
+        if (
+            not belongs_to_backward(op)
+            and all(producer[blob].name in found for blob in op.inputs if blob in producer)
+            and all(one in found for one in op.controls)
+        ):
+            found.add(name)
+    return found

@@ -1,0 +1,47 @@
+"""The schema of all attributes that rnnmem puts on ops; the verifier believes none of them.
+
+TensorFlow's runtime ignores attributes that begin with an underscore, and its graph optimizer
+merges no ops of which they differ.
+"""
+
+from __future__ import annotations
+
+GIVEN = "_rnnmem_given"
+"""On a loop or branch: ``call:argument`` for each input that is an argument of an inlined call."""
+
+STANDS_FOR = "_rnnmem_stands_for"
+"""On an optimization barrier: the blob it hides. It keeps congruent ops apart: merged, as two pops
+never are, their readers would be merged too, and a sum may not begin with what it adds twice."""
+
+RENAME_MAP = "_rnnmem_rename_map"
+"""On a loop op and on its gradient op: what stands for each blob."""
+
+IN_PLACE = "_rnnmem_in_place"
+"""On an op: its step nets were rewritten as steps by themselves, and are to be judged so."""
+
+ENCODES, DECODES = "_rnnmem_encodes", "_rnnmem_decodes"
+"""On the last op of what encodes a pushed blob, and of what decodes it when popped."""
+
+SAVES = "_rnnmem_saves"
+"""On a push: the blob of the step net that it saves."""
+
+SEGMENTS = "_rnnmem_segments"
+"""On the ops that segments add; its value, one of the four below, says what the op does."""
+KEEPS, REFILLS, AGAIN = b"keeps states", b"runs a segment again", b"its loop"
+ADVANCES = b"goes on to the segment"
+
+LENGTH, GROWTH = "_rnnmem_segment_length", "_rnnmem_segment_growth"
+"""On the branches that keep states or replay a segment: its iterations, and how many more the next
+one has."""
+KEPT = "_rnnmem_segments_kept"
+"""On the same: how many states are kept at once at most, where a schedule says so; 0: one of each
+segment."""
+SLOTS = "_rnnmem_slots"
+"""On a write to a list of slots: how many there are, so how long the list gets at most."""
+
+CHUNKS = "_rnnmem_chunks"
+"""On a loop over chunks of rows: how many rows of the source a chunk has."""
+PART = "_rnnmem_rows"
+"""On what cuts a chunk out of a blob: how many rows it has at most."""
+WHOLE = "_rnnmem_whole"
+"""On an op of such a loop's body: ``input:blob`` of numbers that stand there for the whole."""

@@ -1,0 +1,121 @@
+"""Traversal: an order in which ops may run, and the removal of ops that nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+
+
+def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """The ops in an order in which each follows what it reads and waits for; stable where free.
+
+    Raises:
+      NetError: the ops form a cycle; the message names one op on it.
+    """
+    ops = tuple(ops)
+    if _listed_as_they_run(ops):
+        return ops
+    producer = {blob: op for op in ops for blob in op.outputs}
+    by_name = {op.name: op for op in ops}
+    done: set[str] = set()
+    under_way: set[str] = set()
+    ordered: list[Op] = []
+    for root in ops:
+        stack = [(root, _needs(root, producer, by_name))]
+        if root.name in done:
+            continue
+        under_way.add(root.name)
+        while stack:
+            op, needs = stack[-1]
+            for needed in needs:
+                if needed.name in done:
+                    continue
+                if needed.name in under_way:
+                    raise NetError(f"the Net has a cycle through op {needed.name!r}")
+                under_way.add(needed.name)
+                stack.append((needed, _needs(needed, producer, by_name)))
+                break
+            else:
+                stack.pop()
+                done.add(op.name)
+                ordered.append(op)
+    return tuple(ordered)
+
+
+def _listed_as_they_run(ops: tuple[Op, ...]) -> bool:
+    """Whether each op comes after all that it reads and waits for, and no blob is made twice."""
+    to_come = {blob for op in ops for blob in op.outputs}
+    if len(to_come) != sum([len(op.outputs) for op in ops]):
+        return False
+    waits = any([op.controls for op in ops])
+    not_run = {op.name for op in ops} if waits else set()
+    for op in ops:
+        if not (to_come.isdisjoint(op.inputs) and not_run.isdisjoint(op.controls)):
+            return False
+        to_come.difference_update(op.outputs)
+        not_run.discard(op.name)
+    return True
+
+
+def _needs(op: Op, producer, by_name):
+    """An iterator over the ops that must run before ``op``."""
+    for blob in op.inputs:
+        if blob in producer:
+            yield producer[blob]
+    for name in op.controls:
+        if name in by_name:
+            yield by_name[name]
+
+
+def needed_by(net: Net, op: Op) -> list[str]:
+    """Names of the ops that ``op`` reads from or waits for."""
+    producer = net.producer
+    return [*[producer[blob].name for blob in op.inputs if blob in producer], *op.controls]
+
+
+def all_needed_by(net: Net, names: Iterable[str]) -> set[str]:
+    """Names of the ops and of all that must have run before them."""
+    found: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += needed_by(net, net.op_by_name[name])
+    return found
+
+
+def without_dead_ops(net: Net) -> Net:
+    """The Net, and every step net in it, without pure ops whose results nobody needs."""
+    producer = net.producer
+    wanted = [op.name for op in net.ops if not is_pure(op)]
+    wanted += net.control_outputs
+    wanted += [producer[blob].name for blob in net.outputs if blob in producer]
+    alive = all_needed_by(net, wanted)
+    kept = []
+    for op in net.ops:
+        if op.name in alive and not op.nets:
+            kept.append(op)
+        elif op.name in alive:
+            nets = {key: without_dead_ops(inner) for key, inner in op.nets.items()}
+            same = all(nets[key] is inner for key, inner in op.nets.items())
+            kept.append(op if same else op.replace(nets=nets))
+    if len(kept) == len(net.ops) and all(a is b for a, b in zip(kept, net.ops, strict=True)):
+        return net
+    return net.replace(ops=tuple(kept))
+
+
+def order_shows(body: Net) -> bool:
+    """Whether the order in which iterations run their ops can be seen in the results.
+
+    Nothing orders the draws of a stateful random op over iterations that are in flight together:
+    TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
+    """
+    return any(
+        op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)
+        for _, net in body.walk()
+        for op in net.ops
+    )

@@ -1,1 +1,0 @@
-"""The nouns and the facts: Nets, what their op types mean, and what can be read off them."""

@@ -1,0 +1,206 @@
+"""Rewrites one loop pair into segments: the forward loop keeps states, the gradient runs again.
+
+Both loops stay flat, so nothing around them changes and weight gradients are summed in their order:
+
+    forward step net:   if i == next:   push i and the states; next = i + length
+    gradient step net:  if j == start:  pop start and the states; run j - start iterations again,
+                                        which push what the gradient reads
+                        pop it as before;  j = j - 1
+
+``i`` counts up from 0; ``j`` starts as the last ``i``, whatever the trip count turned out to be, so
+loops whose length only a run can tell need nothing else (Chen et al. 2016, "Training deep nets with
+sublinear memory cost", here per loop; growing segments keep the same bound without a trip count).
+Where a schedule over the segments keeps the states of some only, what runs again goes on to its
+segment first, and keeps states anew on the way (`rnnmem.passes.checkpoint.rerun`); where only the
+run can tell the trip count they are in slots (`rnnmem.passes.checkpoint.storage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnnmem.analysis.branches import branch_read_of
+from rnnmem.analysis.loops import Link, LoopPair, through_identities
+from rnnmem.errors import NetError
+from rnnmem.grappler.keepalive import Anchors
+from rnnmem.ir.builders import Encode, empty_list, integer, number
+from rnnmem.ir.control_flow import add_input, branch_at, branch_like
+from rnnmem.ir.editor import LoopEditor, NetEditor
+from rnnmem.ir.graph import Blob
+from rnnmem.ir.marks import GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SEGMENTS
+from rnnmem.passes.checkpoint.rerun import RerunWriter
+from rnnmem.passes.checkpoint.storage import checkpoints
+from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
+from rnnmem.planning.plan import Segments
+
+
+def rewrite_segments(
+    editor: NetEditor,
+    pair: LoopPair,
+    segments: Segments,
+    encoded: Mapping[str, str],
+    read: Callable[[InnerRead, str], str],
+    constant: Encode,
+    anchored: bool,
+) -> list[str]:
+    """Cuts the loops of a pair into segments; edits the Net in place.
+
+    Args:
+      editor: the Net that holds the pair, with each loop's own rewrite done.
+      pair: the pair as it stands in that Net now.
+      segments: the decisions.
+      encoded: saved blob of the forward step net -> the blob that is pushed for it.
+      read: (read op, blob of the Net that holds the handle) -> what one read beside the loop gives.
+      constant: encodes a number: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+
+    Returns:
+      Blobs of the Net that must not be pruned.
+    """
+    return _SegmentRewrite(editor, pair, segments, encoded, read, constant, anchored).run()
+
+
+class _SegmentRewrite:
+    def __init__(self, editor, pair, segments, encoded, read, constant, anchored):
+        (gradient,) = pair.gradients
+        self.editor = editor
+        self.pair = pair
+        self.segments = segments
+        self.read = read
+        self.constant = constant
+        self.anchored = anchored
+        wanted = {encoded.get(blob, blob) for blob in segments.wanted}
+        self.saved = {pushed: blob for blob, pushed in encoded.items()}
+        self.links = [link for link in gradient.links if link.pushed in wanted]
+        if not self.links:
+            raise NetError(f"loop pair {'/'.join(pair.path)!r} saves nothing for its segments")
+        self.pops = [gradient.loop.pops[link.popped_by] for link in self.links]
+        self.forward = LoopEditor(editor, editor.ops[pair.forward.op.name])
+        self.gradient = LoopEditor(editor, editor.ops[gradient.loop.op.name])
+        body = pair.forward.body
+        self.held: list[str] = []
+        self.checkpoints = checkpoints(segments, constant)
+        self.kept = [Blob("", "int32", ()), *(body.blobs[name] for name in segments.states)]
+
+    def run(self) -> list[str]:
+        self._drop_pushes()
+        count, lists = self._keep_states()
+        self._run_again(count, lists)
+        self.forward.finish()
+        self.gradient.finish()
+        return self.held
+
+    def _drop_pushes(self) -> None:
+        """Takes the accumulators out of the forward loop."""
+        anchors = Anchors(self.forward, self.constant)
+        for accumulator in sorted({link.accumulator for link in self.links}):
+            pushing = self.pair.forward.pushes[accumulator]
+            self.forward.body.remove(pushing.name)
+            self.forward.remove_variable(pushing.inputs[0])
+            blob = self.saved.get(pushing.inputs[1], pushing.inputs[1])
+            anchors.replace_push(blob, self.pair.forward.sums.addends)
+        if self.anchored:
+            self.held += anchors.write()
+
+    def _keep_states(self) -> tuple[str, list[str]]:
+        """The forward loop's side; returns its trip count and the lists of starts and states."""
+        loop, body = self.forward, self.forward.body
+        zero = number(self.editor, 0, self.constant)
+        index, count = loop.add_variable(zero, "iteration")
+        loop.set_next(index, integer(body, "AddV2", index, number(body, 1, self.constant)))
+        following, _ = loop.add_variable(zero, "next_segment")
+        course = [
+            loop.add_variable(start, "segment_course")[0]
+            for start in self.checkpoints.course(self.editor)
+        ]
+        lists, ends = [], []
+        for kind in self.kept:
+            start = empty_list(
+                self.editor, kind.dtype, kind.shape, self.constant, name="rnnmem/checkpoints"
+            )
+            argument, outer = loop.add_variable(start, "checkpoints")
+            lists.append(argument)
+            ends.append(outer)
+        changing = [following, *course, *lists]
+        given = [*changing, index, *self.segments.states]
+        keep = branch_like(body, "rnnmem_keep", given)
+        inside = keep.inputs[1:]
+        first, behind = len(course), len(course) + len(lists)
+        following_then, course_then, lists_then = self.checkpoints.keep(
+            keep, inside[:first], inside[first:behind], inside[behind:]
+        )
+        keep.outputs = [following_then, *course_then, *lists_then]
+        results = branch_at(
+            body, (index, following), given, keep, changing, _marks(self.segments, KEEPS)
+        )
+        for argument, result in zip(changing, results, strict=True):
+            loop.set_next(argument, result)
+        return count, ends
+
+    def _run_again(self, count: str, lists: Sequence[str]) -> None:
+        """The gradient loop's side: segments are run again where their iterations begin."""
+        loop, body = self.gradient, self.gradient.body
+        left, _ = loop.add_variable(count, "iterations_left")
+        loop.set_next(left, integer(body, "Sub", left, number(body, 1, self.constant)))
+        start, _ = loop.add_variable(count, "segment_start")
+        kept = [loop.add_variable(outer, "checkpoints")[0] for outer in lists]
+        saved = [self._empty_at_first(link) for link in self.links]
+        reads = [self._carried_read(blob) for blob in self.segments.reads]
+        invariants = [self._carried(blob) for blob in self.segments.invariants]
+        changing, given = [start, *kept, *saved], [left, *reads, *invariants]
+        again = branch_like(body, "rnnmem_again", [*changing, *given])
+        writer = RerunWriter(again, self.pair.forward, self.segments, self.constant)
+        anchors = writer.write(self.kept, [link.pushed for link in self.links], self.anchored)
+        for dtype in anchors:
+            outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/anchor")
+            argument, held = loop.add_variable(outer, "anchor")
+            self.held.append(held)
+            changing.append(argument)
+            given.append(argument)
+            add_input(again, body.blobs[argument])
+        given = [*changing[: 1 + len(kept) + len(saved)], *given]
+        results = branch_at(
+            body, (left, start), given, again, changing, _marks(self.segments, REFILLS)
+        )
+        popped = dict(zip(saved, self.pops, strict=True))
+        for argument, result in zip(changing, results, strict=True):
+            if argument in popped:
+                pop = body.ops[popped[argument].name]
+                body.ops[pop.name] = pop.replace(inputs=(result, *pop.inputs[1:]))
+            else:
+                loop.set_next(argument, result)
+
+    def _empty_at_first(self, link: Link) -> str:
+        """The gradient loop's list of a link: it starts empty, a segment fills it."""
+        argument = self.pair.gradients[0].loop.body.inputs[link.popped_by]
+        position = self.gradient.body.inputs.index(argument)
+        self.gradient.inputs[position] = self.pair.forward.op.inputs[link.accumulator]
+        return argument
+
+    def _carried(self, blob: str) -> str:
+        """The gradient loop's variable for an invariant of the forward loop."""
+        forward = self.pair.forward
+        return self.gradient.invariant(forward.op.inputs[forward.invariants[blob]])
+
+    def _carried_read(self, blob: str) -> str:
+        """The gradient loop's variable for what one read beside the loops gives."""
+        forward = self.pair.forward
+        if forward.body.blobs[blob].dtype == "resource":
+            found = branch_read_of(forward.body, blob)
+            read, handle = InnerRead(found.op, found.blob), blob
+        else:
+            op = forward.body.producer[blob]
+            read, handle = InnerRead(op, forward.body.blobs[blob]), op.inputs[0]
+        outer = forward.op.inputs[forward.invariants[through_identities(forward.body, handle)]]
+        return self.gradient.invariant(self.read(read, outer))
+
+
+def _marks(segments: Segments, does: bytes) -> dict[str, Any]:
+    """The attributes of a branch that segments add."""
+    return {
+        SEGMENTS: does,
+        LENGTH: segments.length,
+        GROWTH: segments.growth,
+        KEPT: segments.most_kept,
+    }

@@ -1,0 +1,322 @@
+"""Writes the branch in which a gradient loop runs one segment of the forward loop again.
+
+It is given ``[start, lists of starts and states, lists to fill, j, reads, invariants]`` and makes
+
+    start, states = popped from their lists, or read from a slot of theirs
+    While r < j - start:  states = step(states), pushing what the gradient reads
+
+and hands out ``[start, the shorter lists, the filled lists, lists of anchors]``. The step is the
+forward step net as it is, without what nobody needs here. Its neighbourhoods are kept as in
+`rnnmem.passes.rematerialise.apply`: anchors where a blob has lost all readers but one, barriers
+that know the shapes of the states.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from rnnmem.analysis.branches import branch_read_of, branch_reads
+from rnnmem.analysis.loops import Loop
+from rnnmem.errors import NetError
+from rnnmem.grappler.keepalive import Anchors
+from rnnmem.ir.builders import Encode, element, integer, number, push
+from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
+from rnnmem.ir.editor import LoopEditor, NetEditor
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
+from rnnmem.ir.marks import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, SEGMENTS
+from rnnmem.ir.op_table import OPAQUE_SOURCES, POP, PUSH
+from rnnmem.passes.checkpoint.revolve import split_table
+from rnnmem.passes.checkpoint.storage import Taken, checkpoints
+from rnnmem.passes.rematerialise.branches import with_values
+from rnnmem.planning.plan import Segments
+
+BARRIER = "EnsureShape"
+"""Between a step net that runs again and what it starts from: shows the shape, stops fusions."""
+
+
+class RerunWriter:
+    """Writes the branch into a Net that has its inputs."""
+
+    def __init__(self, net: NetEditor, forward: Loop, segments: Segments, constant: Encode):
+        self.net = net
+        self.forward = forward
+        self.segments = segments
+        self.constant = constant
+        self.checkpoints = checkpoints(segments, constant)
+
+    def write(self, kept: Sequence[Blob], pushed: Sequence[str], anchored: bool) -> list[str]:
+        """Writes the ops and the outputs.
+
+        Args:
+          kept: what the lists of starts and states hold.
+          pushed: blob of the forward step net for each list to fill.
+          anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+
+        Returns:
+          The dtypes of the lists of anchors, which are the last outputs.
+        """
+        given = iter(self.net.inputs[1:])
+        states_kept = list(itertools.islice(given, len(kept)))
+        lists = list(itertools.islice(given, len(pushed)))
+        left, *steady = given
+        taken = self.checkpoints.take(self.net, states_kept, kept, left)
+        values = [barrier(self.net, *pair) for pair in zip(taken.values, kept, strict=True)]
+        (start, *states), left_over = values, taken.lists
+        dtypes, held = [], []
+        if self.segments.slots:
+            way = SegmentWay(self, left, kept, steady)
+            begun = Taken(left_over, values, taken.free)
+            (start, *states), left_over, dtypes, held = way.write(begun, anchored)
+        trips = integer(self.net, "Sub", left, start, name="rnnmem/trips")
+        zero = number(self.net, 0, self.constant)
+        starts = [zero, trips, *states, *lists, *steady]
+        loop = LoopEditor(self.net, self._loop(starts, pushed))
+        anchors = self.anchors(loop) if anchored else Anchors(loop, self.constant)
+        held += anchors.write()
+        filled = loop.finish().outputs[2 + len(states) :]
+        self.net.outputs = [start, *left_over, *filled[: len(lists)], *held]
+        return [*dtypes, *anchors.dtypes]
+
+    def _loop(self, starts: Sequence[str], pushed: Sequence[str]) -> Op:
+        """The loop that runs the segment's iterations."""
+        body = self.body(pushed)
+        return counted_loop(
+            self.net,
+            starts,
+            body,
+            (0, 1),
+            {SEGMENTS: AGAIN},
+            name="rnnmem/again",
+            source=self.forward.op.source,
+        )
+
+    def body(self, pushed: Sequence[str]) -> NetEditor:
+        """The forward step net over ``[r, trips, states, lists, reads, invariants]``."""
+        forward, segments = self.forward.body, self.segments
+        net = NetEditor(forward.replace(name="rnnmem_step", control_outputs=(), attributes={}))
+        net.ops = self._needed(pushed)
+        net.inputs, net.outputs = [], []
+        count = add_input(net, Blob("", "int32", ()))
+        trips = add_input(net, Blob("", "int32", ()))
+        net.inputs += segments.states
+        lists = [add_input(net, Blob("", "variant", ())) for _ in pushed]
+        reads = [add_input(net, self._read(blob)) for blob in segments.reads]
+        net.inputs += segments.invariants
+        one = number(net, 1, self.constant)
+        following = net.add(
+            "AddV2", (count, one), (("int32", ()),), {"T": DType("int32")}, name="rnnmem/count"
+        ).outputs[0]
+        following_states = [forward.outputs[forward.inputs.index(one)] for one in segments.states]
+        wanted = {
+            *pushed,
+            *following_states,
+            *(one for op in net.ops.values() for one in op.inputs),
+        }
+        for blob, given in zip(segments.reads, reads, strict=True):
+            if blob not in wanted:
+                continue
+            # Sums sort their addends by name: what stands for the read keeps the read's.
+            producer = forward.producer.get(blob)
+            name = producer.name if producer is not None else "rnnmem/barrier"
+            net.rename(blob, barrier(net, given, self._read(blob), name))
+        net.outputs = [
+            following,
+            trips,
+            *following_states,
+            *(
+                push(net, held, blob, name="rnnmem/push")
+                for held, blob in zip(lists, pushed, strict=True)
+            ),
+            *reads,
+            *segments.invariants,
+        ]
+        return net
+
+    def _needed(self, pushed: Sequence[str]) -> dict[str, Op]:
+        """The forward step net's ops that the pushed blobs and the states take."""
+        body, segments = self.forward.body, self.segments
+        given = {*segments.states, *segments.reads, *segments.invariants}
+        following = (body.outputs[body.inputs.index(blob)] for blob in segments.states)
+        pending = [*pushed, *following]
+        needed: set[str] = set()
+        while pending:
+            blob = pending.pop()
+            if blob in given:
+                continue
+            op = body.producer.get(blob)
+            if op is None:
+                raise NetError(f"the plan does not keep the state {blob!r} of its segments")
+            if op.name not in needed:
+                needed.add(op.name)
+                pending += op.inputs
+        return {op.name: self._given_values(op) for op in body.ops if op.name in needed}
+
+    def _read(self, blob: str) -> Blob:
+        """What one read beside the loop gives in place of a blob of the forward step net."""
+        body = self.forward.body
+        kind = body.blobs[blob]
+        return branch_read_of(body, blob).blob if kind.dtype == "resource" else kind
+
+    def _given_values(self, op: Op) -> Op:
+        """The op, given what it reads where it is a branch that reads variables."""
+        found = branch_reads(op) or {}
+        reads = {blob: read for blob, read in found.items() if blob in self.segments.reads}
+        return with_values(op, reads) if reads else op
+
+    def anchors(self, loop: LoopEditor) -> Anchors:
+        """Anchors for blobs that have one reader here and more in the forward step net."""
+        anchors = Anchors(loop, self.constant)
+        net, forward = loop.body.net(), self.forward.body
+        anchors.add(
+            blob
+            for blob, kind in net.blobs.items()
+            if kind.dtype in BYTES_PER_ELEMENT
+            and blob in forward.blobs
+            and net.fan_out(blob) == 1 < forward.fan_out(blob)
+            and (blob not in forward.producer or forward.producer[blob].type not in _NEVER_FUSED)
+        )
+        anchors.hold(
+            blob
+            for blob in self.forward.sums.addends
+            if blob in net.blobs and _keepers(forward, blob) and not _keepers(net, blob)
+        )
+        return anchors
+
+
+class SegmentWay:
+    """Writes the loop that goes on from a state to the segment whose turn it is.
+
+    It follows a binomial schedule: from the start of segment r, with d segments left up to the one
+    that runs again and s slots free, the next state is kept ``split(d, s)`` segments later.
+
+        while i < last:   if i == next:  keep i and the states; next += length * table[d, s]; s -= 1
+                          states = step(states);  i += 1
+
+    Args:
+      writer: of the branch.
+      left: iterations left for the gradient; the segment that ends there runs again.
+      kept: what the lists of starts and states hold.
+      steady: what the step reads that is the same in all iterations.
+    """
+
+    def __init__(self, writer: RerunWriter, left: str, kept: Sequence[Blob], steady: Sequence[str]):
+        self.writer = writer
+        self.net, self.segments = writer.net, writer.segments
+        self.left, self.kept, self.steady = left, kept, steady
+
+    def write(
+        self, begun: Taken, anchored: bool
+    ) -> tuple[list[str], list[str], list[str], list[str]]:
+        """Writes the loop.
+
+        Args:
+          begun: what the way begins with.
+          anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+
+        Returns:
+          The iteration and the states to run again from, the lists, and the dtypes and the lists of
+          anchors.
+        """
+        net, constant = self.net, self.writer.constant
+        lists, (begin, *states) = begun.lists, begun.values
+        starts = [begin, self._last(), *states, *self.steady, begin, begun.free, *lists]
+        made = counted_loop(
+            net,
+            starts,
+            self._body(len(states)),
+            (0, 1),
+            {SEGMENTS: ADVANCES},
+            name="rnnmem/way",
+            source=self.writer.forward.op.source,
+        )
+        loop = LoopEditor(net, made)
+        anchors = self.writer.anchors(loop) if anchored else Anchors(loop, constant)
+        left_behind = anchors.write()
+        results = loop.finish().outputs
+        ends = [results[0], *results[2 : 2 + len(states)]]
+        first = 2 + len(states) + len(self.steady) + 2
+        ready = [barrier(net, blob, kind) for blob, kind in zip(ends, self.kept, strict=True)]
+        return ready, list(results[first : first + len(lists)]), anchors.dtypes, left_behind
+
+    def _last(self) -> str:
+        """The iteration at which the segment begins that runs again."""
+        net, constant = self.net, self.writer.constant
+        length = number(net, self.segments.length, constant)
+        end = integer(net, "Sub", self.left, number(net, 1, constant))
+        return integer(net, "Sub", end, integer(net, "FloorMod", end, length))
+
+    def _body(self, states: int) -> NetEditor:
+        """The step over ``[i, last, states, steady, next, free, lists]``."""
+        body = self.writer.body(())
+        index, last, *values = body.inputs[: 2 + states]
+        following = add_input(body, Blob("", "int32", ()))
+        free = add_input(body, Blob("", "int32", ()))
+        lists = [add_input(body, Blob("", "variant", ())) for _ in self.kept]
+        changing = [following, free, *lists]
+        given = [*changing, index, last, *values]
+        keep = branch_like(body, "rnnmem_keep", given)
+        self._keep(keep)
+        marks = {
+            SEGMENTS: KEEPS,
+            LENGTH: self.segments.length,
+            GROWTH: 0,
+            KEPT: self.segments.slots,
+        }
+        body.outputs += branch_at(body, (index, following), given, keep, changing, marks)
+        return body
+
+    def _keep(self, keep: NetEditor) -> None:
+        """What is done at an iteration whose state is kept."""
+        constant, segments = self.writer.constant, self.segments
+        following, free, *rest = keep.inputs
+        lists, (index, last, *values) = rest[: len(self.kept)], rest[len(self.kept) :]
+        length, one = number(keep, segments.length, constant), number(keep, 1, constant)
+        before = integer(keep, "FloorDiv", integer(keep, "Sub", last, index), length)
+        left = integer(keep, "AddV2", before, one)
+        # Beyond the table, so many segments count as one that it reaches.
+        together = self._parts(keep, left, number(keep, segments.count, constant))
+        columns = number(keep, segments.slots + 1, constant)
+        begin = integer(keep, "Mul", self._parts(keep, left, together), columns)
+        rows = enumerate(split_table(segments.count, segments.slots))
+        # In the last free slot goes the last state of the way.
+        table = [whole if room < 2 else far for whole, row in rows for room, far in enumerate(row)]
+        place = integer(keep, "AddV2", begin, integer(keep, "Maximum", free, one))
+        far = element(keep, number(keep, table, constant), place, constant)
+        far = integer(keep, "Mul", far, integer(keep, "Mul", together, length))
+        keep.outputs = [
+            integer(keep, "AddV2", following, far),
+            integer(keep, "Sub", free, one),
+            *self.writer.checkpoints.put(keep, lists, (index, *values)),
+        ]
+
+    def _parts(self, keep: NetEditor, whole: str, size: str) -> str:
+        """How many parts of a size a whole has, the last one perhaps smaller."""
+        rest = integer(keep, "Sub", size, number(keep, 1, self.writer.constant))
+        return integer(keep, "FloorDiv", integer(keep, "AddV2", whole, rest), size)
+
+
+_NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
+
+
+def _keepers(net: Net, blob: str) -> list[Op]:
+    """Ops that put the blob into a list where it stays, so that no sum adds to it in place."""
+    return [
+        op
+        for op in net.readers.get(blob, ())
+        if op.type == "TensorListSetItem"
+        or (op.type == PUSH and all(one.type != POP for one in net.readers.get(op.outputs[0], ())))
+    ]
+
+
+def barrier(net: NetEditor, blob: str, kind: Blob, name: str = "rnnmem/barrier") -> str:
+    """The blob behind an op that the graph optimizer neither removes nor looks through."""
+    if kind.dtype not in BYTES_PER_ELEMENT:
+        return blob
+    return net.add(
+        BARRIER,
+        (blob,),
+        ((kind.dtype, kind.shape),),
+        {"T": DType(kind.dtype), "shape": ShapeValue(kind.shape)},
+        name=name,
+    ).outputs[0]

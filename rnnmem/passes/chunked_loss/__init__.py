@@ -1,0 +1,1 @@
+"""A projection with its softmax loss by chunks of rows."""

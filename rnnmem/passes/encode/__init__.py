@@ -1,0 +1,1 @@
+"""Encodings of what stays saved: bits, rounded numbers, host memory."""

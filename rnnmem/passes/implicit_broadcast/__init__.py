@@ -1,0 +1,1 @@
+"""Operands that were repeated to a size are broadcast by their readers."""

@@ -1,0 +1,60 @@
+"""Applies folds: ops read what a blob was repeated from, and broadcast it themselves.
+
+Between the two stands a curtain, so that TensorFlow's graph optimizer finds no pattern in ops that
+a Tile kept apart. It shows as little of the shape as was seen of what was made. Each reader has its
+own, at which it may be made to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.grappler.barrier import hidden
+from rnnmem.ir.editor import NetEditor, edit_step_nets
+from rnnmem.ir.graph import Net, Op, Shape
+from rnnmem.ir.op_table import BROADCASTS
+from rnnmem.planning.plan import Fold
+
+
+def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
+    """The Net with the folds of a plan, in its step nets.
+
+    Raises:
+      NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
+    """
+    editor = NetEditor(net)
+    for fold in edit_step_nets(editor, folds, with_folds):
+        op, maker = _found(net, fold)
+        inputs = list(editor.ops[op.name].inputs)
+        inputs[fold.slot] = hidden(
+            editor,
+            maker.inputs[0],
+            _seen(net, maker),
+            name="rnnmem/unrepeated",
+            stands_for=f"{op.name}:{fold.slot}",
+            optional=True,
+        )
+        editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
+    return editor.net()
+
+
+def _found(net: Net, fold: Fold) -> tuple[Op, Op]:
+    """The op that is to broadcast, and the one that makes what it reads."""
+    op = net.op_by_name.get(fold.op)
+    blob = op.inputs[fold.slot] if op is not None and fold.slot < len(op.inputs) else None
+    maker = net.producer.get(blob)
+    if maker is None or maker.type not in BROADCASTS:
+        raise NetError(
+            f"the plan is for another function: input {fold.slot} of {fold.op!r} is not repeated"
+        )
+    return op, maker
+
+
+def _seen(net: Net, maker: Op) -> Shape:
+    """The shape that may be seen: no more than its rank where only a run tells how often."""
+    shape = net.blobs[maker.inputs[0]].shape
+    often = net.producer.get(maker.inputs[1])
+    if shape is None or often is not None and often.type == "Const":
+        return shape
+    return (None,) * len(shape)

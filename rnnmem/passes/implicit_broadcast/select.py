@@ -1,0 +1,112 @@
+"""Which ops of gradient step nets broadcast an operand themselves, so that nobody makes it whole.
+
+The gradient of a sum is the same number for everything that was added up. TensorFlow makes a blob
+as large as that of it before it multiplies, though the product would broadcast it by itself:
+
+    g [B, 1, H] ─► Tile ─► [B, S, H] ─► Mul ─► [B, S, H]
+                                  y ────┘
+    g [B, 1, H] ──────────────────────► Mul ─► [B, S, H]         the same products, one by one
+
+A blob that any other op reads, too, must be made in any case, so all of its readers are looked at.
+What is added up right behind is left alone: a graph optimizer takes common factors out of sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rnnmem.analysis.loops import LoopPair
+from rnnmem.grappler.summation_order import Sums
+from rnnmem.ir.graph import Blob, Net, Op, Shape
+from rnnmem.ir.op_table import BROADCASTS
+from rnnmem.passes.schedule.gradient_start import LARGE
+from rnnmem.planning.plan import Fold
+
+POINTWISE = frozenset({"Mul", "RealDiv", "Sub"})
+"""Op types that broadcast by themselves, and round each element as it would be without."""
+DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
+
+_ADDING = frozenset({"Add", "AddN", "AddV2", "Sub"})
+_VIEWS = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+
+
+def folds_of(pair: LoopPair, seconds: Callable[[Op, Net], float]) -> tuple[tuple[Fold, ...], float]:
+    """The operands that are no longer made whole in the gradient loops of a pair.
+
+    Args:
+      pair: the loop pair, all of whose shapes that are known are filled in.
+      seconds: estimated time of one run of an op of a Net.
+
+    Returns:
+      The folds, their paths from the Net around the loops on, and the estimated time per iteration
+      that they take off, inner loops apart.
+    """
+    folds: list[Fold] = []
+    spared = 0.0
+    for gradient in pair.gradients:
+        for path, inner in gradient.loop.body.walk():
+            for maker, readers in _folded(inner, path):
+                place = (gradient.loop.op.name, "body", *path)
+                folds += (Fold(reader, slot, place) for reader, slot in readers)
+                spared += 0.0 if path else seconds(maker, inner)
+    return tuple(folds), spared
+
+
+def broadcast(one: Shape, other: Shape) -> Shape:
+    """The shape of a pointwise op's result; None where a dimension is unknown or none fits."""
+    if one is None or other is None or None in (*one, *other):
+        return None
+    rank = max(len(one), len(other))
+    pairs = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other, strict=True)
+    found = []
+    for mine, yours in pairs:
+        if mine != yours and 1 not in (mine, yours):
+            return None
+        found.append(yours if mine == 1 else mine)
+    return tuple(found)
+
+
+def _folded(net: Net, path: tuple[str, ...]) -> Iterator[tuple[Op, list[tuple[str, int]]]]:
+    """Each op whose readers can all do without it, and ``(op, slot)`` of these."""
+    found = [op for op in net.ops if op.type in BROADCASTS and _repeats(net, op)]
+    if not found:
+        return
+    summed = Sums(net, carried=path[-1:] in ((), ("body",))).addends
+    for op in found:
+        # A sum would be begun with another addend if this one were held a little longer.
+        if op.inputs[0] in summed:
+            continue
+        source, made = net.blobs[op.inputs[0]], net.blobs[op.outputs[0]]
+        readers = net.readers.get(made.name, ())
+        if all(_can_broadcast(net, reader, source, made) for reader in readers):
+            yield op, [(reader.name, reader.inputs.index(made.name)) for reader in readers]
+
+
+def _repeats(net: Net, op: Op) -> bool:
+    """Whether the op repeats a much smaller blob along axes of length 1, for ops of the Net."""
+    source, made = net.blobs[op.inputs[0]], net.blobs[op.outputs[0]]
+    return (
+        source.dtype in DTYPES
+        and made.name not in net.outputs
+        and (made.bytes or 0) >= LARGE
+        and source.bytes is not None
+        and 2 * source.bytes <= made.bytes
+        and broadcast(source.shape, made.shape) == made.shape
+    )
+
+
+def _can_broadcast(net: Net, reader: Op, source: Blob, made: Blob) -> bool:
+    if reader.type not in POINTWISE or reader.inputs.count(made.name) != 1:
+        return False
+    (other,) = (net.blobs[blob] for blob in reader.inputs if blob != made.name)
+    result = net.blobs[reader.outputs[0]]
+    fits = result.bytes is not None and broadcast(source.shape, other.shape) == result.shape
+    return fits and not _is_added(net, result.name)
+
+
+def _is_added(net: Net, blob: str) -> bool:
+    """Whether a sum adds the blob up, or a view of it."""
+    for reader in net.readers.get(blob, ()):
+        if reader.type in _ADDING or reader.type in _VIEWS and _is_added(net, reader.outputs[0]):
+            return True
+    return False

@@ -1,0 +1,82 @@
+"""Begins lists of gradients without elements: where none is, adding takes the other list's element.
+
+    d ─► SetItem     becomes     d ─► curtain ─┬─► ZerosLike ─► curtain ─► AddV2 ─► SetItem
+                                               └────────────────────────────┘
+
+The zero stands behind a curtain, or TensorFlow's graph optimizer would see it and add nothing. The
+first curtain keeps what computes the gradient from being fused with the addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.grappler.barrier import hidden
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import DType, Op
+from rnnmem.planning.plan import EmptyStart
+
+
+def begin_empty(editor: NetEditor, starts: Iterable[EmptyStart]) -> None:
+    """Applies the empty starts of a plan; edits the Net in place.
+
+    Raises:
+      NetError: a start names an op that the Net does not have, or that is another.
+    """
+    for start in starts:
+        zeros, loop = _op(editor, start.zeros, "ZerosLike"), _op(editor, start.loop)
+        body = NetEditor(loop.nets["body"])
+        items = [_op(body, name, "TensorListSetItem") for name in start.items]
+        if not items:
+            raise NetError(f"the plan is for another function: nobody adds to {start.zeros!r}")
+        for item in items:
+            body.ops[item.name] = item.replace(inputs=(*item.inputs[:2], _with_zero(body, item)))
+        editor.ops[loop.name] = loop.replace(nets={**loop.nets, "body": body.net()})
+        editor.ops[zeros.name] = _reserved(editor, zeros, items[0].attributes["element_dtype"])
+
+
+def _op(editor: NetEditor, name: str, type: str | None = None) -> Op:
+    op = editor.ops.get(name)
+    if op is None or type not in (None, op.type):
+        raise NetError(f"the plan is for another function: no {type or 'loop'} {name!r}")
+    return op
+
+
+def _reserved(editor: NetEditor, zeros: Op, dtype: DType) -> Op:
+    """The op, making as long a list that has no elements yet."""
+    kind = {"shape_type": DType("int32")}
+    shape = editor.add(
+        "TensorListElementShape",
+        zeros.inputs,
+        (("int32", (None,)),),
+        kind,
+        name="rnnmem/element_shape",
+        device=zeros.device,
+    )
+    length = editor.add(
+        "TensorListLength",
+        zeros.inputs,
+        (("int32", ()),),
+        {},
+        name="rnnmem/length",
+        device=zeros.device,
+    )
+    return zeros.replace(
+        type="TensorListReserve",
+        inputs=(shape.outputs[0], length.outputs[0]),
+        attributes={"element_dtype": dtype, **kind},
+    )
+
+
+def _with_zero(body: NetEditor, item: Op) -> str:
+    """What the op puts into the list, with a zero added."""
+    given = body.blobs[item.inputs[2]]
+    kind = {"T": DType(given.dtype)}
+    result = ((given.dtype, given.shape),)
+    place = {"device": item.device, "source": item.source}
+    behind = {"name": "rnnmem/curtain", "optional": True}
+    shown = hidden(body, given.name, given.shape, stands_for=f"{item.name}:2", **behind)
+    made = body.add("ZerosLike", (shown,), result, kind, name="rnnmem/zeros", **place)
+    zero = hidden(body, made.outputs[0], None, stands_for=f"{item.name}:zero", **behind)
+    return body.add("AddV2", (zero, shown), result, kind, name="rnnmem/added", **place).outputs[0]

@@ -1,0 +1,141 @@
+"""Which lists of gradients begin without elements instead of with a zero for each.
+
+TensorFlow sums the gradients of what a loop reads from a list in a list of its own. It begins with
+zeros as large as the whole sequence, of which an iteration adds to one element:
+
+    ZerosLike(list) = sum ─► gradient step net   sum ─► AddN(sum, SetItem(Reserve, t, d)) ─► sum
+
+Where a list has no element, adding takes the other's, and reading gives zeros. So the sum may begin
+with no element at all: it grows while the lists of what was saved shrink.
+
+    Reserve = sum ─► gradient step net   sum ─► AddN(sum, SetItem(Reserve, t, 0 + d)) ─► sum
+
+A zero is still added to each gradient, which takes the sign off a negative zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.analysis.loops import Loop, LoopPair, through_identities
+from rnnmem.ir.graph import Constant, Net, Op
+from rnnmem.ir.op_table import LOOPS
+from rnnmem.passes.schedule.gradient_start import LARGE
+from rnnmem.planning.plan import EmptyStart
+
+DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
+"""Dtypes whose zero changes no number that it is added to, but for the sign of a zero."""
+READS_ZEROS = frozenset({"TensorListGetItem", "TensorListStack"})
+"""Op types to which an element that is missing is a zero, in a list of a known element shape."""
+
+_ZEROS, _LIST, _PUT, _RESERVE = (
+    "ZerosLike",
+    "TensorListFromTensor",
+    "TensorListSetItem",
+    "TensorListReserve",
+)
+
+
+def empty_starts(net: Net, pairs: Iterable[LoopPair]) -> tuple[EmptyStart, ...]:
+    """The lists of gradients that the gradient loops of the pairs may begin without elements.
+
+    Args:
+      net: the Net around the loops, with all shapes that are known.
+      pairs: the loop pairs that are rewritten.
+    """
+    found = []
+    for loop in (gradient.loop for pair in pairs for gradient in pair.gradients):
+        for index, start in enumerate(loop.op.inputs):
+            zeros = net.producer.get(start)
+            if zeros is None or zeros.type != _ZEROS or net.fan_out(start) != 1:
+                continue
+            if _is_large(net, zeros.inputs[0]) and _reads_zeros(net, loop.op.outputs[index]):
+                items = _items(loop, index)
+                if items:
+                    found.append(EmptyStart(zeros.name, loop.op.name, items))
+    return tuple(found)
+
+
+def _is_large(net: Net, blob: str) -> bool:
+    """Whether it is a list, cut from a large tensor, of elements whose shape the list knows."""
+    maker = net.producer.get(_as_it_came(net, blob))
+    if maker is None or maker.type != _LIST or net.blobs[maker.inputs[0]].dtype not in DTYPES:
+        return False
+    size = net.blobs[maker.inputs[0]].bytes
+    return (size is None or size >= LARGE) and _is_whole_shape(net.producer.get(maker.inputs[1]))
+
+
+def _as_it_came(net: Net, blob: str) -> str:
+    """What a loop that only hands it on was given."""
+    while True:
+        blob = through_identities(net, blob)
+        op = net.producer.get(blob)
+        if op is None or op.type not in LOOPS:
+            return blob
+        index = op.outputs.index(blob)
+        if op.nets["body"].inputs[index] not in Loop(net, op).invariants:
+            return blob
+        blob = op.inputs[index]
+
+
+def _is_whole_shape(op: Op | None) -> bool:
+    held = op.attributes.get("value") if op is not None and op.type == "Const" else None
+    return (
+        isinstance(held, Constant)
+        and isinstance(held.value, tuple)
+        and all(size >= 0 for size in held.value)
+    )
+
+
+def _reads_zeros(net: Net, blob: str) -> bool:
+    """Whether all that read the loop's result find zeros where it has no element."""
+    return blob not in net.outputs and all(
+        reader.type in READS_ZEROS
+        or reader.type == "Identity"
+        and _reads_zeros(net, reader.outputs[0])
+        for reader in net.readers.get(blob, ())
+    )
+
+
+def _items(loop: Loop, index: int) -> tuple[str, ...]:
+    """The ops that put gradients into lists of their own, which are all that the variable gains."""
+    body, cond = loop.body, loop.cond
+    blob = body.inputs[index]
+    if cond.fan_out(cond.inputs[index]) or through_identities(body, body.outputs[index]) == blob:
+        return ()
+    while body.fan_out(blob) == 1 and len(body.readers.get(blob, ())) == 1:
+        (op,) = body.readers[blob]
+        if op.type != "Identity":
+            break
+        blob = op.outputs[0]
+    else:
+        return ()
+    result = through_identities(body, body.outputs[index])
+    if op.type != "AddN" or result != op.outputs[0] or not _is_alone(body, op, index):
+        return ()
+    others = [one for one in op.inputs if one != blob]
+    puts = [body.producer.get(one) for one in others]
+    if all(one is not None and _puts_into_a_new_list(body, one) for one in puts):
+        return tuple(one.name for one in puts)
+    return ()
+
+
+def _is_alone(body: Net, op: Op, index: int) -> bool:
+    """Whether nobody but the next iteration reads what the op writes."""
+    blob = op.outputs[0]
+    while body.fan_out(blob) == 1:
+        if blob == body.outputs[index]:
+            return True
+        (reader,) = body.readers[blob]
+        blob = reader.outputs[0]
+    return False
+
+
+def _puts_into_a_new_list(body: Net, put: Op) -> bool:
+    into = body.producer.get(put.inputs[0]) if put.type == _PUT else None
+    return (
+        into is not None
+        and into.type == _RESERVE
+        and body.fan_out(into.outputs[0]) == 1
+        and body.fan_out(put.outputs[0]) == 1
+    )

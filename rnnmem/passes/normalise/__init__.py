@@ -1,0 +1,1 @@
+"""Dead code and lists of zeros go before anything is planned."""

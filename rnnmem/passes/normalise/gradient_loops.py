@@ -1,0 +1,222 @@
+"""Takes out of gradient loops what nobody reads, as TensorFlow does behind us.
+
+TensorFlow pushes both factors of a product, for the gradients of both; where one is a constant the
+other's list is popped for nobody. And gradient loops compute gradients that are not asked for. Once
+the loops are inlined the graph optimizer prunes such variables, unless somebody waits for the loop:
+all results of a loop that is waited for stay. So ops may have fewer readers than their step net
+shows, and be fused. With a list goes what pushes it, unless somebody waits for the forward loop.
+
+What stayed would come to life: a rewrite gives every blob that is no longer pushed a reader that
+must run. So it goes at any depth, of gradient loops inside gradient loops and of those of a
+training loop's body, too:
+
+    gradient step net   inner gradient loop ─► gradient of x ─► sum that nobody reads
+    pop ─► list of lists ──────┘                                                       all of it
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+from rnnmem.analysis.loops import GradientLoop, Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.analysis.training_regions import places, step_net, with_step_net
+from rnnmem.ir.builders import pop_freely, remove_pop
+from rnnmem.ir.editor import LoopEditor, NetEditor
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import is_prunable
+from rnnmem.ir.order import all_needed_by, topological, without_dead_ops
+
+Opened = Mapping[str, "Opened"]
+"""Name of a gradient loop that may lose variables -> the same of the loops in its body."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Live:
+    """What of a Net is needed.
+
+    Attributes:
+      ops: names of the ops.
+      loops: gradient loop -> places of its variables that are needed, and what of its body is.
+    """
+
+    ops: set[str]
+    loops: dict[str, tuple[set[int], _Live]]
+
+
+def without_unread(net: Net) -> Net:
+    """The Net without what nobody reads of the variables and lists of its gradient loops.
+
+    Args:
+      net: the whole step, inlined and without dead ops.
+
+    Returns:
+      The same Net if there are none.
+    """
+    for place in reversed(places(net)):
+        inner = step_net(net, place.path)
+        if (changed := _without(inner)) is not inner:
+            net = with_step_net(net, place.path, changed, marked=False)
+    return _without(net)
+
+
+def _without(net: Net) -> Net:
+    """The same of one Net's own gradient loops, and of those inside them."""
+    net = _without_variables(net)
+    awaited, editor = _awaited(net), NetEditor(net)
+    for pair in loop_pairs(net, net, {}):
+        names = {pair.forward.op.name, *(one.loop.op.name for one in pair.gradients)}
+        if not pair.closed and awaited.isdisjoint(names):
+            _take_lists_out(editor, pair, _unread(pair))
+    return _edited(net, editor)
+
+
+def _edited(net: Net, editor: NetEditor) -> Net:
+    same = len(editor.ops) == len(net.ops) and all(editor.ops[op.name] is op for op in net.ops)
+    return net if same else without_dead_ops(editor.net())
+
+
+def _without_variables(net: Net) -> Net:
+    """The Net without the variables of gradient loops that no result and no effect needs."""
+    opened = _opened(net, loop_pairs(net, net, {}))
+    if not opened:
+        return net
+    live, _ = _live(net, net.outputs, opened, keeps_pops=True)
+    editor = NetEditor(net)
+    if not _take_variables_out(editor, net, live, keeps_pops=True):
+        return net
+    for op in net.ops:
+        if op.name not in live.ops:
+            editor.remove(op.name)
+    return _edited(net, editor)
+
+
+def _opened(net: Net, pairs: Iterable[LoopPair]) -> Opened:
+    """The gradient loops of a Net for which nobody waits, and those inside them."""
+    awaited = _awaited(net)
+    return {
+        one.loop.op.name: _opened(one.loop.body, inner_pairs(pair, one))
+        for pair in pairs
+        for one in (() if pair.closed else pair.gradients)
+        if one.loop.op.name not in awaited
+    }
+
+
+def _live(
+    net: Net, outputs: Iterable[str], opened: Opened, keeps_pops: bool = False
+) -> tuple[_Live, set[str]]:
+    """What the outputs, and effects, need; and the blobs that are read for it."""
+    blobs, awaited = set(outputs), set(net.control_outputs)
+    live = _Live(set(), {})
+    for op in reversed(net.of_ops(topological)):
+        if blobs.isdisjoint(op.outputs) and op.name not in awaited and is_prunable(op):
+            continue
+        live.ops.add(op.name)
+        awaited.update(op.controls)
+        if op.name in opened:
+            live.loops[op.name] = found = _live_inside(op, blobs, opened[op.name])
+            kept = Loop(net, op).pops.keys() if keeps_pops else ()
+            blobs.update(op.inputs[place] for place in {*found[0], *kept})
+        else:
+            blobs.update(op.inputs)
+    return live, blobs
+
+
+def _live_inside(op: Op, read: set[str], opened: Opened) -> tuple[set[int], _Live]:
+    """The variables of a loop, by place, that are needed, and what its body needs for them."""
+    body, cond = op.nets["body"], op.nets["cond"]
+    places = {
+        place
+        for place, blob in enumerate(op.outputs)
+        if blob in read or cond.fan_out(cond.inputs[place])
+    }
+    while True:
+        live, blobs = _live(body, [body.outputs[place] for place in places], opened)
+        more = {place for place, blob in enumerate(body.inputs) if blob in blobs}
+        if more <= places:
+            return places, live
+        places |= more
+
+
+def _take_variables_out(editor: NetEditor, net: Net, live: _Live, keeps_pops: bool) -> bool:
+    """Takes variables that are not needed out of the loops of a Net, and their ops.
+
+    Args:
+      editor: of the Net.
+      net: the Net.
+      live: what is needed of it.
+      keeps_pops: whether lists are popped nevertheless, until their forward loop loses them too.
+
+    Returns:
+      Whether there were any.
+    """
+    changed = False
+    for name, (wanted, inside) in live.loops.items():
+        loop = Loop(net, net.op_by_name[name])
+        body = loop.body
+        pops = loop.pops if keeps_pops else {}
+        dead = [place for place in range(len(body.inputs)) if place not in wanted | pops.keys()]
+        edited = LoopEditor(editor, loop.op)
+        if not _take_variables_out(edited.body, body, inside, keeps_pops=False) and not dead:
+            continue
+        for place in sorted(pops.keys() - wanted):
+            pop_freely(edited.body, pops[place])
+        needed = inside.ops | all_needed_by(edited.body.net(), [op.name for op in pops.values()])
+        for op in body.ops:
+            if op.name not in needed:
+                edited.body.remove(op.name)
+        for place in dead:
+            edited.remove_variable(body.inputs[place])
+        edited.finish()
+        changed = True
+    return changed
+
+
+def _unread(pair: LoopPair) -> list[int]:
+    """The accumulators, by place, that all gradient loops pop and none reads."""
+    net, outputs = pair.forward.net, pair.forward.op.outputs
+    awaited = _awaited(pair.forward.body)
+    popped = collections.Counter(
+        place for gradient in pair.gradients for place in _popped_for_nobody(pair, gradient)
+    )
+    return [
+        place
+        for place, push in pair.forward.pushes.items()
+        if 0 < popped[place] == net.fan_out(outputs[place]) and push.name not in awaited
+    ]
+
+
+def _popped_for_nobody(pair: LoopPair, gradient: GradientLoop) -> Iterator[int]:
+    """The accumulators, by place, that a gradient loop pops as they come, to no end."""
+    loop, awaited = gradient.loop, _awaited(gradient.loop.body)
+    for link in gradient.links:
+        given = pair.forward.op.outputs[link.accumulator] == loop.op.inputs[link.popped_by]
+        needed = loop.body.fan_out(link.popped) or loop.pops[link.popped_by].name in awaited
+        if given and not needed:
+            yield link.accumulator
+
+
+def _awaited(net: Net) -> set[str]:
+    """Names of the ops that somebody waits for."""
+    return {*net.control_outputs, *(name for op in net.ops for name in op.controls)}
+
+
+def _take_lists_out(editor: NetEditor, pair: LoopPair, places: list[int]) -> None:
+    """Takes the accumulators out of both loops, with what pushes and what pops."""
+    if not places:
+        return
+    for gradient in pair.gradients:
+        loop = LoopEditor(editor, editor.ops[gradient.loop.op.name])
+        for link in gradient.links:
+            if link.accumulator in places:
+                popping = gradient.loop.pops[link.popped_by]
+                remove_pop(loop.body, popping)
+                loop.remove_variable(popping.inputs[0])
+        loop.finish()
+    loop = LoopEditor(editor, editor.ops[pair.forward.op.name])
+    for place in places:
+        pushing = pair.forward.pushes[place]
+        loop.body.remove(pushing.name)
+        loop.remove_variable(pushing.inputs[0])
+    loop.finish()

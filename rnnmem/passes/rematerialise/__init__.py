@@ -1,0 +1,1 @@
+"""Rematerialisation: saved sets of step nets by minimum cuts, and their clones."""

@@ -1,0 +1,300 @@
+"""Rewrites one loop pair: what is no longer saved is recomputed in the gradient step net.
+
+The numbers must stay the same to the last bit although TensorFlow's graph optimizer runs after us
+and fuses by looking at an op's neighbours. So every neighbourhood is kept:
+
+* a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
+  which it is pushed and from which it is popped at once;
+* a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
+* between a clone and the saved blobs it starts from stands a *barrier* (an optional), which the
+  optimizer neither removes nor looks through;
+* a blob that a sum may not add up in place, because it is pushed, is held by its anchor instead,
+  until the next iteration, and so is what stands for it where the sum is cloned
+  (``grappler/summation_order.py``);
+* between a clone and the gradient ops that read it stands a *curtain* (an optional again), which
+  hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
+  (``x * (y * constant)``) as soon as it knows them.
+
+Where more than one iteration is in flight, a barrier in front of a clone also waits for the
+incoming gradient of its iteration, so that recomputation never runs ahead of the gradient.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+from rnnmem.analysis.loops import Link, LoopPair, inner_pairs, through_identities
+from rnnmem.grappler.keepalive import Anchors
+from rnnmem.ir.builders import (
+    Encode,
+    awaited_by,
+    element_shape,
+    empty_list,
+    pop,
+    pop_freely,
+    push,
+    remove_pop,
+)
+from rnnmem.ir.editor import LoopEditor, NetEditor
+from rnnmem.ir.marks import RENAME_MAP
+from rnnmem.ir.order import order_shows
+from rnnmem.passes.encode.apply import Keeper
+from rnnmem.passes.rematerialise.clone import Materialiser
+from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
+from rnnmem.planning.plan import HOISTED, INNER, RECOMPUTED, SAVED, SAVED_AS, UNREAD, LoopPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What a pair's rewrite needs of the Nets around it.
+
+    Attributes:
+      forward: the Net around the forward loop.
+      gradients: the Net around each gradient loop (at the top all are ``forward`` itself).
+      bring: (gradient, blob of ``forward``) -> the same value in that gradient's Net.
+      carry: the same for an accumulator of the forward loop, which is handed on as it is.
+      read: (gradient, read op, blob of ``forward`` that holds the variable's handle) -> what one
+        such read beside the outermost forward loop gives, in that gradient's Net.
+      constant: encodes a number: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses runs afterwards.
+    """
+
+    forward: NetEditor
+    gradients: tuple[NetEditor, ...]
+    bring: Callable[[int, str], str]
+    carry: Callable[[int, str], str]
+    read: Callable[[int, InnerRead, str], str]
+    constant: Encode
+    anchored: bool
+
+
+@dataclasses.dataclass
+class Leftover:
+    """What a pair's rewrite leaves behind.
+
+    Attributes:
+      forward: lists of anchors: somebody outside must need them, or they are pruned.
+      gradients: the same of each gradient loop.
+      encoded: saved blob of the forward step net -> the blob that is pushed for it.
+    """
+
+    forward: list[str] = dataclasses.field(default_factory=list)
+    gradients: list[list[str]] = dataclasses.field(default_factory=list)
+    encoded: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def rewrite_pair(pair: LoopPair, plan: LoopPlan, around: Surroundings) -> Leftover:
+    """Applies the plan to one pair and to the pairs inside it; edits the Nets around in place."""
+    return _PairRewrite(pair, plan, around).run()
+
+
+class _PairRewrite:
+    def __init__(self, pair: LoopPair, plan: LoopPlan, around: Surroundings):
+        self.pair = pair
+        self.plan = plan
+        self.around = around
+        self.forward = LoopEditor(around.forward, around.forward.ops[pair.forward.op.name])
+        self.gradients = [
+            LoopEditor(outer, outer.ops[gradient.loop.op.name])
+            for outer, gradient in zip(around.gradients, pair.gradients, strict=True)
+        ]
+        self.accumulators: dict[str, str] = {}  # pushed blob -> outer blob of its accumulator
+        for gradient in pair.gradients:
+            for link in gradient.links:
+                held = pair.forward.op.outputs[link.accumulator]
+                self.accumulators.setdefault(link.pushed, held)
+        self.clones = [
+            Materialiser(
+                pair,
+                plan,
+                gradient.links,
+                editor,
+                pop=lambda blob, number=number: self._pop(number, blob),
+                bring=lambda blob, number=number: around.bring(number, blob),
+                read=lambda one, number=number: self._read(number, one, one.op.inputs[0]),
+                optional=around.anchored,
+            )
+            for number, (gradient, editor) in enumerate(
+                zip(pair.gradients, self.gradients, strict=True)
+            )
+        ]
+        self.forward_anchors = Anchors(self.forward, around.constant)
+        self.gradient_anchors = [Anchors(editor, around.constant) for editor in self.gradients]
+        self.renamed: dict[str, str] = {}
+        self.pushing: list[
+            tuple[str, str]
+        ] = []  # blob, accumulator of the forward loop: added ones
+        self.popping: list[
+            tuple[int, str, str]
+        ] = []  # the same of a gradient loop, its number first
+
+    def run(self) -> Leftover:
+        self._rewrite_inner()
+        for number in range(len(self.gradients)):
+            for link in self.pair.gradients[number].links:
+                self._redirect(number, link)
+        self._drop_accumulators()
+        leftover = Leftover(gradients=[[] for _ in self.gradients])
+        if self.around.anchored:
+            encoded = {one.blob for one in self.plan.encodings}
+            self.forward_anchors.hold(encoded & self.pair.forward.sums.addends)
+            leftover.forward = self.forward_anchors.write()
+            for number, clones in enumerate(self.clones):
+                self.gradient_anchors[number].add(clones.lonely_blobs())
+                self.gradient_anchors[number].hold(clones.held_addends())
+                leftover.gradients[number] = self.gradient_anchors[number].write()
+        keeper = Keeper(self.forward, self.gradients, self.around.constant, self.around.anchored)
+        for one in self.plan.encodings:
+            leftover.encoded[one.blob] = keeper.encode(one, *self._lists_of(one.blob))
+            self.renamed[one.blob] = SAVED_AS[one.means]
+        marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
+        for editor in (*self.gradients, self.forward):
+            own_pace = order_shows(editor.op.nets["body"])
+            own_pace |= editor is self.forward and bool(self.pair.forward.racing)
+            pace = {"parallel_iterations": self.plan.in_flight}
+            editor.finish(**marks, **({} if own_pace else pace))
+        return leftover
+
+    def _rewrite_inner(self) -> None:
+        plans = {inner.path: inner for inner in self.plan.inner if not inner.closed}
+        if not plans:
+            return
+        for inner in inner_pairs(self.pair, self.pair.gradients[0]):
+            if inner.path not in plans:
+                continue
+            left = rewrite_pair(
+                inner,
+                plans[inner.path],
+                Surroundings(
+                    forward=self.forward.body,
+                    gradients=(self.gradients[0].body,),
+                    bring=lambda _, blob: self.clones[0].value(blob),
+                    carry=lambda _, blob: self._pop(0, blob),
+                    read=lambda _, one, handle: self.gradients[0].invariant(
+                        self._read(0, one, handle)
+                    ),
+                    constant=self.around.constant,
+                    anchored=self.around.anchored,
+                ),
+            )
+            self.forward_anchors.add(left.forward)
+            self.gradient_anchors[0].add(left.gradients[0])
+
+    def _read(self, number: int, read: InnerRead, handle: str) -> str:
+        """The outer blob that one read beside the loops gives; ``handle`` is a step net's blob."""
+        forward = self.pair.forward
+        index = forward.invariants[through_identities(forward.body, handle)]
+        return self.around.read(number, read, forward.op.inputs[index])
+
+    def _redirect(self, number: int, link: Link) -> None:
+        """Gives the readers of a popped blob what stands for it, and takes the pop out."""
+        if link.pushed in self.plan.saved:
+            self.renamed[link.pushed] = SAVED
+            return
+        editor = self.gradients[number]
+        loop = self.pair.gradients[number].loop
+        popping = loop.pops[link.popped_by]
+        if self._vanished(link.pushed):
+            self.renamed[link.pushed] = INNER
+        elif not loop.body.fan_out(link.popped):
+            self.renamed.setdefault(link.pushed, UNREAD)
+        else:
+            shown = self.clones[number].guarded(link.pushed, popping.name)
+            editor.body.rename(link.popped, shown)
+            self.renamed[link.pushed] = HOISTED if link.pushed in self.plan.hoisted else RECOMPUTED
+        self.gradient_anchors[number].wait_for(awaited_by(editor.body, popping))
+        remove_pop(editor.body, popping)
+        editor.remove_variable(popping.inputs[0])
+
+    def _vanished(self, blob: str) -> bool:
+        """Whether a nested loop no longer writes the blob."""
+        producer = self.pair.forward.body.producer.get(blob)
+        if producer is None:
+            return False
+        return blob not in self.forward.body.ops[producer.name].outputs
+
+    def _drop_accumulators(self) -> None:
+        dropped = {
+            link.accumulator: link.pushed
+            for gradient in self.pair.gradients
+            for link in gradient.links
+            if link.pushed not in self.plan.saved
+        }
+        for accumulator, blob in sorted(dropped.items()):
+            pushing = self.pair.forward.pushes[accumulator]
+            self.forward.body.remove(pushing.name)
+            self.forward.remove_variable(pushing.inputs[0])
+            if self._vanished(blob):
+                continue
+            self.forward_anchors.replace_push(blob, self.pair.forward.sums.addends)
+
+    def _pop(self, number: int, blob: str) -> str:
+        """The blob of the gradient step net that pops ``blob``'s accumulator."""
+        for link in self.pair.gradients[number].links:
+            if link.pushed == blob:
+                popping = self.pair.gradients[number].loop.pops[link.popped_by]
+                body = self.gradients[number].body
+                self.gradient_anchors[number].wait_for(awaited_by(body, popping))
+                pop_freely(body, popping)
+                return link.popped
+        editor = self.gradients[number]
+        held = self.around.carry(number, self._accumulator(blob))
+        argument, _ = editor.add_variable(held, "accumulator")
+        self.popping.append((number, blob, argument))
+        kind = self.forward.body.blobs[blob]
+        shape = element_shape(editor.body, kind.shape, self.around.constant)
+        rest, popped = pop(editor.body, argument, kind.dtype, kind.shape, shape, name="rnnmem/pop")
+        editor.set_next(argument, rest)
+        return popped
+
+    def _accumulator(self, blob: str) -> str:
+        """The outer blob of the accumulator of ``blob``, which is added where there is none."""
+        if blob not in self.accumulators:
+            start = _empty_list(self.forward, self.pair, blob, self.around.constant)
+            argument, held = self.forward.add_variable(start, "accumulator")
+            longer = push(self.forward.body, argument, blob, name="rnnmem/push")
+            self.forward.set_next(argument, longer)
+            self.pushing.append((blob, argument))
+            self.accumulators[blob] = held
+        return self.accumulators[blob]
+
+    def _lists_of(self, blob: str) -> tuple[list[str], list[tuple[int, str]]]:
+        """The forward loop's accumulators of a blob, and (gradient loop, accumulator) of each pop.
+
+        Both are named by the arguments of the step nets.
+        """
+        links = [
+            (number, link)
+            for number, gradient in enumerate(self.pair.gradients)
+            for link in gradient.links
+            if link.pushed == blob
+        ]
+        pushed = {self.pair.forward.body.inputs[link.accumulator] for _, link in links}
+        popped = [
+            (number, self.pair.gradients[number].loop.body.inputs[link.popped_by])
+            for number, link in links
+        ]
+        return (
+            sorted(pushed | {argument for one, argument in self.pushing if one == blob}),
+            popped + [(number, one) for number, other, one in self.popping if other == blob],
+        )
+
+
+def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -> str:
+    """An empty list in the outer Net, as long as the loop's other accumulators may get."""
+    kind = loop.body.blobs[blob]
+    known = pair.gradients[0].links[0].accumulator
+    template = pair.forward.net.producer[pair.forward.op.inputs[known]]
+    while template.type == "Identity":
+        template = pair.forward.net.producer[template.inputs[0]]
+    return empty_list(
+        loop.outer,
+        kind.dtype,
+        kind.shape,
+        constant,
+        name="rnnmem/accumulator",
+        most=template.inputs[1],
+        device=template.device,
+    )

@@ -1,0 +1,270 @@
+"""Brings forward blobs to the gradient step net: popped, read again, or recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rnnmem.analysis.branches import BranchRead, branch_reads
+from rnnmem.analysis.loop_invariant_casts import is_lifted
+from rnnmem.analysis.loops import Link, LoopPair
+from rnnmem.errors import NetError
+from rnnmem.grappler.barrier import hidden
+from rnnmem.ir.editor import LoopEditor
+from rnnmem.ir.graph import DType, Op, Shape
+from rnnmem.ir.op_table import facts
+from rnnmem.passes.rematerialise.branches import with_values
+from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
+from rnnmem.planning.plan import OVERLAPPING, LoopPlan
+
+AGAIN = "rnnmem/again"
+"""Before an op's name: what stands for its result, so that it is sorted among others as before.
+
+TensorFlow's graph optimizer sorts what sums and products read by name. That is the order in which a
+sum adds up, and it says which factor a constant is multiplied with first: c (x y) = x (c y).
+"""
+INLINED = "Func/"
+"""Before the name of an inlined function: the arguments of it."""
+
+
+class Materialiser:
+    """Makes, on demand and once each, what stands for a forward blob in one gradient step net."""
+
+    def __init__(
+        self,
+        pair: LoopPair,
+        plan: LoopPlan,
+        links: tuple[Link, ...],
+        gradient: LoopEditor,
+        pop: Callable[[str], str],
+        bring: Callable[[str], str],
+        read: Callable[[InnerRead], str],
+        optional: bool,
+    ):
+        self.outermost = pair.path[0]
+        self.forward = pair.forward
+        self.body = pair.forward.body
+        self.plan = plan
+        self.gradient = gradient
+        self.pop = pop
+        self.bring = bring
+        self.read = read
+        self.optional = optional
+        self.recomputed = frozenset(plan.recomputed)
+        self.hoisted = frozenset(plan.hoisted)
+        self.made: dict[str, str] = {}  # forward blob -> blob that clones read
+        self.behind_barrier: dict[str, str] = {}  # forward blob -> blob that gradient ops read
+        self.clones: dict[str, Op] = {}  # forward op -> its clone
+        self.casts: dict[str, str] = {}  # forward op -> the blob of its clone beside the loop
+        self._gate: str | None = None
+
+    def value(self, blob: str) -> str:
+        """What clones read for a forward blob."""
+        if blob not in self.made:
+            self.made[blob] = self._make(blob)
+        return self.made[blob]
+
+    def guarded(self, blob: str, name: str) -> str:
+        """What gradient ops read for a forward blob: the value behind a curtain.
+
+        Args:
+          blob: the forward blob.
+          name: of the pop that it stands for.
+        """
+        if blob not in self.behind_barrier:
+            value = self._from_beside(blob) or self.value(blob)
+            self.behind_barrier[blob] = self._wrapped(value, blob, None, name, ())
+        return self.behind_barrier[blob]
+
+    def lonely_blobs(self) -> list[str]:
+        """Clones' blobs with one reader, where the forward blob has more."""
+        reads: dict[str, int] = {}
+        for op in self.gradient.body.ops.values():
+            for blob in op.inputs:
+                blob = self.gradient.body.resolve(blob)
+                reads[blob] = reads.get(blob, 0) + 1
+        return [
+            copy
+            for name, clone in self.clones.items()
+            for blob, copy in zip(self.body.op_by_name[name].outputs, clone.outputs, strict=True)
+            if self.body.fan_out(blob) > 1 and reads.get(copy, 0) == 1
+        ]
+
+    def held_addends(self) -> list[str]:
+        """What clones read for a blob that an accumulator kept a sum from adding up in place."""
+        sums = self.forward.sums
+        pushed = {push.inputs[1] for push in self.forward.pushes.values()}
+        return [
+            copy
+            for blob, copy in self.made.items()
+            if blob in sums.addends and any(sums.share(blob, other) for other in pushed)
+        ]
+
+    def _make(self, blob: str) -> str:
+        producer = self.body.producer.get(blob)
+        if blob in self.plan.saved:
+            return self._barrier(self.pop(blob), blob, self._gate_controls())
+        beside = self._from_beside(blob)
+        if beside is not None:
+            return self._barrier(beside, blob, self._gate_controls())
+        if producer is None and blob in self.forward.invariants:
+            return self._invariant(blob)
+        if producer is None or (producer.type != "Const" and producer.name not in self.recomputed):
+            raise NetError(f"the plan neither saves nor recomputes {blob!r}")
+        clone = self._clone(producer)
+        return clone.outputs[producer.outputs.index(blob)]
+
+    def _invariant(self, blob: str) -> str:
+        """The gradient loop's own variable for an invariant; added where it has none."""
+        return self.gradient.invariant(
+            self.bring(self.forward.op.inputs[self.forward.invariants[blob]])
+        )
+
+    def _from_beside(self, blob: str) -> str | None:
+        """The gradient loop's own variable for what is read or cast once beside the loops."""
+        producer = self.body.producer.get(blob)
+        if blob in self.hoisted:
+            return self.gradient.invariant(self._read_beside(blob))
+        if (
+            producer is not None
+            and producer.name in self.recomputed
+            and is_lifted(self.forward, producer, self.hoisted)
+        ):
+            return self.gradient.invariant(self._cast_beside(producer))
+        return None
+
+    def _read_beside(self, blob: str) -> str:
+        """The blob around the gradient loop that one read gives."""
+        return self.read(InnerRead(self.body.producer[blob], self.body.blobs[blob]))
+
+    def _cast_beside(self, cast: Op) -> str:
+        """The blob around the gradient loop that one cast gives; made once."""
+        if cast.name not in self.casts:
+            (source,) = cast.inputs
+            if source in self.hoisted:
+                start = self._read_beside(source)
+            else:
+                start = self.bring(self.forward.op.inputs[self.forward.invariants[source]])
+            kind = self.body.blobs[cast.outputs[0]]
+            self.casts[cast.name] = self.gradient.outer.add(
+                cast.type,
+                (start,),
+                ((kind.dtype, kind.shape),),
+                {key: value for key, value in cast.attributes.items() if key != "_class"},
+                name=f"{self.gradient.op.name}/{AGAIN}",
+                device=cast.device,
+                source=cast.source,
+            ).outputs[0]
+        return self.casts[cast.name]
+
+    def _clone(self, op: Op) -> Op:
+        if op.name not in self.clones:
+            body = self.gradient.body
+            reads = branch_reads(op) or {}
+            inputs = tuple(
+                self._read_for_branch(reads[blob]) if blob in reads else self.value(blob)
+                for blob in op.inputs
+            )
+            controls = self._gate_controls() if self._needs_gate(op) else ()
+            if reads:
+                op = with_values(op, reads)
+            clone = body.add(
+                op.type,
+                inputs,
+                tuple(
+                    (self.body.blobs[blob].dtype, self.body.blobs[blob].shape)
+                    for blob in op.outputs
+                ),
+                {key: value for key, value in op.attributes.items() if key != "_class"},
+                name=f"{AGAIN}/{op.name}",
+                controls=controls,
+                nets=op.nets,
+                device=op.device,
+                source=op.source,
+            )
+            self.clones[op.name] = clone
+        return self.clones[op.name]
+
+    def _read_for_branch(self, read: BranchRead) -> str:
+        """The gradient loop's own variable for what a branch reads, read once beside the loops."""
+        op = read.op.replace(inputs=(read.handle,))
+        return self.gradient.invariant(self.read(InnerRead(op, read.blob)))
+
+    def _needs_gate(self, op: Op) -> bool:
+        """Whether a clone waits by itself: it starts from invariants, or the op waited for others.
+
+        A clone without inputs is left free, so that constants fold as they do in the forward Net.
+        """
+        known = facts(op)
+        if not op.inputs or (known is not None and known.folds and not op.controls):
+            return False
+        from_outside = all(
+            self.body.producer.get(blob) is None
+            and blob not in self.plan.saved
+            or (
+                self.body.producer.get(blob) is not None
+                and self.body.producer[blob].type == "Const"
+            )
+            for blob in op.inputs
+        )
+        return bool(op.controls) or from_outside
+
+    def _barrier(self, copy: str, blob: str, controls: tuple[str, ...]) -> str:
+        producer = self.body.producer.get(blob)
+        name = f"{AGAIN}/{producer.name}" if producer is not None else self._argument(blob)
+        return self._wrapped(copy, blob, self.body.blobs[blob].shape, name, controls)
+
+    def _argument(self, blob: str) -> str:
+        """A name for what stands for an argument: before those of clones, or behind them.
+
+        As TensorFlow inlines the loop ``name``, arguments are called ``Func/name/...``, with a
+        number that counts up, and all else ``name/...``.
+        """
+        first = self.outermost > INLINED
+        return f"rnnmem/{'Func' if first else 'func'}/{self.body.inputs.index(blob):04}"
+
+    def _wrapped(
+        self, copy: str, blob: str, shape: Shape, name: str, controls: tuple[str, ...]
+    ) -> str:
+        """The value behind an optional, with another shape to be seen."""
+        return hidden(
+            self.gradient.body,
+            copy,
+            shape,
+            name=name,
+            stands_for=blob,
+            optional=self.optional,
+            controls=controls,
+            kind=self.body.blobs[blob],
+        )
+
+    def _gate_controls(self) -> tuple[str, ...]:
+        """The op that runs once the incoming gradient of the iteration is there.
+
+        A loop with few iterations in flight needs none: the executor holds the others back. And
+        none is better: one more reader keeps an argument's Identity alive, under whose name
+        TensorFlow's graph optimizer then sorts the inputs of a sum, into another order.
+        """
+        if self.plan.in_flight <= OVERLAPPING:
+            return ()
+        if self._gate is None:
+            self._gate = self._make_gate()
+        return (self._gate,) if self._gate else ()
+
+    def _make_gate(self) -> str:
+        body = self.gradient.body
+        waits = []
+        for argument, result in zip(body.inputs, body.outputs, strict=True):
+            kind = body.blobs[argument]
+            if argument == result or not kind.dtype.startswith(("float", "bfloat", "complex")):
+                continue
+            identity = body.add(
+                "Identity",
+                (argument,),
+                ((kind.dtype, kind.shape),),
+                {"T": DType(kind.dtype)},
+                name="rnnmem/incoming",
+            )
+            waits.append(identity.name)
+        if not waits:
+            return ""
+        return body.add("NoOp", (), (), {}, name="rnnmem/gate", controls=waits).name

@@ -1,0 +1,641 @@
+"""Chooses each loop pair's saved set: the least memory within a bound on time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+
+from rnnmem.analysis.branches import branch_reads
+from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.loop_invariant_casts import is_lifted
+from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs, through_identities
+from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
+from rnnmem.analysis.variable_effects import Writers
+from rnnmem.grappler.summation_order import summing_trees
+from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
+from rnnmem.ir.order import order_shows
+from rnnmem.passes.checkpoint.select import with_segments
+from rnnmem.passes.encode.select import Forms, signs_in
+from rnnmem.passes.implicit_broadcast.select import folds_of
+from rnnmem.passes.rematerialise.milp import fastest_within, smallest_within
+from rnnmem.passes.rematerialise.min_cut import (
+    SavedSet,
+    Step,
+    choose_saved_set,
+    is_constant,
+    kept_as_it_is,
+    may_be_saved,
+    stored_bytes,
+)
+from rnnmem.planning.knapsack import frontier
+from rnnmem.planning.parallel_iterations import lost_one_by_one
+from rnnmem.planning.pareto import Trades
+from rnnmem.planning.plan import (
+    BFLOAT16,
+    BITS,
+    HOISTED,
+    INNER,
+    INVARIANT,
+    OFFLOAD,
+    RECOMPUTED,
+    SAVED,
+    SAVED_AS,
+    UNREAD,
+    BlobFate,
+    Encoding,
+    LoopPlan,
+    Plan,
+)
+
+NOT_FOR_LESS = "nothing that is saved could be had for less"
+"""Why a pair is closed whose saved blobs are all worth saving."""
+NOT_ALLOWED = "recomputation is not among the means allowed"
+"""Why blobs are saved where they may only be saved in another form."""
+
+
+RECOMPUTE = frozenset({"recompute"})
+"""The means of a plan where no others are named."""
+
+
+def plan_net(
+    net: Net,
+    machine: Machine,
+    max_slowdown: float,
+    *,
+    segments: bool = True,
+    means: frozenset[str] = RECOMPUTE,
+) -> Plan:
+    """The plan that frees most memory at no more than the given factor of step time.
+
+    Args:
+      net: the whole step, inlined.
+      machine: what estimates of time assume.
+      max_slowdown: the bound on the estimated factor of step time, at least 1.
+      segments: whether loops may be cut into segments.
+      means: whether blobs may be recomputed, and in which forms they may be saved.
+    """
+    return trades_of(net, machine, segments=segments, means=means).within(max_slowdown)
+
+
+def trades_of(
+    net: Net,
+    machine: Machine,
+    *,
+    segments: bool = True,
+    variables: frozenset[str] | None = None,
+    means: frozenset[str] = RECOMPUTE,
+) -> Trades:
+    """All trades between bytes and time that the loop pairs of a Net offer.
+
+    Args:
+      net: the whole step, inlined.
+      machine: what estimates of time assume.
+      segments: whether loops may be cut into segments.
+      variables: of a step net: its inputs that hold a variable each (`Place.variables`).
+      means: whether blobs may be recomputed, and in which forms they may be saved.
+    """
+    pairs = loop_pairs(net, net, {})
+    writers = Writers(net, variables)
+    clock = _Clock(machine)
+
+    def outside(pair: LoopPair) -> _Outside:
+        return _Outside(
+            obtainable=lambda blob: True,
+            unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
+        )
+
+    def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
+        return _Planner(machine, 0.0, clock, means).exact(pair, outside(pair), kept, seconds)
+
+    seconds = step_seconds(net, machine)
+    runs = [_trips_of(pair.forward) for pair in pairs]
+    folded = [folds_of(pair, clock) for pair in pairs]
+    return Trades(
+        net=net,
+        pairs=pairs,
+        choices=tuple(
+            _choices(pair, _Planner(machine, 0.0, clock, means), outside(pair), segments)
+            for pair in pairs
+        ),
+        seconds=seconds,
+        refine=refine,
+        folds=tuple(folds for folds, _ in folded),
+        spared=tuple(spared * trips for (_, spared), trips in zip(folded, runs, strict=True)),
+        lost=tuple(
+            lost_one_by_one(pair, clock, trips, seconds)
+            for pair, trips in zip(pairs, runs, strict=True)
+        ),
+    )
+
+
+def _choices(
+    pair: LoopPair, planner: _Planner, outside: _Outside, segments: bool
+) -> tuple[LoopPlan, ...]:
+    """Every trade between bytes and time of one pair of the outermost Net."""
+    plans = frontier(lambda price: dataclasses.replace(planner, price=price).pair(pair, outside))
+    if pair.closed or not segments:
+        return plans
+    step = planner.step_alone(pair, outside)
+    opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
+    return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
+
+
+def _on_device(plans: Iterable[LoopPlan], forms: Forms) -> Iterator[LoopPlan]:
+    """The plans with every list on the device: a segment's lists are short, and refilled there."""
+    for plan in plans:
+        kept = [(one, forms.without_offload(one)) for one in plan.encodings]
+        plain = {old.blob for old, new in kept if new is None}
+        more = sum(stored_bytes(forms.body.blobs[blob]) for blob in plain)
+        more += sum(new.bytes - old.bytes for old, new in kept if new is not None)
+        encodings = tuple(new for _, new in kept if new is not None)
+        yield dataclasses.replace(plan, encodings=encodings, bytes=plan.bytes + more)
+
+
+def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
+    """The plan, opened: what the original saves is saved."""
+    if not plan.closed:
+        return plan
+    return dataclasses.replace(plan, closed="", saved=tuple(sorted(step.pushed)))
+
+
+def step_seconds(net: Net, machine: Machine) -> float:
+    """Estimated time of one run of the Net, its loops with all their iterations."""
+    return sum([op_seconds(op, net, machine) for op in net.ops])
+
+
+def op_seconds(op: Op, net: Net, machine: Machine) -> float:
+    """Estimated time of one run of the op, with all that it runs inside."""
+    if not op.nets:
+        return machine.seconds(op, net)
+    inner = [step_seconds(step_net, machine) for step_net in op.nets.values()]
+    return _trips_of(Loop(net, op)) * sum(inner) if op.type in LOOPS else max(inner)
+
+
+class _Clock:
+    """:func:`op_seconds` of the ops of one function, each worked out once."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.known: dict[int, tuple[Op, float]] = {}  # with the op, so that its id stays its own
+
+    def __call__(self, op: Op, net: Net) -> float:
+        found = self.known.get(id(op))
+        if found is None:
+            found = self.known[id(op)] = op, op_seconds(op, net, self.machine)
+        return found[1]
+
+
+def _trips_of(loop: Loop) -> int:
+    """Iterations; a gradient loop runs as often as the loop whose counter it is given."""
+    known = trip_count(loop)
+    if known is not None:
+        return known
+    for blob in loop.op.inputs:
+        source = loop.net.producer.get(blob)
+        if source is not None and source.type in LOOPS and source is not loop.op:
+            forward = trip_count(Loop(loop.net, source))
+            if forward is not None:
+                return forward
+    return UNKNOWN_TRIPS
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outside:
+    """What a pair's decisions depend on of the Nets around it.
+
+    Attributes:
+      obtainable: which blobs around the forward loop the gradient can be given.
+      unchanged: which handles there are of variables that nothing writes while the outermost
+        forward loop runs.
+      kept: blobs around the forward loop that it must go on giving, whoever saves them.
+    """
+
+    obtainable: Callable[[str], bool]
+    unchanged: Callable[[str], bool]
+    kept: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planner:
+    machine: Machine
+    price: float
+    clock: _Clock
+    means: frozenset[str] = RECOMPUTE
+    steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
+
+    def forms(self, pair: LoopPair) -> Forms:
+        """The forms in which the pair's accumulators may keep blobs."""
+        return Forms(pair, self.machine, self.means - RECOMPUTE)
+
+    def pair(self, pair: LoopPair, outside: _Outside) -> LoopPlan:
+        """The decisions for one pair."""
+        named = _named(pair)
+        if pair.closed:
+            return dataclasses.replace(named, closed=pair.closed)
+        if named.trips is not None and named.trips <= 1:
+            return dataclasses.replace(named, closed="it runs at most one iteration")
+        whole = self._with_inner(named, pair, (), outside)
+        inner = self._inner(pair, outside)
+        if not inner:
+            return whole
+        opened = self._with_inner(named, pair, inner, outside)
+        return min(whole, opened, key=self._cost)
+
+    def exact(
+        self, pair: LoopPair, outside: _Outside, kept: int | None, seconds: float | None
+    ) -> LoopPlan | None:
+        """The pair's fastest plan within bytes, or smallest within time, its inner pairs closed.
+
+        Args:
+          pair: the pair.
+          outside: what is around it.
+          kept: bytes per iteration; None: bound by ``seconds``.
+          seconds: bound on :attr:`LoopPlan.seconds`.
+        """
+        if pair.closed or not self.means >= RECOMPUTE:
+            return None
+        step = self.step(pair, (), outside)
+        if kept is not None:
+            chosen = fastest_within(step, kept)
+        else:
+            chosen = smallest_within(step, seconds + _seconds_as_it_was(step))
+        return None if chosen is None else self._decided(_named(pair), pair, step, chosen, ())
+
+    def step_alone(self, pair: LoopPair, outside: _Outside) -> Step:
+        """The pair's step where the pairs inside it stay closed."""
+        if pair.path not in self.steps:
+            self.steps[pair.path] = self.step(pair, (), outside)
+        return self.steps[pair.path]
+
+    def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
+        kept, again = plan.total()
+        return bool(plan.closed), kept + self.price * again
+
+    def _with_inner(
+        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside
+    ) -> LoopPlan:
+        """The decisions for a pair, given those for the pairs inside it that are opened."""
+        step = self.step(pair, inner, outside) if inner else self.step_alone(pair, outside)
+        choose = choose_saved_set if self.means >= RECOMPUTE else kept_as_it_is
+        chosen = choose(step, self.price)
+        if chosen is None:
+            return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
+        return self._decided(named, pair, step, chosen, inner)
+
+    def _decided(
+        self,
+        named: LoopPlan,
+        pair: LoopPair,
+        step: Step,
+        chosen: SavedSet,
+        inner: tuple[_Inner, ...],
+    ) -> LoopPlan:
+        """The plan that a choice of the saved set makes."""
+        fates = _fates(step, chosen, inner)
+        if not self.means >= RECOMPUTE:
+            fates = tuple(
+                dataclasses.replace(fate, reason=NOT_ALLOWED) if fate.fate == SAVED else fate
+                for fate in fates
+            )
+        demanded = {step.signs.get(blob, blob) for blob in step.demanded}
+        kept = demanded | step.unread <= chosen.saved
+        unchanged = kept and not chosen.recomputed and not chosen.encodings
+        if not inner and unchanged:
+            return dataclasses.replace(
+                named, closed=NOT_FOR_LESS, fates=fates, bytes=_bytes_as_it_was(step)
+            )
+        return dataclasses.replace(
+            named,
+            saved=tuple(sorted(chosen.saved)),
+            recomputed=chosen.recomputed,
+            hoisted=tuple(sorted(chosen.hoisted)),
+            demands=_outer_demands(pair, chosen, step),
+            bytes=chosen.bytes,
+            seconds=chosen.seconds - _seconds_as_it_was(step),
+            fates=fates,
+            inner=tuple(one.plan for one in inner),
+            encodings=chosen.encodings,
+        )
+
+    def _inner(self, pair: LoopPair, outside: _Outside) -> tuple[_Inner, ...]:
+        """The pairs inside the pair that are worth opening, each with its decisions."""
+        if len(pair.gradients) != 1:
+            return ()
+        known = _Outside(
+            obtainable=_Obtainable(pair, outside.obtainable),
+            unchanged=_unchanged_inside(pair.forward, outside.unchanged),
+            kept=_read_elsewhere(pair, outside.kept),
+        )
+        found = (
+            _Inner(inner, self.pair(inner, known)) for inner in inner_pairs(pair, pair.gradients[0])
+        )
+        return tuple(one for one in found if not one.plan.closed)
+
+    def step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
+        """What the choice of the pair's saved set depends on."""
+        pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
+        read = _read_in_gradients(pair)
+        demanded = set(read)
+        for one in inner:
+            demanded -= one.dropped_lists
+            demanded |= set(one.plan.demands)
+        forms = self.forms(pair)
+        read_inside = frozenset(blob for one in inner for blob in one.plan.demands)
+        hoisted = invariants = frozenset()
+        if self.means >= RECOMPUTE:
+            hoisted = _steady_reads(pair.forward, outside.unchanged)
+            invariants = _free_invariants(pair.forward, outside.obtainable)
+        body, signs = signs_in(
+            pair, (demanded & pushed) - read_inside - hoisted - invariants, forms
+        )
+        return Step(
+            body=body,
+            invariants=invariants,
+            demanded=frozenset(demanded - set(signs.values()) | set(signs)),
+            pushed=frozenset(pushed),
+            seconds=self.clock,
+            seconds_to_keep=self.machine.seconds_to_keep,
+            free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
+            addends=pair.forward.sums.addends,
+            never=frozenset(one.plan.path[-1] for one in inner)
+            | _sums_of_arguments(pair.forward)
+            | pair.forward.racing,
+            hoisted=hoisted,
+            lifted=frozenset(
+                op.name for op in pair.forward.body.ops if is_lifted(pair.forward, op, hoisted)
+            ),
+            reading=_steady_branches(pair.forward, outside.unchanged),
+            forms=lambda blob: forms.of_sign(signs[blob]) if blob in signs else forms.of(blob),
+            signs=signs,
+            read_inside=read_inside,
+            counted=frozenset(blob for one in inner for blob in one.lists),
+            unread=frozenset(pushed - read),
+        )
+
+
+def _read_in_gradients(pair: LoopPair) -> set[str]:
+    """Blobs that a gradient loop of the pair reads."""
+    return {
+        link.pushed
+        for gradient in pair.gradients
+        for link in gradient.links
+        if gradient.loop.body.fan_out(link.popped)
+    }
+
+
+def _named(pair: LoopPair) -> LoopPlan:
+    """A plan that says which pair it is for, and decides nothing."""
+    return LoopPlan(
+        path=pair.path,
+        gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
+        trips=trip_count(pair.forward),
+        source=pair.forward.op.source,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+    """A loop pair inside another, and what is decided for it."""
+
+    pair: LoopPair
+    plan: LoopPlan
+
+    @property
+    def dropped_lists(self) -> set[str]:
+        """Accumulators that the inner loop will no longer hand to the outer step net."""
+        return {
+            self.pair.forward.op.outputs[link.accumulator]
+            for gradient in self.pair.gradients
+            for link in gradient.links
+            if link.pushed not in self.plan.saved
+        }
+
+    @property
+    def lists(self) -> set[str]:
+        """Accumulators that the inner loop hands out: what they hold is counted with that loop."""
+        handed = self.pair.forward.op.outputs
+        return {handed[one.accumulator] for back in self.pair.gradients for one in back.links}
+
+
+def _bytes_as_it_was(step: Step) -> int:
+    """Bytes that the original keeps per iteration."""
+    return sum(step.bytes_kept(blob) for blob in step.pushed - step.free)
+
+
+def _seconds_as_it_was(step: Step) -> float:
+    """Estimated time per iteration that the original spends on keeping.
+
+    A cast of a whole weight writes more than caches hold, kept or not: what it costs is its own.
+    """
+    made = (step.body.producer.get(blob) for blob in step.pushed - step.free)
+    lifted = {op.outputs[0] for op in made if op is not None and op.name in step.lifted}
+    return step.seconds_to_keep(_bytes_as_it_was(step) - sum(map(step.bytes_kept, lifted)))
+
+
+def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
+    return frozenset(
+        blob
+        for blob, index in forward.invariants.items()
+        if forward.body.blobs[blob].dtype != "resource" and obtainable(forward.op.inputs[index])
+    )
+
+
+def _unchanged_inside(forward: Loop, unchanged: Callable[[str], bool]) -> Callable[[str], bool]:
+    """The same of the loop's step net as ``unchanged`` is of the Net around the loop."""
+
+    def inside(blob: str) -> bool:
+        index = forward.invariants.get(through_identities(forward.body, blob))
+        return index is not None and unchanged(forward.op.inputs[index])
+
+    return inside
+
+
+def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[str]:
+    """Blobs of the step net that read a variable which is the same in every iteration."""
+    inside = _unchanged_inside(forward, unchanged)
+    return frozenset(
+        op.outputs[0] for op in forward.body.ops if op.type == READ and inside(op.inputs[0])
+    )
+
+
+def _steady_branches(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
+    """Branch ops of the step net that read nothing but such variables -> their handles."""
+    inside = _unchanged_inside(forward, unchanged)
+    reads = {op.name: branch_reads(op) for op in forward.body.ops if op.nets}
+    return {
+        name: frozenset(some) for name, some in reads.items() if some and all(map(inside, some))
+    }
+
+
+class _Obtainable:
+    """Whether the gradient step net of a pair can be given a blob of the forward step net."""
+
+    def __init__(self, pair: LoopPair, outside: Callable[[str], bool]):
+        pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
+        self.step = Step(
+            body=pair.forward.body,
+            invariants=_free_invariants(pair.forward, outside),
+            demanded=frozenset(),
+            pushed=frozenset(pushed),
+            seconds=lambda op, net: 0.0,
+            addends=pair.forward.sums.addends,
+        )
+        self.known: dict[str, bool] = {}
+
+    def __call__(self, blob: str) -> bool:
+        if blob not in self.known:
+            self.known[blob] = False
+            self.known[blob] = self._find(blob)
+        return self.known[blob]
+
+    def _find(self, blob: str) -> bool:
+        if blob in self.step.invariants or may_be_saved(self.step, blob):
+            return True
+        producer = self.step.body.producer.get(blob)
+        if producer is None or facts(producer) is None or producer.type in LOOPS:
+            return False
+        return all(self(one) for one in producer.inputs)
+
+
+def _read_elsewhere(pair: LoopPair, kept: frozenset[str]) -> frozenset[str]:
+    """Blobs whose accumulator is read by more than the pair's gradient loops: they stay saved.
+
+    Args:
+      pair: the pair.
+      kept: blobs around its forward loop that are read elsewhere.
+    """
+    net, op = pair.forward.net, pair.forward.op
+    expected: dict[int, int] = {}
+    for gradient in pair.gradients:
+        for link in gradient.links:
+            expected[link.accumulator] = expected.get(link.accumulator, 0) + 1
+    found = set()
+    nested = len(pair.path) > 1
+    for gradient in pair.gradients:
+        for link in gradient.links:
+            slots = _slots(net, op.outputs[link.accumulator])
+            wanted = 1 if nested else expected[link.accumulator]
+            if slots != wanted or op.outputs[link.accumulator] in kept:
+                found.add(link.pushed)
+    return frozenset(found)
+
+
+def _held_for_sums(pair: LoopPair) -> frozenset[str]:
+    """Blobs that stay saved because a sum may not add them up in place at another time.
+
+    That is so where iterations run together, and where only the accumulator of the iteration before
+    holds what is a state now.
+    """
+    forward = pair.forward
+    pushed = {push.inputs[1] for push in forward.pushes.values()}
+    if order_shows(forward.body) or forward.racing:
+        return forward.sums.addends & pushed
+    found = set()
+    for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
+        if argument in forward.sums.addends and not any(
+            forward.sums.share(argument, blob) for blob in pushed
+        ):
+            found |= {blob for blob in pushed if forward.sums.share(result, blob)}
+    return frozenset(found)
+
+
+def _sums_of_arguments(forward: Loop) -> frozenset[str]:
+    """Sums of three addends or more, one of them an argument of the step net.
+
+    TensorFlow's graph optimizer sorts addends by name. What stands for an op's result in the
+    gradient step net is named after the op, and keeps its place; an argument's name is not known.
+    """
+    body = forward.body
+    return frozenset(
+        op.name
+        for tree in summing_trees(body)
+        if any(through_identities(body, blob) in body.inputs for op in tree for blob in op.inputs)
+        for op in tree
+    )
+
+
+def _slots(net: Net, blob: str) -> int:
+    """How many slots read the blob, itself or through Identity."""
+    count = net.outputs.count(blob)
+    for op in net.readers.get(blob, ()):
+        count += _slots(net, op.outputs[0]) if op.type == "Identity" else 1
+    return count
+
+
+def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, ...]:
+    """Blobs around the loop that recomputation reads as invariants."""
+    body = pair.forward.body
+    read = {blob for name in chosen.recomputed for blob in body.op_by_name[name].inputs}
+    read |= step.demanded
+    indices = sorted(pair.forward.invariants[blob] for blob in read & step.invariants)
+    return tuple(pair.forward.op.inputs[index] for index in indices)
+
+
+def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[BlobFate, ...]:
+    dropped_lists = {blob for one in inner for blob in one.dropped_lists}
+    names = sorted(step.pushed | chosen.saved)
+    return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
+
+
+def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> BlobFate:
+    body = step.body
+    producer = body.producer.get(blob)
+    held = body.blobs[blob]
+    encoded = {one.blob: one for one in chosen.encodings}
+    if blob in dropped_lists:
+        fate, reason = INNER, "the inner loop no longer saves it this way"
+    elif blob in encoded:
+        fate, reason = SAVED_AS[encoded[blob].means], _why_encoded(encoded[blob], held)
+    elif blob in chosen.saved:
+        fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
+    elif blob in step.unread:
+        fate, reason = UNREAD, "the gradient reads it nowhere"
+    elif blob in step.invariants:
+        fate, reason = INVARIANT, "the same in every iteration, read again"
+    elif blob in step.hoisted:
+        fate, reason = HOISTED, "the variable does not change in the loop, read once beside it"
+    else:
+        fate, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
+    return BlobFate(
+        blob=blob,
+        op_type=producer.type if producer is not None else "state",
+        dtype=held.dtype,
+        shape=held.shape,
+        bytes=held.bytes,
+        fate=fate,
+        was_saved=blob in step.pushed,
+        reason=reason,
+        source=producer.source if producer is not None else "",
+    )
+
+
+def _why_encoded(one: Encoding, held: Blob) -> str:
+    parts = []
+    if BITS in one.means:
+        parts.append("a bit each" if held.dtype == "bool" else "only its sign is asked for")
+    if BFLOAT16 in one.means:
+        parts.append(f"rounded from {held.dtype}: gradients differ")
+    if OFFLOAD in one.means:
+        parts.append("copied to the host and back")
+    return f"{one.bytes} bytes instead of {stored_bytes(held)}: {', '.join(parts)}"
+
+
+def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if blob in step.free:
+        return "its accumulator is read elsewhere, or keeps a sum in order"
+    if producer is None:
+        return "state at the start of the iteration"
+    if facts(producer) is None and producer.name not in step.reading:
+        return why_never_twice(producer)
+    if producer.name in step.never and not producer.nets:
+        return "a sum whose order the gradient step net would not keep"
+    if blob not in step.pushed:
+        return "others are recomputed from it"
+    return f"saving {stored_bytes(step.body.blobs[blob])} bytes is not worth the time"
+
+
+def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if producer is not None and is_constant(producer):
+        return "a constant"
+    return "from what is saved, at less than it would take to keep"

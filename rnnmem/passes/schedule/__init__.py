@@ -1,0 +1,1 @@
+"""Scheduling edges: which op waits for which, so that large buffers take turns."""

@@ -1,0 +1,87 @@
+"""Control edges that keep the first ops of the gradient from running beside the loss.
+
+What the loss is reduced from and what its gradient starts from are as large as the sequences. An op
+of the gradient that needs nothing but the forward part runs as soon as it may, so that both are
+held at once; it is made to wait for the reduction:
+
+    h ─► Square ─► Mean ─► loss
+    └──► gate ◄─────┘ control edge        Square is gone before Mul and Tile are made
+          └─► Mul ─► Mul ─► ... ─► gradient loop
+               Tile ──┘
+
+Waits for the reduction alone, where nobody but the caller reads it: no graph optimizer fuses it
+then. An op that might be fused waits at a gate in front of it, behind data that was only moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.analysis.loops import LoopPair
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.order import all_needed_by
+from rnnmem.passes.schedule.gradient_start import FILLERS, LARGE
+from rnnmem.planning.plan import Turn
+
+REDUCES = frozenset({"Max", "Mean", "Min", "Prod", "Sum"})
+"""Op types that make a loss of many numbers."""
+MOVES = frozenset({"TensorListStack", "Transpose"})
+"""Op types that only move data; nobody fuses what reads them with them."""
+FROM_NOTHING = FILLERS | {"Tile"}
+
+
+def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Turn, ...]:
+    """The edges and gates for the gradients that start the gradient loops of the pairs.
+
+    Args:
+      net: the Net around the loops, with all shapes that are known.
+      pairs: the loop pairs that are rewritten.
+    """
+    loops = [gradient.loop.op for pair in pairs for gradient in pair.gradients]
+    feeding = all_needed_by(net, [loop.name for loop in loops])
+    turns: dict[Turn, None] = {}
+    for loss in net.ops:
+        if loss.type not in REDUCES or not _is_result(net, loss):
+            continue
+        forward = all_needed_by(net, [loss.name])
+        for op in net.ops:
+            if op.name in feeding and op.name not in forward:
+                turns.update(dict.fromkeys(_turns(net, op, loss, forward)))
+    return tuple(turns)
+
+
+def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Turn]:
+    """Where an op of the gradient waits for the loss, if it need not anyway."""
+    if not op.outputs or (net.blobs[op.outputs[0]].bytes or 0) < LARGE:
+        return
+    if op.type in FROM_NOTHING and all(_is_constant(net, blob) for blob in op.inputs):
+        yield Turn(op.name, None, loss.name)
+        return
+    for slot, blob in enumerate(op.inputs):
+        source = net.producer.get(blob)
+        moved = source is not None and source.type in MOVES and source.name in forward
+        if moved and (net.blobs[blob].bytes or 0) >= LARGE:
+            also = any(reader.name in forward for reader in net.readers[blob])
+            if also and loss.name not in all_needed_by(net, [op.name]):
+                yield Turn(op.name, slot, loss.name)
+
+
+def _is_result(net: Net, op: Op) -> bool:
+    """Whether the function hands out what the op writes, and no other op reads it."""
+    (blob,) = op.outputs
+    readers = net.readers.get(blob, ())
+    if any(reader.type != "Identity" for reader in readers):
+        return False
+    handed = {blob, *(reader.outputs[0] for reader in readers)}
+    return not handed.isdisjoint(net.outputs) and not any(
+        net.fan_out(reader.outputs[0]) - net.outputs.count(reader.outputs[0]) for reader in readers
+    )
+
+
+def _is_constant(net: Net, blob: str) -> bool:
+    op = net.producer.get(blob)
+    if op is None:
+        return False
+    return (
+        op.type == "Const" or bool(op.inputs) and all(_is_constant(net, one) for one in op.inputs)
+    )

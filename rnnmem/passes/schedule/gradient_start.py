@@ -1,0 +1,122 @@
+"""Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
+
+The waiting ops are chosen so that none loses a fusion: TensorFlow's graph optimizer leaves ops with
+control edges alone. What is waited for gets a witness, which is waited for instead (``rewrite``).
+
+TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
+need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
+soon as one input of the loop is there, its first iteration begins while the loss still holds the
+logits. Both are only an order: waiting changes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.analysis.liveness import Needed, needed
+from rnnmem.analysis.loops import LoopPair
+from rnnmem.ir.graph import Net, Op
+
+FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
+"""Op types whose results are large, cheap, and made from next to nothing."""
+
+IN_PLACE = frozenset({"Acos", "Asin", "Atan", "Cos", "Cosh", "Exp", "Expm1", "Log", "Sin", "Sinh"})
+"""Op types that may write into their input's buffer, and that no graph optimizer ever fuses."""
+
+APART = frozenset(
+    {"ArgMax", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size", "Sum"}
+)
+"""Op types that read without keeping, and that no graph optimizer fuses with what they read."""
+
+LARGE = 2**18
+"""Bytes from which a buffer is worth a control edge."""
+
+Waits = dict[str, dict[str, None]]
+"""Op name -> names of the ops that it is to wait for, in order."""
+
+
+def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]:
+    """The edges ``(waiting op, op waited for)`` around the gradient loops of the pairs.
+
+    Args:
+      net: the Net around the loops.
+      pairs: the loop pairs that are rewritten.
+    """
+    waits: Waits = {}
+    live = needed(net)
+    for pair in pairs:
+        for gradient in pair.gradients:
+            sources = _needed_inputs(net, gradient.loop.op, live)
+            _start_together(net, gradient.loop.op, sources, waits)
+            _fill_late(net, gradient.loop.op, sources, waits)
+    for op in net.ops:
+        if op.type in IN_PLACE and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
+            _write_in_place(net, op, waits)
+    return tuple((op, other) for op, others in waits.items() for other in others)
+
+
+def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
+    """The ops that write what the loop needs; to wait for others would make them run."""
+    variables = live.variables.get(loop.name, ())
+    read = (blob for index, blob in enumerate(loop.inputs) if index in variables)
+    return list({net.producer[b].name: net.producer[b] for b in read if b in net.producer}.values())
+
+
+def _is_constant(net: Net, op: Op) -> bool:
+    """Whether TensorFlow computes the op before any run; what waits for it would undo that."""
+    if op.type == "Const":
+        return True
+    sources = map(net.producer.get, op.inputs)
+    return bool(op.inputs) and all(source and _is_constant(net, source) for source in sources)
+
+
+def _start_together(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
+    """No iteration of the loop begins before all of its inputs are there."""
+    for source in sources:
+        if not _is_constant(net, source):
+            waits.setdefault(loop.name, {})[source.name] = None
+
+
+def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
+    """What the loop starts from is made once its incoming gradient is there."""
+    others = [op for op in sources if op.type not in FILLERS and not _is_constant(net, op)]
+    for filler in sources:
+        if filler.type not in FILLERS:
+            continue
+        after = _descendants(net, filler, waits)
+        for other in others:
+            if other.name not in after:
+                waits.setdefault(filler.name, {})[other.name] = None
+
+
+def _write_in_place(net: Net, op: Op, waits: Waits) -> None:
+    """The op runs after the other readers of its input, so that it may take the buffer over."""
+    readers = [reader for reader in net.readers[op.inputs[0]] if reader.name != op.name]
+    if op.inputs[0] in net.outputs or any(reader.type not in APART for reader in readers):
+        return
+    after = _descendants(net, op, waits)
+    if not any(reader.name in after for reader in readers):
+        waits.setdefault(op.name, {}).update(dict.fromkeys(reader.name for reader in readers))
+
+
+def _descendants(net: Net, op: Op, waits: Waits) -> set[str]:
+    """Names of the ops that run after ``op`` in any case, by data, by control, or by ``waits``."""
+    waited_by: dict[str, list[str]] = {}
+    for waiting, others in waits.items():
+        for other in others:
+            waited_by.setdefault(other, []).append(waiting)
+    found = {op.name}
+    pending = [op.name]
+    while pending:
+        name = pending.pop()
+        current = net.op_by_name[name]
+        following = [
+            reader.name for blob in current.outputs for reader in net.readers.get(blob, ())
+        ]
+        following += [other.name for other in net.controlled.get(name, ())]
+        following += waited_by.get(name, ())
+        for other in following:
+            if other not in found:
+                found.add(other)
+                pending.append(other)
+    return found

@@ -1,0 +1,82 @@
+"""Whether large buffers of a whole function take turns: where a simulation says that it helps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.loops import loops_of
+from rnnmem.analysis.shapes import with_known_shapes
+from rnnmem.ir.graph import Net
+from rnnmem.passes.schedule.serialise import all_turns
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan, Turn
+from rnnmem.simulate.timeline import counted_peak, simulate
+from rnnmem.sizes import format_bytes
+
+MOST_OPS = 5000
+"""Ops of a function with loops, at all depths, beyond which no turns are looked for."""
+LEAST_GAIN = 0.01
+"""Part of the peak that turns must take off a function with loops."""
+
+
+def in_turns(
+    net: Net,
+    plan: Plan,
+    machine: Machine,
+    options: Options,
+    apply: Callable[[tuple[Turn, ...]], Net],
+) -> tuple[Plan, Net | None]:
+    """Adds control edges where they lower the predicted peak in the time that is left.
+
+    Args:
+      net: the function, rewritten by ``plan`` if that changes anything.
+      plan: the decisions so far.
+      machine: what estimates of time assume.
+      options: what the user asks for.
+      apply: adds edges to the Net.
+
+    Returns:
+      The plan with the edges, and the Net with them; the plan as it was and None where neither the
+      predicted peak nor that of a worse run is lowered. Of a function with loops it must be the
+      predicted peak: that is what its budget was held against.
+    """
+    has_loops = _has_loops(net)
+    if has_loops and sum(len(inner.ops) for _, inner in net.walk()) > MOST_OPS:
+        return plan, None
+    turns = all_turns(with_known_shapes(net), machine, options.max_slowdown / max(1, plan.slowdown))
+    if turns is None:
+        return plan, None
+    ordered = apply(turns.edges)
+    original, predicted = predicted_peak(net), predicted_peak(ordered)
+    if original is None or predicted is None or predicted > original:
+        return plan, None
+    if has_loops and predicted > (1 - LEAST_GAIN) * original:
+        return plan, None
+    # The prediction is of one run; another may hold all that nothing orders.
+    if predicted == original and not turns.bytes <= original < turns.bytes_before:
+        return plan, None
+    note = f"{len(turns.edges)} control edges let large buffers take turns"
+    if turns.bytes_before:
+        note += (
+            f": of those outside loops at most {format_bytes(turns.bytes)} are alive at once, "
+            f"where it could be {format_bytes(turns.bytes_before)}"
+        )
+    return dataclasses.replace(
+        plan,
+        turns=turns.edges,
+        notes=(*plan.notes, note),
+        slowdown=plan.slowdown * max(1.0, turns.slowdown),
+        original_peak=original if plan.original_peak is None else plan.original_peak,
+        predicted_peak=predicted,
+    ), ordered
+
+
+def predicted_peak(net: Net) -> int | None:
+    """What plans say of a function's peak: in chunks where loops are, else what it asks for."""
+    return counted_peak(net) if _has_loops(net) else simulate(net).peak_bytes
+
+
+def _has_loops(net: Net) -> bool:
+    return bool(loops_of(net))

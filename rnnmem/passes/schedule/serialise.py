@@ -1,0 +1,333 @@
+"""What a storage plan means in TensorFlow: ops take turns, by control edges.
+
+"b takes a's storage" holds as soon as all that use a have run before b is made. The data flow
+implies most of it; the rest becomes control edges, and then the memory of a run is bounded however
+its threads interleave: what is alive lives in different storages of a plan that is safe for any.
+
+    x ─► MatMul 1 ─► Relu ─► Sum 1 ┐ control edge
+    x ──────────────── gate ◄──────┘
+                        └──► MatMul 2 ─► Relu ─► Sum 2         one product at a time
+
+An edge changes numbers where it takes an op out of a fusion, for Grappler leaves ops with control
+edges alone. So edges start only at ops that it never fuses, and end there too, or at a *gate*: an
+EnsureShape between the op and an argument or variable that it reads
+(:mod:`rnnmem.grappler.fusion`). With other edges an op that may write in place is the last reader
+of what it reads (:mod:`rnnmem.passes.schedule.in_place`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterator, Sequence
+
+from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.live_ranges import VIEWS
+from rnnmem.analysis.versions import History, history, overwrites
+from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
+from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.passes.schedule.in_place import last_readers
+from rnnmem.planning.plan import Turn
+from rnnmem.simulate.program import in_place_inputs
+from rnnmem.storage.estimate import bytes_inside, estimate_sizes
+from rnnmem.storage.orders import lowest_peak
+from rnnmem.storage.parallel import assign_parallel
+from rnnmem.storage.ranges import Range, assign
+from rnnmem.storage.units import Rules, Unit, units_of
+
+LARGE = 2**18
+"""Bytes from which a buffer is worth a control edge."""
+MOST_OPS = 20_000
+"""Ops beyond which a Net is left in the order in which its threads run it."""
+
+FROM_LISTS = frozenset({"OptionalGetValue", "TensorListGetItem", "TensorListPopBack"})
+"""Op types that hand out a buffer which a list has kept."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Turns:
+    """Control edges that bound the memory of a Net.
+
+    Attributes:
+      edges: the control edges.
+      bytes: what is alive at once at most, however threads interleave, beside what is not pooled.
+      bytes_before: the same without the edges.
+      slowdown: estimated factor of time.
+    """
+
+    edges: tuple[Turn, ...]
+    bytes: int
+    bytes_before: int
+    slowdown: float
+
+
+def all_turns(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
+    """What :func:`turns_of` finds for a Net and for each step net in it, as one.
+
+    The bounds are those of the outer Net; a step net without edges of its own stays as it is.
+    """
+    found: dict[tuple[str, ...], Turns] = {}
+    for path, inner in net.walk():
+        turns = turns_of(inner, machine, max_slowdown, path)
+        if turns is not None:
+            found[path] = turns
+    if not found:
+        return None
+    outer = found.get((), Turns((), 0, 0, 1.0))
+    edges = tuple(
+        dataclasses.replace(edge, path=path)
+        for path, turns in found.items()
+        for edge in turns.edges
+    )
+    slowdown = max(turns.slowdown for turns in found.values())
+    return dataclasses.replace(outer, edges=edges, slowdown=slowdown)
+
+
+def turns_of(
+    net: Net, machine: Machine, max_slowdown: float, path: Sequence[str] = ()
+) -> Turns | None:
+    """Finds the control edges that let large buffers take turns.
+
+    Args:
+      net: a whole function, inlined, its names written once; or a step net of one.
+      machine: what estimates of time assume.
+      max_slowdown: the factor of time that may be spent.
+      path: of a step net, ending in the attribute that holds it; the edges have none yet.
+
+    Returns:
+      The edges, or None where there are none, where they would not lower the bound on memory,
+      where they would cost too much time, or where a sum could show them.
+    """
+    if len(net.ops) > MOST_OPS or overwrites(net):
+        return None
+    planned = _with_in_place(net)
+    past = history(planned)
+    before = _bound(past)
+    if before < 2 * LARGE:
+        return None
+    twins = twins_of(net)
+    found = []
+    carried = path[-1:] == ("body",)
+    for candidate, waits in _candidates(net, planned, twins):
+        edges = [*waits, *_edges(net, history(candidate), twins, carried)]
+        bound = _bound(history(_controlled(candidate, edges)))
+        slowdown = _slowdown(net, edges, machine)
+        worth_it = edges and bound < before and slowdown <= max_slowdown
+        if worth_it and not may_change_a_sum(net, edges, path):
+            found.append(Turns(tuple(edges), bound, before, slowdown))
+    return min(found, key=lambda turns: turns.bytes, default=None)
+
+
+def _candidates(
+    net: Net, planned: Net, twins: frozenset[str]
+) -> Iterator[tuple[Net, Sequence[Turn]]]:
+    """Nets in orders with a low peak, and the edges of ops that wait to write in place.
+
+    First without any; then where the order lets ops write in place; then where ops that could were
+    put off as far as they may be, so that more of them can.
+    """
+    lowest = _ordered(planned)
+    yield lowest, ()
+    for late in (False, True):
+        given = _late(net, planned) if late else lowest
+        taking, waits = last_readers(net, history(given), twins, LARGE)
+        if waits:
+            yield _ordered(_controlled(taking, waits)), waits
+
+
+def _ordered(planned: Net) -> Net:
+    """The Net in the order with the lowest peak of those that are tried."""
+    past = history(planned)
+    extra = [max((bytes_inside(inner) for inner in op.nets.values()), default=0) for op in past.ops]
+    chosen = lowest_peak(past, estimate_sizes(past), extra)
+    chosen = _put_off(past, chosen)
+    return planned.replace(ops=tuple(past.ops[index] for index in chosen))
+
+
+def _put_off(past: History, chosen: Sequence[int]) -> list[int]:
+    """The order, with ops that neither make nor read a large buffer right before who needs them.
+
+    So that what leads to a large buffer may wait for one that goes before.
+    """
+    blobs = past.net.blobs
+    place = {index: position for position, index in enumerate(chosen)}
+    due = dict(place)
+    for index in reversed(chosen):
+        op = past.ops[index]
+        large = any((blobs[blob].bytes or 0) >= LARGE for blob in (*op.inputs, *op.outputs))
+        if past.after[index] and not large:
+            due[index] = min(due[other] for other in past.after[index])
+    return sorted(chosen, key=lambda index: (due[index], place[index]))
+
+
+def _late(net: Net, planned: Net) -> Net:
+    """The Net with ops that could write over what others read too as late as may be."""
+    past = history(planned)
+    puts_off = [
+        any(
+            len(net.readers[op.inputs[slot]]) > 1
+            for slot in in_place_inputs(op, [net.blobs[blob] for blob in op.outputs], net)
+        )
+        for op in past.ops
+    ]
+    waits = [len(others) for others in past.before]
+    ready = [(puts_off[index], index) for index, count in enumerate(waits) if not count]
+    heapq.heapify(ready)
+    ops = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        ops.append(past.ops[index])
+        for other in past.after[index]:
+            waits[other] -= 1
+            if not waits[other]:
+                heapq.heappush(ready, (puts_off[other], other))
+    return planned.replace(ops=tuple(ops))
+
+
+def _with_in_place(net: Net) -> Net:
+    """The Net as it uses buffers: what may write into the buffer of its input is a view of it."""
+    outputs = set(net.outputs)
+    blobs = dict(net.blobs)
+    ops = []
+    for op in net.ops:
+        source = net.producer.get(op.inputs[0]) if op.type in FROM_LISTS else None
+        if source is not None and source.type == "OptionalFromValue":
+            op = _past(op.replace(type="Alias"), source, source.inputs[:1])
+        elif source is not None and source.type == "TensorListPushBack" and _is_anchor(net, source):
+            op = _past(op, source, (source.inputs[0], *op.inputs[1:]))
+        if op.type in FROM_LISTS:
+            for blob in op.outputs:
+                blobs[blob] = Blob(blob, blobs[blob].dtype, (0,))
+        written = [net.blobs[blob] for blob in op.outputs]
+        for position in in_place_inputs(op, written, net) if op.type not in VIEWS else ():
+            blob = op.inputs[position]
+            alone = len(net.readers[blob]) == 1 and blob not in outputs
+            if alone and blob in net.producer and net.producer[blob].type != "ReadVariableOp":
+                rest = op.inputs[:position] + op.inputs[position + 1 :]
+                op = op.replace(type="Alias", inputs=(blob, *rest))
+                break
+        ops.append(op)
+    return net.replace(ops=tuple(ops), blobs=blobs)
+
+
+def _past(op: Op, source: Op, inputs: tuple[str, ...]) -> Op:
+    """The op reading what lies before the source, for which it still waits."""
+    return op.replace(inputs=inputs, controls=(*op.controls, source.name))
+
+
+def _is_anchor(net: Net, push: Op) -> bool:
+    """Whether what is pushed is popped at once, so that no list keeps it."""
+    readers = net.readers.get(push.outputs[0], ())
+    alone = net.fan_out(push.outputs[0]) == len(readers) == 1
+    return alone and readers[0].type == "TensorListPopBack"
+
+
+def _large_units(past: History) -> list[Unit]:
+    sizes = {name: blob.bytes or 0 for name, blob in past.net.blobs.items()}
+    return [
+        dataclasses.replace(unit, kind=("memory", unit.kind[1]))
+        for unit in units_of(past, Rules(sizes=sizes))
+        if unit.bytes >= LARGE
+    ]
+
+
+def _bound(past: History) -> int:
+    """Bytes of large buffers that are alive at once at most, however the ops interleave."""
+    return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
+
+
+def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Turn]:
+    """The edges that a storage plan over the order of ``past`` needs beyond the data flow.
+
+    Args:
+      net: the Net.
+      past: its history.
+      twins: ops that a graph optimizer may merge with others.
+      carried: whether it is a loop's body.
+    """
+    units = {unit.name: unit for unit in _large_units(past)}
+    ranges = [Range(unit.name, unit.defined, unit.used, unit.size) for unit in units.values()]
+    takes: dict[int, list[list[Unit]]] = {}  # op -> units before its own in their storages
+    for storage in assign(ranges, "best_fit").storages:
+        held = [units[one.name] for one in storage]
+        for number, unit in enumerate(held[1:], 1):
+            takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
+    ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
+    edges: list[Turn] = []
+    sources = Sources(net, past, twins)
+    for index, others in enumerate(past.before):
+        known = 0
+        for other in others:
+            known |= ahead[other]
+        for earlier in takes.get(index, ()):
+            for unit in earlier:
+                for user in sorted(unit.last, reverse=True):  # the last implies most others
+                    if known >> user & 1:
+                        continue
+                    edge = _edge(net, past, index, user, sources, carried)
+                    if edge is not None:
+                        edges.append(edge[0])
+                        known |= ahead[edge[1]]
+                if all(known >> user & 1 for user in unit.last):
+                    break  # which waited for those before it
+        ahead.append(known | 1 << index)
+    return edges
+
+
+def _edge(
+    net: Net, past: History, index: int, user: int, sources: Sources, carried: bool
+) -> tuple[Turn, int] | None:
+    """An edge by which an op waits for another, and the op that is waited for; None: there is none.
+
+    Where the op may not wait itself, one does that it needs; where no edge may start at the other,
+    one may at its witness.
+    """
+    places = list(waiting_places(net, past, index, sources.twins))
+    for place, slot in places:
+        source = sources.from_(user, place) if user < place else None
+        if source is not None:
+            return Turn(past.ops[place].name, slot, past.ops[source].name), source
+    if carried and sources.may_have_witness(user):
+        for place, slot in places:
+            if user < place:
+                return Turn(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
+    return None
+
+
+def _controlled(net: Net, edges: Sequence[Turn]) -> Net:
+    """The Net with each waiting op waiting itself: what the gates amount to."""
+    waits: dict[str, list[str]] = {}
+    for edge in edges:
+        waits.setdefault(edge.op, []).append(edge.after)
+    ops = (
+        op.replace(controls=(*op.controls, *waits[op.name])) if op.name in waits else op
+        for op in net.ops
+    )
+    return net.replace(ops=tuple(ops))
+
+
+def _slowdown(net: Net, edges: Sequence[Turn], machine: Machine) -> float:
+    """Estimated factor of time: a large op uses all cores alone, small ones run side by side."""
+    seconds = {op.name: machine.seconds(op, net) for op in net.ops}
+    total = sum(seconds.values())
+    return _span(_controlled(net, edges), seconds, total) / _span(net, seconds, total)
+
+
+WIDE_SECONDS = 5e-5
+"""An op that takes longer than this keeps all cores busy by itself."""
+SIDE_BY_SIDE = 8
+"""So many small ops run at once at most."""
+
+
+def _span(net: Net, seconds: dict[str, float], total: float) -> float:
+    """The longest path of small ops, or all their work over the threads, and all large ops."""
+    past = history(net)
+    longest = [0.0] * len(past.ops)
+    small = 0.0
+    for index, op in enumerate(past.ops):
+        own = seconds[op.name]
+        own = 0.0 if own > WIDE_SECONDS else own
+        small += own
+        longest[index] = own + max((longest[other] for other in past.before[index]), default=0.0)
+    return total - small + max(max(longest, default=0.0), small / SIDE_BY_SIDE) + 1e-12

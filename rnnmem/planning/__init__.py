@@ -1,0 +1,1 @@
+"""Which plan: budgets, bounds on time, frontiers, nested loops."""

@@ -1,0 +1,207 @@
+"""Applies a Plan to a whole Net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rnnmem.analysis.loops import LoopPair, loop_pairs
+from rnnmem.analysis.training_regions import Place, places, step_net, with_step_net
+from rnnmem.errors import NetError
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Constant, DType, Net, Op
+from rnnmem.ir.order import all_needed_by, without_dead_ops
+from rnnmem.passes.checkpoint.apply import rewrite_segments
+from rnnmem.passes.implicit_broadcast.apply import with_folds
+from rnnmem.passes.lazy_gradient_lists.apply import begin_empty
+from rnnmem.passes.rebuild_lists.apply import make_again
+from rnnmem.passes.rematerialise.apply import Surroundings, rewrite_pair
+from rnnmem.passes.rematerialise.hoisted_reads import HoistedReads
+from rnnmem.passes.schedule.apply import with_turns, witness
+from rnnmem.passes.schedule.leads import with_leads
+from rnnmem.planning.plan import LoopPlan, Plan
+
+
+def apply_plan(
+    net: Net,
+    plan: Plan,
+    constant: Callable[[object, str], Constant],
+    *,
+    anchored: bool = True,
+    place: Place | None = None,
+) -> Net:
+    """The Net with every open loop of the plan rewritten.
+
+    Args:
+      net: the Net that the plan was made for, inlined and without dead ops.
+      plan: the decisions.
+      constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      place: where the Net is a step net; None for an outermost one.
+
+    Raises:
+      NetError: the plan names a loop, an op or a blob that the Net does not have.
+    """
+    net = _with_nested(net, plan, constant, anchored)
+    variables = None if place is None else place.variables
+    pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
+    editor = NetEditor(net)
+    reads = HoistedReads(editor, variables)
+    held: list[str] = []
+    encoded: dict[tuple[str, ...], dict[str, str]] = {}
+    alive = _alive(net)
+    for loop in plan.loops:
+        if loop.closed:
+            continue
+        if loop.path not in pairs:
+            raise NetError(
+                f"the plan is for another function: no loop pair {'/'.join(loop.path)!r}"
+            )
+        pair = pairs[loop.path]
+        _check_names(pair, loop)
+        left = rewrite_pair(
+            pair,
+            loop,
+            Surroundings(
+                forward=editor,
+                gradients=(editor,) * len(pair.gradients),
+                bring=lambda _, blob: blob,
+                carry=lambda _, blob: blob,
+                read=lambda _, one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
+                constant=constant,
+                anchored=anchored,
+            ),
+        )
+        held += left.forward
+        for gradient, lists in zip(pair.gradients, left.gradients, strict=True):
+            if gradient.loop.op.name in alive:  # else who waits for its lists would make it run
+                held += lists
+        encoded[loop.path] = left.encoded
+    held += _cut_into_segments(editor, plan, encoded, reads, constant, anchored)
+    make_again(editor, plan, constant, anchored)
+    _add_waits(editor, plan.waits, witnessed=anchored)
+    if anchored:  # XLA gives every list room for all of its elements
+        begin_empty(editor, plan.empty_starts)
+    names = [_hold(editor, blob) for blob in held]
+    if place is None:
+        editor.control_outputs += names
+    elif names:
+        _await_in_step_net(editor, names)
+    reads.put_in_turn()
+    rewritten = with_turns(editor.net(), plan.gates)
+    if anchored:  # XLA folds them itself
+        rewritten = with_folds(rewritten, plan.folds)
+    rewritten = without_dead_ops(rewritten)
+    return with_leads(net, rewritten) if anchored else rewritten
+
+
+def _alive(net: Net) -> set[str]:
+    """Names of the ops that run: those that an output or a control output needs."""
+    makers = [net.producer[blob].name for blob in net.outputs if blob in net.producer]
+    return all_needed_by(net, [*net.control_outputs, *makers])
+
+
+def _with_nested(net: Net, plan: Plan, constant, anchored: bool) -> Net:
+    """The Net with the step nets rewritten that are steps by themselves."""
+    known = {place.path: place for place in places(net)} if plan.nested else {}
+    for one in plan.nested:
+        if one.path not in known:
+            raise NetError(f"the plan is for another function: no place {'/'.join(one.path)!r}")
+        if one.plan.changes_nothing:
+            continue
+        inner = step_net(net, one.path)
+        inner = apply_plan(inner, one.plan, constant, anchored=anchored, place=known[one.path])
+        net = with_step_net(net, one.path, inner)
+    return net
+
+
+def _cut_into_segments(
+    editor: NetEditor,
+    plan: Plan,
+    encoded: Mapping[tuple[str, ...], Mapping[str, str]],
+    reads: HoistedReads,
+    constant,
+    anchored: bool,
+) -> list[str]:
+    """Rewrites the pairs that have segments, as they stand now; what must not be pruned."""
+    chosen = [loop for loop in plan.loops if loop.segments is not None and not loop.closed]
+    if not chosen:
+        return []
+    now = editor.net()
+    pairs = {pair.path: pair for pair in loop_pairs(now, now, {})}
+    held = []
+    for loop in chosen:
+        pair = pairs[loop.path]
+        held += rewrite_segments(
+            editor,
+            pair,
+            loop.segments,
+            encoded[loop.path],
+            lambda one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
+            constant,
+            anchored,
+        )
+    return held
+
+
+def _check_names(pair: LoopPair, plan: LoopPlan) -> None:
+    """Refuses a plan whose loop has the pair's name and is another."""
+    body = pair.forward.body
+    known = {gradient.loop.op.name for gradient in pair.gradients}
+    strange = [
+        *(name for name in plan.gradients if name not in known),
+        *(blob for blob in plan.saved if blob not in body.blobs),
+        *(name for name in plan.recomputed if name not in body.op_by_name),
+        *(one.blob for one in plan.encodings if one.blob not in plan.saved),
+    ]
+    if strange:
+        raise NetError(
+            f"the plan is for another function: loop pair {'/'.join(plan.path)!r} has no "
+            f"{strange[0]!r}"
+        )
+
+
+def _add_waits(editor: NetEditor, waits: tuple[tuple[str, str], ...], *, witnessed: bool) -> None:
+    """Adds the control edges, from a witness of the op waited for where it might be rewritten."""
+    witnesses: dict[str, str] = {}
+    for waiting, waited_for in waits:
+        if not {waiting, waited_for} <= set(editor.ops):
+            raise NetError(f"the plan is for another function: no op {waiting!r} or {waited_for!r}")
+        if waited_for not in witnesses:
+            source = editor.ops[waited_for]
+            witnesses[waited_for] = _witness(editor, source) if witnessed else waited_for
+        op = editor.ops[waiting]
+        editor.ops[waiting] = op.replace(controls=(*op.controls, witnesses[waited_for]))
+
+
+def _witness(editor: NetEditor, op: Op) -> str:
+    """The op to wait for in place of ``op``: one that reads its result and is done once it is.
+
+    TensorFlow's graph optimizer makes no sum of a tree of additions, and reorders no product, that
+    somebody waits for. It rewrites no loops and no lists, which may be waited for themselves.
+    """
+    kind = editor.blobs[op.outputs[0]]
+    if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
+        return op.name
+    return witness(editor, op)
+
+
+def _hold(editor: NetEditor, blob: str) -> str:
+    """An op that stands for a blob that nobody reads: where it is waited for, none is pruned."""
+    kind = {"T": DType("variant")}
+    return editor.add("Identity", (blob,), (("variant", ()),), kind, name="rnnmem/hold").name
+
+
+def _await_in_step_net(editor: NetEditor, names: list[str]) -> None:
+    """An output of a step net waits for the ops: what only its control outputs need is pruned."""
+    place = next(
+        place for place, blob in enumerate(editor.outputs) if blob not in editor.original.inputs
+    )
+    blob = editor.blobs[editor.resolve(editor.outputs[place])]
+    editor.outputs[place] = editor.add(
+        "Identity",
+        (blob.name,),
+        ((blob.dtype, blob.shape),),
+        {"T": DType(blob.dtype)},
+        name="rnnmem/awaiting",
+        controls=names,
+    ).outputs[0]

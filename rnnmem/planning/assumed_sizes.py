@@ -1,0 +1,54 @@
+"""Plans whose peak only the run can tell, held against the original at sizes that are assumed.
+
+Where a trip count or a dimension is unknown, nothing is predicted; what a plan does to the peak
+must be known all the same, or it is not applied. So both are simulated at a few sizes, small ones
+among them, at which what is kept for a while weighs more than what is no longer saved:
+
+    peak │ original     ╱       what is worth it at 64 iterations may lose at three: the states of a
+         │ plan ─────╱─────    segment, or what one iteration computes again; and what lets
+         │        ╱            something grow shows at many
+         └──────────────── trips
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.graph import Net
+from rnnmem.simulate.timeline import counted_peak
+
+TRIPS = ((3, 0), (3, 1), (8, 3), (64, 3))
+"""What stands for trip counts, of loops and of loops in them; a plan may be larger at none of them.
+
+The first stands for dimensions, too: most are the length of a sequence that a loop runs over.
+"""
+
+MOST_TRIED = 6
+"""Plans that are tried until one is no larger."""
+
+CLOSE = 0.01
+"""Part of a peak by which the order of ops may make two of them differ."""
+
+SLACK = 16 * 1024
+"""Bytes by which a peak may rise: they are not worth what is saved at other sizes."""
+
+Peaks = tuple[int | None, ...]
+"""Predicted peaks at each of the sizes; None where not even those tell."""
+
+
+def assumed_peaks(net: Net) -> Peaks:
+    """Predicted peaks of a Net at each of the sizes that are assumed."""
+    return tuple(
+        counted_peak(known_net(net, None, trips[0], unknown_trips=trips)) for trips in TRIPS
+    )
+
+
+def are_told(*peaks: Sequence[int | None]) -> bool:
+    """Whether the assumed sizes tell all of the peaks."""
+    return all(peak is not None for some in peaks for peak in some)
+
+
+def are_larger(after: Sequence[int], before: Sequence[int]) -> bool:
+    """Whether one of the peaks is above what it was."""
+    return any(new > (1 + CLOSE) * old + SLACK for new, old in zip(after, before, strict=True))

@@ -1,0 +1,160 @@
+"""The options of ``optimize``: what they may be, and errors that name what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import ParamSpec, TypeVar
+
+from rnnmem.errors import OptionError, PlanError, UnknownOptionError
+from rnnmem.planning.plan import BFLOAT16, BITS, OFFLOAD, Plan
+from rnnmem.sizes import parse_bytes
+
+EXACT_MEANS = ("recompute", "segments", "order", BITS, OFFLOAD)
+"""Means that change no bit."""
+NAMED_MEANS = ("vocabulary", BFLOAT16)
+"""Means that change last bits, of sums or of gradients: used only where the user names them."""
+KEEPING_MEANS = (BITS, BFLOAT16, OFFLOAD)
+"""Means that say how an accumulator keeps what it saves."""
+DEFAULT_MEANS = ("recompute", "segments", "order")
+"""Means that may be used unless the user names some."""
+
+_KNOWN = (*EXACT_MEANS, *NAMED_MEANS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a user asks of ``optimize``; the fields are those of its arguments.
+
+    Attributes:
+      budget: peak above the resident state, in bytes, or None.
+      max_slowdown: bound on the factor of step time where there is no budget.
+      allow: means that may be used.
+      verify: whether the first call of each signature also runs the original and compares.
+      plan: decisions to apply instead of making any, or None.
+      profile: whether the time of ops is measured instead of estimated.
+    """
+
+    budget: int | None = None
+    max_slowdown: float = 1.1
+    allow: tuple[str, ...] = DEFAULT_MEANS
+    verify: bool = False
+    plan: Plan | None = None
+    profile: bool = False
+
+    @staticmethod
+    def of(budget, max_slowdown, allow, verify, plan=None, profile=False) -> Options:
+        """The options, checked.
+
+        Raises:
+          OptionError: names the argument, its value and what it may be.
+          PlanError: ``plan`` is a text or a file that holds no plan.
+        """
+        return Options(
+            budget=None if budget is None else parse_bytes(budget, "budget"),
+            max_slowdown=_slowdown(max_slowdown),
+            allow=_means(allow),
+            verify=_flag(verify, "verify"),
+            plan=None if plan is None else _plan(plan),
+            profile=_flag(profile, "profile"),
+        )
+
+    @property
+    def loop_means(self) -> frozenset[str]:
+        """Means that change what a loop saves: recomputation, and other forms of what is saved."""
+        return frozenset(self.allow) & {"recompute", *KEEPING_MEANS}
+
+    @property
+    def allows_order(self) -> bool:
+        """Whether large buffers may be made to take turns."""
+        return "order" in self.allow
+
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def with_known_names(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which refuses unknown names of arguments as options are refused."""
+    known = [name for name in inspect.signature(function).parameters if name != "fn"]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_names({name: value for name, value in kwargs.items() if name != "fn"}, known)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refuses names of options that there are not.
+
+    Args:
+      given: name -> value, as the user wrote them.
+      known: the options that there are.
+
+    Raises:
+      UnknownOptionError: names the first one, its value, and the option that may be meant.
+    """
+    known = tuple(known)
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise UnknownOptionError(
+                f"{name}={value!r} is no option; there are {', '.join(known)}{meant}"
+            )
+
+
+def _slowdown(value) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or math.isnan(value) or value < 1.0:
+        raise OptionError(
+            f"max_slowdown={value!r} must be a number of at least 1.0, "
+            "the factor of step time that may be spent, e.g. 1.1"
+        )
+    return float(value)
+
+
+def _means(value: Iterable[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return DEFAULT_MEANS
+    try:
+        names = (value,) if isinstance(value, str) else tuple(value)
+    except TypeError:
+        raise OptionError(
+            f"allow={value!r} must name means, of {', '.join(_KNOWN)}, or be None"
+        ) from None
+    for name in names:
+        if name not in _KNOWN:
+            raise OptionError(f"allow={value!r}: {name!r} is none of {', '.join(_KNOWN)}")
+    return names
+
+
+def _plan(value) -> Plan:
+    if isinstance(value, Plan):
+        return value
+    if not isinstance(value, (str, os.PathLike)):
+        raise OptionError(f"plan={value!r} must be a Plan, its JSON text, or the path of a file")
+    text, where = value, "plan"
+    if isinstance(value, os.PathLike) or not value.lstrip().startswith("{"):
+        where = f"plan={os.fspath(value)!r}"
+        try:
+            with open(value, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError) as error:  # a ValueError: no text, or a NUL byte in the path
+            raise PlanError(f"{where} cannot be read: {error}") from None
+    try:
+        return Plan.from_json(text)
+    except ValueError as error:
+        raise PlanError(f"{where}: {error}") from None
+
+
+def _flag(value, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"{name}={value!r} must be True or False")
+    return value

@@ -1,0 +1,174 @@
+"""All good plans of a whole function, from the fastest to the one that keeps fewest bytes.
+
+Each loop pair brings its own trades (the corners that minimum cuts find, cut into segments or not);
+one of each makes a plan. Between two corners of a large loop lies a gap that only the exact choice
+can fill:
+
+    bytes ┤ ■                    ■  corners, at every price of time
+          ┤    ·                 ·  exact choices, where a budget or a bound on time falls between
+          ┤       ·  ■
+          ┤              ■
+          └──────────────── seconds
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
+from rnnmem.ir.graph import Net
+from rnnmem.passes.lazy_gradient_lists.select import empty_starts
+from rnnmem.passes.schedule.after_loss import after_the_loss
+from rnnmem.passes.schedule.gradient_start import waits_of
+from rnnmem.planning.knapsack import choose_within
+from rnnmem.planning.plan import Fold, LoopPlan, Plan
+
+_STEPS = 16
+"""Plans that a ladder has at most, about."""
+_REFINED = 4
+"""Loops that are refined exactly, the largest first."""
+
+Refine = Callable[[LoopPair, int | None, float | None], LoopPlan | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trades:
+    """What may be decided for a Net.
+
+    Attributes:
+      net: the whole step.
+      pairs: its loop pairs.
+      choices: each pair's plans.
+      seconds: estimated time of the original.
+      refine: ``(pair, bytes, seconds)`` -> the exact plan of a pair that keeps at most that many
+        bytes per iteration, or spends at most that much more time per iteration than the original;
+        None where there is none, or no exact choice can be made.
+      folds: of each pair, the operands that are no longer made whole where it is rewritten.
+      spared: of each pair, the estimated seconds that its folds take off.
+      lost: of each pair, the part of the step time that it loses with one iteration at a time;
+        None where that is not known to be little.
+    """
+
+    net: Net
+    pairs: tuple[LoopPair, ...]
+    choices: tuple[tuple[LoopPlan, ...], ...]
+    seconds: float
+    refine: Refine
+    folds: tuple[tuple[Fold, ...], ...] = ()
+    spared: tuple[float, ...] = ()
+    lost: tuple[float | None, ...] = ()
+
+    def plan(self, loops: Sequence[LoopPlan]) -> Plan:
+        """The plan that these decisions make."""
+        again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
+        open_places = [place for place, loop in enumerate(loops) if not loop.closed]
+        opened = [self.pairs[place] for place in open_places]
+        again -= sum(self.spared[place] for place in open_places)
+        return Plan(
+            loops=tuple(loops),
+            waits=waits_of(self.net, opened),
+            gates=after_the_loss(self.net, opened),
+            folds=tuple(fold for place in open_places for fold in self.folds[place]),
+            empty_starts=empty_starts(self.net, opened),
+            slowdown=1.0 + again / self.seconds if self.seconds else 1.0,
+        )
+
+    def within(self, max_slowdown: float) -> Plan:
+        """The plan that keeps fewest bytes at no more than this factor of step time."""
+        allowed = (max_slowdown - 1.0) * self.seconds + sum(self.spared)
+        return self.plan(self._refined(choose_within(self.choices, allowed), allowed))
+
+    def without_schedules(self) -> Trades:
+        """The trades in which no iteration runs again more than once."""
+        choices = (
+            tuple(plan for plan in own if plan.segments is None or not plan.segments.slots) or own
+            for own in self.choices
+        )
+        return dataclasses.replace(self, choices=tuple(choices))
+
+    def without_segments(self) -> Trades:
+        """The trades in which no iteration runs again."""
+        choices = (
+            tuple(plan for plan in own if plan.segments is None) or own for own in self.choices
+        )
+        return dataclasses.replace(self, choices=tuple(choices))
+
+    def saving_like(self, loops: Sequence[LoopPlan]) -> Trades:
+        """The trades in which the iterations of each loop save what they do in these plans."""
+        choices = (
+            tuple(plan for plan in own if not plan.closed and plan.saved == loop.saved) or (loop,)
+            for own, loop in zip(self.choices, loops, strict=True)
+        )
+        return dataclasses.replace(self, choices=tuple(choices))
+
+    def ladder(self) -> tuple[Plan, ...]:
+        """Plans from the fastest to the smallest; none is beaten in both time and bytes.
+
+        The ladder depends on nothing but the Net, so that a larger budget never picks a slower
+        plan.
+        """
+        if not self.choices:
+            return (self.plan(()),)
+        choices = [
+            self._filled(pair, own) for pair, own in zip(self.pairs, self.choices, strict=True)
+        ]
+        rungs: dict[tuple[LoopPlan, ...], tuple[float, int]] = {}
+        fastest = [min(own, key=lambda one: one.total()[::-1]) for own in choices]
+        smallest = [min(own, key=lambda one: one.total()) for own in choices]
+        least, most = _cost(fastest)[0], _cost(smallest)[0]
+        for number in range(_STEPS):
+            # More steps where time is short: there a second buys most.
+            share = (number / (_STEPS - 1)) ** 2
+            loops = choose_within(choices, least + share * (most - least) + 1e-12 * abs(most))
+            rungs[loops] = _cost(loops)
+        ordered = sorted(rungs, key=rungs.__getitem__)
+        kept = []
+        for loops in ordered:
+            if not kept or rungs[loops][1] < rungs[kept[-1]][1]:
+                kept.append(loops)
+        return tuple(self.plan(loops) for loops in kept)
+
+    def _refined(self, loops: tuple[LoopPlan, ...], allowed: float) -> tuple[LoopPlan, ...]:
+        """Spends what is left of the time on fewer bytes, in the largest loops first."""
+        found = list(loops)
+        largest = sorted(range(len(found)), key=lambda i: -found[i].total()[0])
+        for index in largest[:_REFINED]:
+            loop = found[index]
+            left = allowed - _cost(found)[0]
+            if not _is_plain(loop) or not 0 < left < float("inf"):
+                continue
+            runs = (UNKNOWN_TRIPS if loop.trips is None else loop.trips) * max(
+                1, len(loop.gradients)
+            )
+            better = self.refine(self.pairs[index], None, loop.seconds + left / max(1, runs))
+            if better is not None and better.total()[0] < loop.total()[0]:
+                if better.total()[1] <= loop.total()[1] + left:
+                    found[index] = better
+        return tuple(found)
+
+    def _filled(self, pair: LoopPair, own: tuple[LoopPlan, ...]) -> tuple[LoopPlan, ...]:
+        """A pair's plans, with exact ones in the widest gaps between corners."""
+        plain = sorted({one.bytes: one for one in own if _is_plain(one)}.items())
+        whole = sum(max(one.total()[0] for one in some) for some in self.choices)
+        more = []
+        for (small, at_small), (large, _) in zip(plain, plain[1:], strict=False):
+            trips = UNKNOWN_TRIPS if at_small.trips is None else at_small.trips
+            parts = min(4, int((large - small) * trips / max(1, whole) * _STEPS))
+            for part in range(1, parts):
+                found = self.refine(pair, small + (large - small) * part // parts, None)
+                if found is not None and not found.closed:
+                    more.append(found)
+        return tuple(dict.fromkeys((*own, *more)))
+
+
+def _cost(loops: Sequence[LoopPlan]) -> tuple[float, int]:
+    """``(seconds, bytes)`` of all."""
+    totals = [loop.total() for loop in loops]
+    return sum(one[1] for one in totals), sum(one[0] for one in totals)
+
+
+def _is_plain(loop: LoopPlan) -> bool:
+    """Whether the plan decides one saved set and nothing else."""
+    return not loop.inner and loop.segments is None

@@ -1,1 +1,0 @@
-"""Which blobs of an iteration are saved and which are computed again."""

@@ -1,1 +1,0 @@
-"""Applies a Plan to a Net: no decisions here."""

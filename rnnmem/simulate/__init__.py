@@ -1,0 +1,1 @@
+"""The executor and the allocator, simulated: which bytes are held when."""

@@ -1,0 +1,529 @@
+"""An order in which TensorFlow's executor may run ops, and the memory they hold in that order.
+
+The model: two threads, and either order of ops that become ready together. An op that is ready and
+cheap runs at once in the thread that made it ready; of the others the thread keeps one and leaves
+the rest to whoever is idle, who takes the oldest. A loop starts when nothing else can run, for it
+takes longest. Iterations of a loop overlap as far as their data allows, up to
+``parallel_iterations``; so gradients of weights may queue up:
+
+    chain     h149 ─► h148 ─► h147 ─► ...          each iteration makes one partial, [D, 4H]
+    partials  p149    p148    p147                 alive until the sum gets to it
+    sum              └► s149 ─► s148 ...           slower than the chain: up to a window of partials
+
+A long loop is not run to its end: after some iterations the lists are as they will be, only longer.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from heapq import heappop, heappush
+
+from rnnmem.ir.marks import KEEPS
+from rnnmem.simulate.actions import ACTIONS
+from rnnmem.simulate.buffers import Account, Buffer, ListValue, Member, Series, Span, series_like
+from rnnmem.simulate.program import Kind, Program, Step
+
+THREADS = 2
+SETTLING = 3
+"""Iterations beyond the window until all are alike: a state may be handed on and saved later."""
+PAUSE = 3e-3
+"""Seconds that a thread may be away; the peak of a run is that of its worst moment."""
+Value = Buffer | ListValue | Member | None
+
+
+class Frame:
+    """One iteration of a step net (or the one run of a Net)."""
+
+    __slots__ = ("left", "number", "uses", "values", "waits")
+
+    def __init__(self, program: Program, number: int):
+        self.number = number
+        self.values: list[Value] = [None] * program.slots
+        self.uses = list(program.uses)
+        self.waits = list(program.waits)
+        self.left = len(program.steps) + len(program.inputs)
+
+
+class Run:
+    """Runs a program for some iterations on one account."""
+
+    def __init__(
+        self,
+        program: Program,
+        account: Account,
+        events: list[tuple[str, int]] | None,
+        iterations: int = 1,
+        window: int = 1,
+        *,
+        eager: bool = False,
+        newest_first: bool = False,
+    ):
+        """Nothing has run yet.
+
+        Args:
+          program: what runs.
+          account: where its buffers are booked.
+          events: takes (op, bytes alive) of every op; None: nobody asks for them.
+          iterations: how often it runs.
+          window: iterations in flight.
+          eager: whether loops start on what they have got, before all of their inputs are there.
+          newest_first: which of several ops that become ready together is dealt out first: the last
+            one, not the first. TensorFlow's executor does either, as threads happen to wake.
+        """
+        self.program = program
+        self.account = account
+        self.events = events
+        self.iterations = iterations
+        self.window = window
+        self.frames: dict[int, Frame] = {}
+        self.arrived: dict[int, list[tuple[int, Value]]] = {}
+        self.oldest = 0
+        self.results: list[Value] = [None] * len(program.outputs)
+        self.ready: collections.deque = collections.deque()  # made ready by the op just finished
+        self.late: collections.deque = collections.deque()  # loops
+        self.held: list = []  # sums of the first iteration, until all inputs are there
+        self.missing = len(program.inputs)
+        self.busy: list = []  # heap of (time, order, thread, frame, step index, scratch)
+        self.own: list[collections.deque] = [collections.deque() for _ in range(THREADS)]
+        self.inline: list[collections.deque] = [collections.deque() for _ in range(THREADS)]
+        self.idle = list(range(THREADS))
+        self.order = 0
+        self.now = 0.0
+        self.paused_until = 0.0
+        self.eager = eager
+        self.newest_first = newest_first
+        self.fed: list[tuple[Frame, int, int]] = []  # loops that have got another input
+        self.begun: dict[tuple[int, int], _Begun] = {}
+        self.constant: dict[int, Value] = {}
+        self.begins = self.ends = (
+            True  # whether it has the first iteration of its loop, and the last
+        )
+        if iterations:
+            self._open(0)
+
+    def execute(self, inputs: list[Value]) -> list[Value]:
+        """Runs all iterations; takes over references of ``inputs``, hands out those of results."""
+        for position, value in enumerate(inputs):
+            self.give(position, value)
+        return self.finish()
+
+    def give(self, position: int, value: Value) -> None:
+        """An input is there; ops that wait for nothing else run when `pump` is called."""
+        self.missing -= 1
+        if not self.iterations:
+            self.results[position] = value
+        elif position in self.program.invariants:
+            self.constant[position] = value
+            for frame in list(self.frames.values()):
+                self._give_constant(frame, position, value)
+                self._close_if_done(frame)
+        else:
+            self._arrive(self.frames[0], position, value)
+            self._close_if_done(self.frames[0])
+
+    def pump(self) -> None:
+        """Runs what can run."""
+        self._pause()
+        self._spread(0)
+        self._loop()
+
+    def finish(self) -> list[Value]:
+        """Runs to the end, once all inputs are there."""
+        self.pump()
+        for position, value in self.constant.items():
+            self.results[position] = value
+        return self.results
+
+    # --- frames
+
+    def _open(self, number: int) -> None:
+        frame = Frame(self.program, number)
+        self.frames[number] = frame
+        for position, value in self.constant.items():
+            self._give_constant(frame, position, value)
+        self.ready.extend((frame, index) for index in self.program.roots)
+        if number:
+            for position in self.program.absent:
+                self._arrive(frame, position, None)
+        for position, value in self.arrived.pop(number, ()):
+            self._arrive(frame, position, value)
+        self._close_if_done(frame)
+
+    def _give_constant(self, frame: Frame, position: int, value: Value) -> None:
+        slot = self.program.inputs[position]
+        frame.uses[slot] += 1  # the loop itself holds it, so it is never dropped or taken
+        frame.left -= 1
+        self._put(frame, slot, value)
+
+    def _arrive(self, frame: Frame, position: int, value: Value) -> None:
+        """An input of the iteration is there; its reference comes with it."""
+        slot = self.program.inputs[position]
+        frame.left -= 1
+        self._put(frame, slot, value)
+        if not frame.uses[slot] and value is not None:
+            value.drop()
+
+    def _put(self, frame: Frame, slot: int, value: Value) -> None:
+        """Writes a slot: hands it on where it is an output, and wakes who waits for it."""
+        frame.values[slot] = value
+        program = self.program
+        for position in program.handed[slot]:
+            self._hand(frame.number + 1, position, value)
+        waits = frame.waits
+        for index in program.readers[slot]:
+            left = waits[index] - 1
+            waits[index] = left
+            if not left:
+                self.ready.append((frame, index))
+            elif self.eager and program.steps[index].eager:
+                self.fed.append((frame, index, slot))
+
+    def _hand(self, number: int, position: int, value: Value) -> None:
+        if value is not None:
+            value.refs += 1
+        if number == self.iterations:
+            self.results[position] = value
+        elif number in self.frames:
+            self._arrive(self.frames[number], position, value)
+            self._close_if_done(self.frames[number])
+        elif number < self.oldest + self.window:
+            self.arrived.setdefault(number, []).append((position, value))
+            self._open(number)
+        else:
+            self.arrived.setdefault(number, []).append((position, value))
+
+    def _close_if_done(self, frame: Frame) -> None:
+        if frame.left or self.frames.get(frame.number) is not frame:
+            return
+        while self.oldest in self.frames and not self.frames[self.oldest].left:
+            del self.frames[self.oldest]
+            self.oldest += 1
+            number = self.oldest + self.window - 1
+            if number in self.arrived and number not in self.frames:
+                self._open(number)
+
+    # --- threads
+
+    def _loop(self) -> None:
+        busy = self.busy
+        while True:
+            if busy:
+                self.now, _, thread, frame, index, scratch = heappop(busy)
+                if thread < 0:
+                    self.own[0].append((frame, index))
+                    self._spread(0)
+                    continue
+                self._finish(frame, index, scratch)
+                if self.ready:  # else an idle thread has nothing to take that it had not before
+                    self._spread(thread)
+                self._next(thread)
+                if self.fed:
+                    self._feed()
+            elif self.late:
+                frame, index = self.late.popleft()
+                self._start(0, frame, index)
+                self.idle.remove(0)
+            else:
+                return
+
+    def _spread(self, thread: int) -> None:
+        """Deals out what has become ready, as the executor does."""
+        ready = self.ready
+        if ready:
+            steps = self.program.steps
+            inline = self.inline[thread]
+            kept = None
+            deal = ready.pop if self.newest_first else ready.popleft
+            while ready:
+                task = deal()
+                step = steps[task[1]]
+                if step.cheap:
+                    loop = step.inner and step.kind is Kind.LOOP
+                    (self.late if loop else inline).append(task)
+                elif step.sums and self._pauses(task[0]):
+                    self.held.append(task)
+                    self._pause()
+                else:
+                    if kept is not None:
+                        self.own[thread].append(kept)
+                    kept = task
+            if kept is not None:
+                (self.own[thread] if inline else inline).append(kept)
+        if idle := self.idle:
+            if thread in idle:
+                idle.remove(thread)
+                self._next(thread)
+            for other in list(idle):
+                if any(self.own):
+                    idle.remove(other)
+                    self._next(other)
+
+    def _pauses(self, frame: Frame) -> bool:
+        """Whether the sums of the first iteration are held up, so that others run ahead of them."""
+        if self.window == 1 or frame.number:
+            return False
+        return not self.paused_until or self.now < self.paused_until
+
+    def _pause(self) -> None:
+        """Holds sums up for a while, from when the others have all inputs to run ahead with."""
+        if self.missing or not self.held:
+            return
+        if not self.paused_until:
+            self.paused_until = self.now + PAUSE
+        for task in self.held:
+            self.order += 1
+            heappush(self.busy, (self.paused_until, self.order, -1, *task, None))
+        self.held.clear()
+
+    def _next(self, thread: int) -> None:
+        """The thread's next op: its own cheap ones, its own newest, then the oldest of another."""
+        if inline := self.inline[thread]:
+            frame, index = inline.popleft()
+        elif own := self.own[thread]:
+            frame, index = own.pop()
+        else:
+            queue = next(filter(None, self.own), None)
+            if queue is None:
+                self.idle.append(thread)
+                return
+            frame, index = queue.popleft()
+        self._start(thread, frame, index)
+
+    # --- ops
+
+    def _start(self, thread: int, frame: Frame, index: int) -> None:
+        step = self.program.steps[index]
+        scratch = Buffer(self.account, step.scratch, step.origins[0]) if step.scratch else None
+        if step.inner:
+            made = (
+                self._all_iterations(frame, index)
+                if step.kind is Kind.LOOP
+                else self._call(frame, step)
+            )
+        else:
+            made = ACTIONS[step.kind](self, step, frame)
+        values, outputs = frame.values, step.outputs
+        if len(outputs) == 1:  # nearly always
+            (values[outputs[0]],) = made
+        else:
+            for slot, value in zip(outputs, made, strict=True):
+                values[slot] = value
+        if self.events is not None:
+            self.events.append((step.op.name, self.account.live))
+        self.order += 1
+        entry = (self.now + step.seconds, self.order, thread, frame, index, scratch)
+        heappush(self.busy, entry)
+
+    def _finish(self, frame: Frame, index: int, scratch: Buffer | None) -> None:
+        step = self.program.steps[index]
+        if scratch is not None:
+            scratch.drop()
+        uses, values = frame.uses, frame.values
+        for slot in step.read:
+            left = uses[slot] - 1
+            uses[slot] = left
+            if not left and (value := values[slot]) is not None:
+                value.drop()
+                values[slot] = None
+        for slot in step.outputs:
+            value = values[slot]
+            self._put(frame, slot, value)
+            if not uses[slot] and value is not None:
+                value.drop()
+        if followers := self.program.followers[index]:
+            waits = frame.waits
+            for follower in followers:
+                waits[follower] -= 1
+                if not waits[follower]:
+                    self.ready.append((frame, follower))
+        frame.left -= 1
+        if not frame.left:
+            self._close_if_done(frame)
+
+    def value(self, step: Step, frame: Frame, position: int) -> Value:
+        """What an input holds."""
+        slot = step.inputs[position]
+        return frame.values[slot] if slot >= 0 else None
+
+    def own_list(self, step: Step, frame: Frame, position: int) -> ListValue:
+        """The list of an input, to be changed: itself where nobody else has it, else a copy."""
+        held = self.value(step, frame, position)
+        if not isinstance(held, ListValue):
+            return ListValue(self.account, None)
+        if held.refs == 1 and frame.uses[step.inputs[position]] == 1:
+            held.refs += 1  # the input lets go of it when the op ends
+            return held
+        return held.clone()
+
+    # --- step nets
+
+    def _call(self, frame: Frame, step: Step) -> list[Value]:
+        """Runs the Net with the highest peak of those that may be run."""
+        body = self._chosen(step, frame.number)
+        first = len(step.inputs) - len(body.inputs)
+        inner = Run(body, self.account, self.events, newest_first=self.newest_first)
+        for position in range(len(body.inputs)):
+            inner.give(position, _held(self.value(step, frame, first + position)))
+        results = inner.finish()
+        step.seconds = inner.now
+        if step.segments:
+            self._know_segments(step, frame.number, _lists(results))
+        return results
+
+    def _chosen(self, step: Step, iteration: int) -> Program:
+        """The Net that a call or branch runs: of those that it may, the one with the highest peak.
+
+        A segment begins in the first iteration that is looked at. States are kept of that one, and
+        of one more which stands for all later ones.
+        """
+        if step.segments:
+            begins = not iteration and (self.begins or step.segments != KEEPS)
+            taken = begins or self._keeps_later(step, iteration)
+            return step.inner[list(step.op.nets).index("then_branch" if taken else "else_branch")]
+        return max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
+
+    def _keeps_later(self, step: Step, iteration: int) -> bool:
+        """Whether the states of all segments but the first are kept here.
+
+        They stand behind the iterations that are not simulated; where all are, in the second one.
+        """
+        if step.segments != KEEPS or step.checkpoints < 2 or not self.ends:
+            return False
+        return iteration == (1 if self.begins else 0)
+
+    def _know_segments(self, step: Step, iteration: int, lists: list[ListValue]) -> None:
+        """Tells of kept states whose they are; no list grows in other iterations."""
+        for held, origin in zip(lists, step.states, strict=False):
+            element = held.new[-1] if held.new else None
+            if isinstance(element, Buffer) and not element.origin.saved_in:
+                element.origin = origin
+            if element is not None and self._keeps_later(step, iteration):
+                held.extend(series_like(element), step.checkpoints - 2)
+        for held in lists:
+            held.forget()
+
+    def _begin(self, frame: Frame, index: int) -> _Begun:
+        """A loop whose first iterations may start; constants are given at once."""
+        key = (frame.number, index)
+        if key not in self.begun:
+            step = self.program.steps[index]
+            trips = 1 if step.trips is None else step.trips
+            probe = step.probe or step.window + SETTLING
+            iterations = trips if trips <= 2 * probe + 1 else probe
+            run = self._inner(step, iterations)
+            run.ends = iterations == trips
+            self.begun[key] = _Begun(run, trips, len(self.account.log))
+            for position, slot in enumerate(step.inputs):
+                if slot < 0:
+                    run.give(position, None)
+        return self.begun[key]
+
+    def _inner(self, step: Step, iterations: int) -> Run:
+        """A run of some iterations of a loop."""
+        body, window = step.inner[0], step.window
+        first = self.newest_first
+        return Run(body, self.account, self.events, iterations, window, newest_first=first)
+
+    def _feed(self) -> None:
+        """Lets loops that wait for inputs do with the others what they can."""
+        fed, self.fed = self.fed, []
+        for frame, index, slot in fed:
+            if frame.waits[index]:
+                begun = self._begin(frame, index)
+                self._give(frame, index, slot, begun)
+                begun.run.pump()
+
+    def _give(self, frame: Frame, index: int, slot: int, begun: _Begun) -> None:
+        """Gives a loop one of its inputs, which is its own then, if nobody else reads it."""
+        if slot in begun.given:
+            return
+        begun.given.add(slot)
+        step = self.program.steps[index]
+        value = frame.values[slot]
+        positions = step.positions[slot]
+        held = [_held(value) for _ in positions]
+        if frame.uses[slot] == len(positions) and value is not None:
+            value.drop()
+            frame.values[slot] = None
+        if isinstance(value, ListValue):
+            value.forget()
+        for position, one in zip(positions, held, strict=True):
+            begun.run.give(position, one)
+
+    def _all_iterations(self, frame: Frame, index: int) -> list[Value]:
+        """Runs the first and the last iterations; in between, the lists only grow or shrink."""
+        step = self.program.steps[index]
+        begun = self._begin(frame, index)
+        for slot in step.inputs:
+            if slot >= 0:
+                self._give(frame, index, slot, begun)
+        state = begun.run.finish()
+        loops = (*step.origins[0].loops, step.op.name) if step.origins else (step.op.name,)
+        log = self.account.log
+        if begun.run.iterations < begun.trips:
+            probe = begun.run.iterations
+            skipped, before = begun.trips - 2 * probe, len(log)
+            _leap(state, probe, skipped)
+            leap = before, len(log)
+            last = self._inner(step, probe)
+            last.begins = False
+            state = last.execute(state)
+            span = Span(loops, begun.entries, len(log), begun.trips, leap, skipped, probe)
+        else:
+            span = Span(loops, begun.entries, len(log), begun.trips)
+        self.account.spans.append(span)
+        return state
+
+
+@dataclasses.dataclass(slots=True)
+class _Begun:
+    """A loop that has some of its inputs."""
+
+    run: Run
+    trips: int
+    entries: int  # length of the log when it began
+    given: set[int] = dataclasses.field(default_factory=set)
+
+
+def _held(value: Value) -> Value:
+    """The value, with one reference more."""
+    if value is not None:
+        value.refs += 1
+    return value
+
+
+def _peak_alone(program: Program) -> int:
+    account = Account()
+    Run(program, account, []).execute([None] * len(program.inputs))
+    return account.peak
+
+
+def _lists(values: list[Value]) -> list[ListValue]:
+    return list({id(one): one for one in values if isinstance(one, ListValue)}.values())
+
+
+def _leap(state: list[Value], probe: int, skipped: int) -> None:
+    """Changes the lists as the skipped iterations would."""
+    series: dict[tuple[int, int], Series] = {}
+
+    def of(element) -> Series | None:
+        if element is None or isinstance(element, Series):
+            return element
+        # One op makes one buffer an iteration, though one list may get it an iteration later; a
+        # list that such buffers are saved in is more than one of them.
+        key = id(element.origin), element.bytes() if isinstance(element, ListValue) else 0
+        if key not in series:
+            series[key] = series_like(element)
+        return series[key]
+
+    lists = _lists(state)
+    for held in lists:
+        held.pop_many(held.gone * skipped // probe)
+    for held in lists:
+        per_iteration = len(held.new) // probe
+        for element in held.new[len(held.new) - per_iteration :]:
+            held.extend(of(element), skipped)
+        per_iteration = len(held.placed) // probe
+        for element in held.placed[len(held.placed) - per_iteration :]:
+            held.extend_front(of(element), skipped)

@@ -1,0 +1,213 @@
+"""What is alive when: a simulation of a whole function's memory, without running it.
+
+    bytes        loss
+      │         ╱╲
+      │      ╱╱╱  ╲╲        accumulators grow in the forward loop, shrink in the gradient loop;
+      │   ╱╱╱       ╲╲╲     between them stands what the loss needs
+      │╱╱╱             ╲╲__ results
+      └──────────────────── ops
+
+Counted is what the function allocates above what is resident: its arguments, captures and
+variables, and the constants in its graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.ir.graph import Net
+from rnnmem.simulate import bfc as chunks
+from rnnmem.simulate.buffers import Account, Buffer, ListValue, Origin, Series, Span
+from rnnmem.simulate.executor import Run
+from rnnmem.simulate.program import Program, compile_net, spare
+
+MOST_RUNS = 400_000
+"""Runs of ops that are simulated, about; a function of more has shorter looks at its loops."""
+
+SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
+
+
+@dataclasses.dataclass(frozen=True)
+class Alive:
+    """Buffers of one origin that are alive at the peak.
+
+    Attributes:
+      label: the blob; ``loop: blob`` for what a loop made, by the pushed blob where it is saved.
+      bytes: of all of them.
+      source: the user's line of the op that made them.
+      kind: "saved" (for a gradient loop), "result" (of the function), or "temporary".
+      loops: the loops around the op, outermost first.
+    """
+
+    label: str
+    bytes: int
+    source: str
+    kind: str
+    loops: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """The simulated memory of one run of a function.
+
+    Attributes:
+      peak_bytes: the most that is alive at once; None where a size that matters is unknown.
+      peak_op: the op that makes the peak.
+      peak_source: the user's line of it.
+      live_at_peak: what is alive then, largest first.
+      events: (op, bytes alive once it has its outputs), in the order simulated; of a long loop the
+        first and the last iterations.
+      unknown: names of blobs whose size, and of loops whose trip count, is unknown.
+    """
+
+    peak_bytes: int | None
+    peak_op: str
+    peak_source: str
+    live_at_peak: tuple[Alive, ...]
+    events: tuple[tuple[str, int], ...]
+    unknown: tuple[str, ...] = ()
+
+    def by_kind(self) -> dict[str, int]:
+        """Bytes at the peak by kind; saved blobs by the loop that saves them (``saved: loop``)."""
+        sums: dict[str, int] = {}
+        for alive in self.live_at_peak:
+            named = alive.kind == SAVED and alive.loops
+            key = f"{SAVED}: {'/'.join(alive.loops)}" if named else alive.kind
+            sums[key] = sums.get(key, 0) + alive.bytes
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
+    """Simulates the memory of one run of a function.
+
+    Args:
+      net: the whole function, inlined.
+      unknown_dimension: stands for a dimension, and a trip count, that the Net does not tell; None:
+        they stay unknown.
+    """
+    program, unknown = _prepared(net, unknown_dimension)
+    events: list[tuple[str, int]] = []
+    account = _run(program, events=events)
+    peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
+    return Timeline(
+        peak_bytes=None if unknown else account.peak,
+        peak_op="/".join((*peak_origin.loops, peak_origin.op)),
+        peak_source=peak_origin.source,
+        live_at_peak=_alive(account),
+        events=tuple(events),
+        unknown=tuple(unknown),
+    )
+
+
+def counted_peak(net: Net | KnownNet) -> int | None:
+    """The peak that the device's memory statistics would show, for one run of a function.
+
+    They count whole chunks, so it is above :attr:`Timeline.peak_bytes`. Which of several ready ops
+    runs first is a race; the peak is that of the worse of two orders (of one order only, where the
+    function is large).
+
+    Args:
+      net: the whole function, inlined; or what `known_net` found of it.
+
+    Returns:
+      Bytes above what is resident; None where a size that matters is unknown.
+    """
+    program, unknown = _prepared(net, None)
+    if unknown:
+        return None
+    account = _worse(program)
+    return chunks.counted_peak(account.log, account.peak)
+
+
+def peaks(net: Net | KnownNet) -> tuple[int, int]:
+    """Bytes alive at the peak, where the oldest of several ready ops runs first and the newest.
+
+    Which of them it is in a run is a race. `counted_peak` says whether all sizes are known.
+    """
+    program, _ = _prepared(net, None)
+    return _run(program).peak, _run(program, newest_first=True).peak
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Everything that a simulated run did to memory, in order.
+
+    Attributes:
+      log: ``(holder, change of its bytes, bytes alive then)``; a holder has an `Origin`.
+      in_use: bytes in use after each entry of the log, counted by whole chunks.
+      spans: which entries belong to which loop.
+      unknown: names of blobs whose size, and of loops whose trip count, is unknown.
+    """
+
+    log: list[tuple[Buffer | Series, int, int]]
+    in_use: list[int]
+    spans: tuple[Span, ...]
+    unknown: tuple[str, ...]
+
+
+def record(net: Net | KnownNet) -> Record:
+    """Simulates one run of a function and keeps all of it; the most in use is `counted_peak`."""
+    program, unknown = _prepared(net, None)
+    account = _worse(program)
+    return Record(account.log, chunks.in_use(account.log), tuple(account.spans), tuple(unknown))
+
+
+def _prepared(
+    net: Net | KnownNet, unknown_dimension: int | None
+) -> tuple[Program, dict[str, None]]:
+    """The program of a whole function, and what is unknown."""
+    unknown: dict[str, None] = {}
+    known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
+    program = compile_net(known, (), unknown)
+    spare(program, MOST_RUNS)
+    return program, unknown
+
+
+def _run(
+    program: Program, newest_first: bool = False, events: list[tuple[str, int]] | None = None
+) -> Account:
+    """Simulates a run; ``events``, where given, takes what `Timeline` tells of it."""
+    account = Account()
+    run = Run(program, account, events, eager=True, newest_first=newest_first)
+    for value in run.execute([None] * len(program.inputs)):
+        _mark_results(value)
+    return account
+
+
+def _worse(program: Program) -> Account:
+    """The account of the run that asks for more, of those with either order of ready ops.
+
+    A run too long to be laid out in chunks is not looked at twice.
+    """
+    account = _run(program)
+    if len(account.log) > chunks.LONGEST_LOG:
+        return account
+    other = _run(program, newest_first=True)
+    return max(account, other, key=lambda one: one.peak)
+
+
+def _mark_results(value: Buffer | ListValue | Series | None) -> None:
+    if isinstance(value, ListValue):
+        for element, _ in value.runs:
+            _mark_results(element)
+    elif value is not None:
+        value.origin.is_result = True
+
+
+def _alive(account: Account) -> tuple[Alive, ...]:
+    sizes: dict[int, int] = {}
+    origins: dict[int, Origin] = {}
+    for holder, change, _ in account.log[: account.peak_entries]:
+        key = id(holder.origin)
+        origins[key] = holder.origin
+        sizes[key] = sizes.get(key, 0) + change
+    found = [_named(origins[key], size) for key, size in sizes.items() if size]
+    return tuple(sorted(found, key=lambda alive: -alive.bytes))
+
+
+def _named(origin: Origin, size: int) -> Alive:
+    kind = SAVED if origin.saved_in else RESULT if origin.is_result else TEMPORARY
+    blob = origin.saved_in or origin.blob
+    label = f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob
+    return Alive(label, size, origin.source, kind, origin.loops)

@@ -1,0 +1,45 @@
+"""Storage sharing: which blobs of a Net live in one storage, in which order its ops run.
+
+What Caffe2's memonger and Paddle's memory_optimize do, on a Net; no TensorFlow is needed to plan.
+"""
+
+from rnnmem.storage.estimate import Estimate, estimate
+from rnnmem.storage.orders import ORDERS, order
+from rnnmem.storage.plan import Storage, StoragePlan, apply_storage_plan, is_shared
+from rnnmem.storage.ranges import ALGORITHMS, Assignment, Range, assign, interference, lower_bound
+from rnnmem.storage.release import release
+from rnnmem.storage.share import (
+    Shared,
+    gradient_blobs,
+    share_gradients,
+    share_parallel,
+    share_sequential,
+)
+from rnnmem.storage.units import LEVELS
+from rnnmem.storage.verify import same_producers, verify
+
+__all__ = [
+    "ALGORITHMS",
+    "LEVELS",
+    "ORDERS",
+    "Assignment",
+    "Estimate",
+    "Range",
+    "Shared",
+    "Storage",
+    "StoragePlan",
+    "apply_storage_plan",
+    "assign",
+    "estimate",
+    "gradient_blobs",
+    "interference",
+    "is_shared",
+    "lower_bound",
+    "order",
+    "release",
+    "same_producers",
+    "share_gradients",
+    "share_parallel",
+    "share_sequential",
+    "verify",
+]

@@ -1,0 +1,270 @@
+"""The doors: a Net comes in, and goes out with fewer storages, verified."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+
+from rnnmem.analysis.versions import History, history, in_order
+from rnnmem.errors import NetError, OptionError, RnnmemWarning
+from rnnmem.ir.graph import Net
+from rnnmem.sizes import format_bytes
+from rnnmem.storage.descent import all_plans, with_rename_maps
+from rnnmem.storage.estimate import Estimate, statistics
+from rnnmem.storage.orders import order as ordered
+from rnnmem.storage.parallel import assign_parallel
+from rnnmem.storage.plan import Storage, StoragePlan, apply_storage_plan, is_shared
+from rnnmem.storage.pool import Track
+from rnnmem.storage.ranges import ALGORITHMS
+from rnnmem.storage.sequential import assign_sequential
+from rnnmem.storage.units import Rules, Sizes, units_of
+from rnnmem.storage.verify import verify
+
+Pairs = Mapping[str, tuple[tuple[int, int], ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """A Net with shared storages.
+
+    Attributes:
+      net: its blobs stand under the names of their storages.
+      original: the Net whose blobs have names of their own, its ops in the same order.
+      plan: which blobs live in one storage.
+      before: statistics of the original.
+      after: statistics of the shared Net.
+    """
+
+    net: Net
+    original: Net
+    plan: StoragePlan
+    before: Estimate
+    after: Estimate
+
+    @property
+    def saving(self) -> float:
+        """The share of the bytes that is saved, 0 to 1."""
+        return 1.0 - self.after.bytes / self.before.bytes if self.before.bytes else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.plan.method}: {self.before.blobs} blobs of {format_bytes(self.before.bytes)} "
+            f"in {self.after.blobs} storages of {format_bytes(self.after.bytes)} "
+            f"({100 * self.saving:.2f} % less)"
+        )
+
+
+def share_parallel(
+    net: Net,
+    *,
+    keep: Iterable[str] = (),
+    blobs: Iterable[str] | None = None,
+    sizes: Sizes = "shapes",
+    level: int = 2,
+    must_be_in_place: Pairs | None = None,
+    descend: bool = True,
+) -> Shared:
+    """Shares storages so that the Net may run on many threads.
+
+    Args:
+      net: the Net; one that is shared already is handed back as it is.
+      keep: blobs that keep a storage of their own, beside inputs and outputs.
+      blobs: only these share; None: all that may.
+      sizes: ``"shapes"``, bytes by name, or None to look at no size: the storage that is shared by
+        most is taken then.
+      level: 0 equal shapes share, 1 a storage at least as large, 2 a storage may grow.
+      must_be_in_place: op type -> (input slot, output slot) pairs that must be one name; an op may
+        also say so itself, in an attribute ``in_place``.
+      descend: whether step nets are shared too.
+
+    Raises:
+      NetError: the Net has a cycle or no such blob, or an op that must be in place is not.
+      OptionError: no such level.
+      CheckError: the result does not verify (a defect of ours).
+    """
+
+    def plan(one: Net, rules: Rules) -> StoragePlan:
+        past = history(one)
+        units = units_of(past, rules)
+        return _plan("parallel", assign_parallel(past, units, rules.level, rules.sizes is None))
+
+    return _share(net, plan, True, keep, blobs, sizes, level, must_be_in_place, descend)
+
+
+def share_gradients(
+    net: Net,
+    losses: Iterable[str],
+    *,
+    activations: bool = False,
+    gradients: Iterable[str] | None = None,
+    **options,
+) -> Shared:
+    """Shares storages among gradient blobs, safe on many threads.
+
+    Args:
+      net: a Net with its gradient.
+      losses: names of what was differentiated; :func:`gradient_blobs` finds their gradients.
+      activations: whether gradients may also take the storages of forward blobs that are done
+        with, and those each other's; what the losses read keeps its name.
+      gradients: names of the gradient blobs, where they are known.
+      **options: of :func:`share_parallel`.
+
+    Warns:
+      RnnmemWarning: the Net has no gradient of the losses, so nothing is shared.
+    """
+    losses = (losses,) if isinstance(losses, str) else tuple(losses)
+    found = set(gradient_blobs(net, losses) if gradients is None else gradients)
+    if not found and not activations:
+        warnings.warn(
+            f"losses={losses}: no gradient was found in the Net {net.name!r}, for nothing but they "
+            "reads what they are computed from; name the blobs with gradients=..., or take "
+            "share_parallel",
+            RnnmemWarning,
+            stacklevel=2,
+        )
+    keep = options.pop("keep", ())
+    keep = {*((keep,) if isinstance(keep, str) else keep), *losses}
+    if activations:
+        return share_parallel(net, keep=keep, **options)
+    return share_parallel(net, keep=keep, blobs=sorted(found - keep), **options)
+
+
+def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
+    """The blobs of a Net's gradient part; none where it has no gradient.
+
+    Where gradients are computed from the losses, as in nets that name them so, they are what is
+    computed from the losses. TensorFlow's start from a constant and never read the loss: there they
+    are what the losses do not need, if any of it reads what the losses are computed from. What is
+    computed beside a loss (metrics, statistics) cannot be told from that, and may share as well.
+
+    Args:
+      net: the Net.
+      losses: names of what was differentiated.
+
+    Raises:
+      NetError: the Net has no such blob.
+    """
+    past = history(net)
+    losses = (losses,) if isinstance(losses, str) else tuple(losses)
+    for loss in losses:
+        if loss not in past.versions:
+            raise NetError(f"losses: the Net {net.name!r} has no blob {loss!r}")
+    ends = {past.last(loss) for loss in losses}
+    needed = _needed_for(past, ends)
+    forward = {version for op in needed if past.reads[op] for version in past.writes[op]} - ends
+    beside = [op for op in range(len(past.ops)) if op not in needed]
+    for part in (_computed_from(past, ends), beside):
+        if any(not forward.isdisjoint(past.reads[op]) for op in part):
+            return tuple(dict.fromkeys(blob for op in part for blob in past.ops[op].outputs))
+    return ()
+
+
+def _computed_from(past: History, versions: Iterable[int]) -> list[int]:
+    """The ops that read the versions or what is computed from them, in order."""
+    reached, found = set(versions), []
+    for index, reads in enumerate(past.reads):
+        if not reached.isdisjoint(reads):
+            reached.update(past.writes[index])
+            found.append(index)
+    return found
+
+
+def _needed_for(past: History, versions: Iterable[int]) -> set[int]:
+    """The ops from which the versions are computed, by data."""
+    wanted, found = set(versions), set()
+    for index in reversed(range(len(past.ops))):
+        if not wanted.isdisjoint(past.writes[index]):
+            wanted.update(past.reads[index])
+            found.add(index)
+    return found
+
+
+def share_sequential(
+    net: Net,
+    *,
+    algorithm: str = "greedy",
+    order: str = "given",
+    keep: Iterable[str] = (),
+    blobs: Iterable[str] | None = None,
+    sizes: Sizes = "shapes",
+    level: int = 2,
+    must_be_in_place: Pairs | None = None,
+    descend: bool = True,
+) -> Shared:
+    """Shares storages among ops that run one after the other, as they stand in the result.
+
+    Args:
+      net: the Net; one that is shared already is handed back as it is.
+      algorithm: ``greedy``, ``best_fit`` or ``exact``; see :func:`rnnmem.storage.assign`.
+      order: ``given``, ``topological``, ``longest_path`` or ``peak``; see
+        :func:`rnnmem.storage.order`.
+      keep: see :func:`share_parallel`, as for all other arguments.
+      blobs: see there.
+      sizes: see there.
+      level: see there.
+      must_be_in_place: see there.
+      descend: see there.
+
+    Raises:
+      OptionError: no such algorithm, order or level.
+      NetError: see :func:`share_parallel`.
+      CheckError: the result does not verify (a defect of ours).
+    """
+    if algorithm not in ALGORITHMS:
+        raise OptionError(f"algorithm={algorithm!r} must be one of {', '.join(ALGORITHMS)}")
+
+    def plan(one: Net, rules: Rules) -> StoragePlan:
+        units = units_of(history(one), rules)
+        tracks, optimal = assign_sequential(units, rules.level, rules.sizes is None, algorithm)
+        return _plan(f"sequential/{algorithm}", tracks, optimal)
+
+    if not is_shared(net):
+        net = ordered(net, order, sizes)
+    return _share(net, plan, False, keep, blobs, sizes, level, must_be_in_place, descend)
+
+
+def _plan(method: str, tracks: list[Track], optimal: bool = False) -> StoragePlan:
+    storages = tuple(
+        Storage(
+            track.units[0].name,
+            max(unit.bytes for unit in track.units),
+            tuple(unit.name for unit in track.units),
+            track.units[0].kind,
+        )
+        for track in tracks
+    )
+    return StoragePlan(method, storages, optimal)
+
+
+def _share(
+    net: Net,
+    plan: Callable[[Net, Rules], StoragePlan],
+    parallel: bool,
+    keep,
+    blobs,
+    sizes: Sizes,
+    level: int,
+    must_be_in_place,
+    descend: bool,
+) -> Shared:
+    rules = Rules.of(net, keep, blobs, sizes, level, must_be_in_place)
+    before = statistics(net, sizes or "shapes")
+    if is_shared(net):
+        return Shared(net, net, StoragePlan("shared already"), before, before)
+    original = in_order(net)
+    found = all_plans(original, rules, plan, parallel) if descend else plan(original, rules)
+    shared = with_rename_maps(apply_storage_plan(original, found), found)
+    verify(original, shared, parallel=parallel)
+    return Shared(shared, original, found, before, statistics(shared, _after(sizes, found)))
+
+
+def _after(sizes: Sizes, plan: StoragePlan) -> Sizes:
+    """Sizes by name, where names are those of storages."""
+    if not isinstance(sizes, Mapping):
+        return "shapes"
+    held = {**sizes}
+    for _, step in plan.walk():
+        for storage in step.storages:
+            held[storage.name] = max(storage.bytes, held.get(storage.name, 0))
+    return held

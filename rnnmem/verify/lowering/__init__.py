@@ -1,0 +1,1 @@
+"""What each technique rewrote, taken back for the comparison with the original."""

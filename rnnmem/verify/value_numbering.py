@@ -1,0 +1,354 @@
+"""Numbers every blob of a Net and its step nets, and notes what must agree with another Net."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+
+from rnnmem.ir.graph import Constant, Net, Op
+from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.verify.effects import GUARDS, TOP, Effects, Place
+from rnnmem.verify.expressions import (
+    DECODING,
+    EFFECT,
+    ENCODING,
+    FINAL,
+    GOT,
+    ITEM,
+    LEAF,
+    OP,
+    POPPED_ELEMENT,
+    POPPED_LIST,
+    PUSH,
+    RAW,
+    TRIPS,
+    ZEROS,
+    Head,
+    Table,
+)
+from rnnmem.verify.lowering.checkpoint import SAME
+from rnnmem.verify.lowering.encode import DECODED, ENCODED
+from rnnmem.verify.nested import handles_of
+from rnnmem.verify.order import RunningOrder
+from rnnmem.verify.recurrences import Solution
+from rnnmem.verify.signatures import Signs, attributes_of, exact
+from rnnmem.verify.variable_reads import LOOKUP, READ, Reads, State
+
+TRANSPARENT = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "PreventGradient"})
+"""Types whose result is their input."""
+
+GATHER = "GatherV2"
+
+_ANYWHERE = frozenset({"Const", "EmptyTensorList"})
+"""Types whose result does not depend on the device."""
+
+_MARKS = ("_noinline", "_XlaMustCompile", "_XlaCompile", "api_implements")
+_KINDS = {"TensorListPushBack": (PUSH,), "TensorListPopBack": (POPPED_LIST, POPPED_ELEMENT)}
+_OF_THEIR_OWN = frozenset(
+    {*TRANSPARENT, *LOOPS, *BRANCHES, *_KINDS, SAME, ENCODED, DECODED, GATHER, "OptionalGetValue"}
+)
+"""Types whose results are not simply what their sign computes of the inputs."""
+
+_TABLE = "table"
+"""Stands for the sign of a read of a whole variable whose rows are looked up."""
+
+_instances = itertools.count()
+
+
+@dataclasses.dataclass(slots=True)
+class Claim:
+    """A value that must agree with the other Net's value under the same key.
+
+    Attributes:
+      key: what the value is for, e.g. input 1 of effect 7.
+      number: the value.
+      net: where it stands.
+      op: the op that reads or writes it; empty for the Net's own.
+    """
+
+    key: Hashable
+    number: int
+    net: Net
+    op: str
+
+
+@dataclasses.dataclass(slots=True)
+class Pop:
+    """A pop: the list, the trips of the loop right around it (None outside loops), where it is."""
+
+    popped: int
+    trips: int | None
+    net: Net
+    op: str
+
+
+@dataclasses.dataclass(slots=True)
+class Twins:
+    """Two values of one Net that must agree."""
+
+    numbers: tuple[int, int]
+    net: Net
+    op: str
+
+
+@dataclasses.dataclass(slots=True)
+class Notes:
+    """What was noted in a Net and below; ``pops_here`` are those of the innermost loop."""
+
+    claims: list[Claim] = dataclasses.field(default_factory=list)
+    guards: list[Claim] = dataclasses.field(default_factory=list)
+    pops: list[Pop] = dataclasses.field(default_factory=list)
+    pops_here: list[Pop] = dataclasses.field(default_factory=list)
+    twins: list[Twins] = dataclasses.field(default_factory=list)
+
+
+class Numbering:
+    """One pass over a Net; what it found stands in ``notes`` and ``outputs``."""
+
+    def __init__(
+        self,
+        table: Table,
+        order: RunningOrder,
+        signs: Signs,
+        effects: Effects,
+        heads: dict[tuple[Hashable, int], tuple[Head, ...]],
+        states: dict[int, tuple[Hashable, State]] | None = None,
+        handles: Mapping[str, int] | None = None,
+    ):
+        """Both Nets of a check share all but the effects.
+
+        Args:
+          table: where expressions get their numbers.
+          order: finds the running orders.
+          signs: finds the ops' signs.
+          effects: of the Net.
+          heads: what ops of a sign, with so many outputs, compute.
+          states: effect -> sign of the read that it is, and the state that this read sees; found in
+            the original, and what a new read of the rewritten Net must see.
+          handles: input of the Net -> the variable whose handle it holds; None: one each.
+        """
+        self._handles = handles
+        self._table, self._order, self._signs = table, order, signs
+        self._effects, self._heads = effects, heads
+        self._states = {} if states is None else states
+        self.notes = Notes()
+        self.outputs: tuple[int, ...] = ()
+
+    def run(self, net: Net) -> Numbering:
+        """Numbers the judged Net itself."""
+        given = [
+            self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
+            for place in range(len(net.inputs))
+        ]
+        handles = handles_of(net) if self._handles is None else self._handles
+        self._reads = Reads(net, self._order, handles)
+        self.outputs = self._net(net, given, 0, TOP, ())
+        for place, number in enumerate(self.outputs):
+            self.notes.claims.append(Claim(("output", place), number, net, net.outputs[place]))
+        return self
+
+    def _net(
+        self, net: Net, given: Sequence[int], level: int, place: Place | None, path: tuple[str, ...]
+    ) -> tuple[int, ...]:
+        """The numbers of the Net's outputs; a place is given where effects stand in it."""
+        effects: Mapping[str, int] = {} if place is None else self._effects.identify(net, place)
+        numbers = dict(zip(net.inputs, given, strict=True))
+        make = self._table.make
+        for op in self._order.of(net):
+            inputs = tuple([numbers[blob] for blob in op.inputs])
+            effect = effects.get(op.name)
+            if effect is None and not op.nets and op.type not in _OF_THEIR_OWN:
+                for blob, head in zip(op.outputs, self._heads_of(op), strict=True):
+                    numbers[blob] = make(head, inputs, op.name)
+                continue
+            if effect is not None and not op.nets:
+                self._claim_inputs(net, op, effect, inputs)
+            if op.type in TRANSPARENT:
+                results = inputs
+                if op.type in GUARDS:
+                    key = ("guard", place, attributes_of(op))
+                    self.notes.guards.append(Claim(key, inputs[0], net, op.name))
+            elif op.type == SAME:
+                self.notes.twins.append(Twins(inputs, net, op.name))
+                results = ()
+            elif op.type in LOOPS:
+                results = self._loop(net, op, inputs, level, effect, path)
+            elif op.type in BRANCHES:
+                results = self._branch(net, op, inputs, level, effect, path)
+            elif op.nets:
+                results = self._call(net, op, inputs, level, effect, path)
+            elif effect is not None:
+                results = self._effect(op, effect, inputs, level, path)
+            elif op.type in _KINDS:
+                results = self._list_op(net, op, inputs)
+            elif op.type == GATHER:
+                results = (self._gathered(net, op, inputs),)
+            elif op.type in (ENCODED, DECODED):
+                results = (self._form(op, inputs),)
+            else:
+                held = self._table.held(inputs[0])
+                results = held or [make(head, inputs, op.name) for head in self._heads_of(op)]
+            numbers.update(zip(op.outputs, results, strict=True))
+        return tuple([numbers[blob] for blob in net.outputs])
+
+    def _claim_inputs(self, net: Net, op: Op, effect: int, inputs: Sequence[int]) -> None:
+        self.notes.claims += [
+            Claim(("input", effect, slot), number, net, op.name)
+            for slot, number in enumerate(inputs)
+        ]
+
+    def _heads_of(self, op: Op) -> tuple[Head, ...]:
+        key = self._signs.of(op), len(op.outputs)
+        found = self._heads.get(key)
+        if found is None:
+            kinds = _KINDS.get(op.type)
+            if op.type == "ZerosLike":  # of a dtype that the input has too, and on any device
+                found = (self._table.head(ZEROS),)
+            elif op.type == "TensorListGetItem":
+                found = (self._table.head(GOT, 0, self._signs.of(op), op.type),)
+            elif kinds is not None:
+                sign = exact(op.attributes.get("element_dtype"))
+                found = tuple([self._table.head(kind, 0, sign, op.type) for kind in kinds])
+            else:
+                sign = (op.type, attributes_of(op)) if op.type in _ANYWHERE else self._signs.of(op)
+                found = tuple(
+                    [
+                        self._table.head(OP, 0, (sign, place), op.type)
+                        for place in range(len(op.outputs))
+                    ]
+                )
+            self._heads[key] = found
+        return found
+
+    def _form(self, op: Op, inputs: tuple[int, ...]) -> int:
+        """What is encoded, or what decoding gives."""
+        kind = ENCODING if op.type == ENCODED else DECODING
+        head = self._table.head(kind, 0, op.attributes["form"], op.type)
+        return self._table.make(head, inputs, op.name)
+
+    def _gathered(self, net: Net, op: Op, inputs: tuple[int, ...]) -> int:
+        """Along the first axis it takes items, as lists and lookups do."""
+        axis = net.producer.get(op.inputs[2])
+        held = axis.attributes.get("value") if axis is not None and axis.type == "Const" else None
+        if isinstance(held, Constant) and held.value == 0 and not op.attributes.get("batch_dims"):
+            return self._table.make(self._table.head(ITEM), inputs[:2], op.name)
+        return self._table.make(self._heads_of(op)[0], inputs, op.name)
+
+    def _list_op(self, net: Net, op: Op, inputs: tuple[int, ...]) -> Sequence[int]:
+        make, heads = self._table.make, self._heads_of(op)
+        if op.type == "TensorListPushBack":
+            return (make(heads[0], inputs, op.name),)
+        self.notes.pops_here.append(Pop(inputs[0], None, net, op.name))
+        return make(heads[0], inputs[:1], op.name), make(heads[1], inputs, op.name)
+
+    def _effect(
+        self, op: Op, effect: int, inputs: tuple[int, ...], level: int, path
+    ) -> Sequence[int]:
+        """What an effect gives is a value of its own in every iteration around it.
+
+        But a read gives what every other read of the same state gives.
+        """
+        make, head = self._table.make, self._table.head
+        if op.type in (READ, LOOKUP) and (state := self._state(op, effect, path)) is not None:
+            if state[0] != _TABLE:
+                return [make(head(OP, 0, state, op.type), inputs, op.name)]
+            table = make(head(OP, 0, state, READ), inputs[:1], op.name)
+            looked_up = op.type == LOOKUP
+            return [make(head(ITEM), (table, inputs[1]), op.name) if looked_up else table]
+        return [
+            self._table.make(head(EFFECT, level, (effect, place), op.type), (), op.name)
+            for place in range(len(op.outputs))
+        ]
+
+    def _state(self, op: Op, effect: int, path: tuple[str, ...]) -> Hashable:
+        """The sign of a read with the state that it sees; None where the state is not known."""
+        rows = op.type == LOOKUP and not op.attributes.get("batch_dims")
+        sign = _TABLE if rows else self._signs.of(op)
+        at_top = self._effects.at_top
+        if self._effects.are_first and (path or op.type == LOOKUP):
+            reads = self._reads
+            seen = reads.below((*path, op.name), at_top) if path else reads.beside(op, at_top)
+            if seen is not None:
+                self._states[effect] = sign, seen
+        if path or self._effects.is_known(effect):
+            return self._states.get(effect)
+        state = self._reads.beside(op, at_top)
+        for like in (sign, _TABLE) if op.type == READ else (sign,):
+            if (like, state) in self._states.values():
+                self._effects.excuse(TOP, op.name)
+                return like, state
+        return None
+
+    def _loop(
+        self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path
+    ) -> Sequence[int]:
+        table, level, path = self._table, level + 1, (*path, op.name)
+        instance = next(_instances)
+        raw = [table.head(RAW, level, (instance, index)) for index in range(len(starts))]
+        first = table.fresh(raw)
+        variables = range(first, first + len(starts))
+        outside, self.notes = self.notes, Notes()
+        (going_on,) = self._net(
+            op.nets["cond"], variables, level, self._place(op, effect, "cond"), (*path, "cond")
+        )
+        following = self._net(
+            op.nets["body"], variables, level, self._place(op, effect, "body"), (*path, "body")
+        )
+        inside, self.notes = self.notes, outside
+        solution = Solution(table, level, first, starts)
+        solution.solve(following)
+        trips = table.make(table.head(TRIPS, level), (solution.of(going_on),), op.name)
+        self._bring_out(inside, solution, trips)
+        key = ("trips", path) if effect is None else ("trips", effect)
+        self.notes.claims.append(Claim(key, trips, net, op.name))
+        final = table.head(FINAL, level)
+        return [table.make(final, (trips, one), op.name) for one in solution.variables]
+
+    def _bring_out(self, inside: Notes, solution: Solution, trips: int) -> None:
+        """Notes of a solved loop, as its outside sees them."""
+        for claim in (*inside.claims, *inside.guards):
+            claim.number = solution.of(claim.number)
+        for pop in (*inside.pops, *inside.pops_here):
+            pop.popped = solution.of(pop.popped)
+            pop.trips = trips if pop.trips is None else solution.of(pop.trips)
+        for twins in inside.twins:
+            twins.numbers = solution.of(twins.numbers[0]), solution.of(twins.numbers[1])
+        self.notes.twins += inside.twins
+        self.notes.claims += inside.claims
+        self.notes.guards += inside.guards
+        self.notes.pops += (*inside.pops, *inside.pops_here)
+
+    def _branch(
+        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
+    ) -> Sequence[int]:
+        taken = [
+            self._net(
+                branch, inputs[1:], level, self._place(op, effect, label), (*path, op.name, label)
+            )
+            for label, branch in sorted(op.nets.items())
+        ]
+        if effect is not None:
+            self.notes.claims.append(Claim(("branch", effect), inputs[0], net, op.name))
+        head = self._table.head(OP, 0, ("branch", tuple(sorted(op.nets)), op.device), op.type)
+        return [
+            self._table.make(head, (inputs[0], *values), op.name)
+            for values in zip(*taken, strict=True)
+        ]
+
+    def _call(
+        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
+    ) -> Sequence[int]:
+        """A call that stays closed: what its body computes, under the marks that keep it closed."""
+        ((label, body),) = op.nets.items()
+        results = self._net(
+            body, inputs, level, self._place(op, effect, label), (*path, op.name, label)
+        )
+        marks = {**body.attributes.get("attributes", {}), **op.attributes}
+        kept = tuple((name, exact(marks[name])) for name in _MARKS if name in marks)
+        head = self._table.head(OP, 0, ("call", op.type, op.device, kept), op.type)
+        return [self._table.make(head, (result,), op.name) for result in results]
+
+    def _place(self, op: Op, effect: int | None, label: str) -> Place | None:
+        has_effects = effect is not None and self._effects.has_effects(op.nets[label])
+        return (effect, label) if has_effects else None

@@ -1,0 +1,187 @@
+"""What is known of loops, branches and lists holds in every iteration and in either branch."""
+
+import pytest
+
+from rnnmem.analysis.shapes import known_net
+from tests.handmade import const, make_net, op, pop, push, while_op
+
+
+def shape_of(net, blob, *path):
+    known = known_net(net)
+    for step in path:
+        known = known.inner[step]
+    return known.facts[blob].shape
+
+
+def branch(*, then, otherwise, first="then_branch"):
+    """An If that hands out one optional, made of ``x`` in one branch and of ``y`` in the other."""
+    kinds = {"x": "f[16,32]", "y": "f[1]"}
+    nets = {
+        "then_branch": make_net(kinds, [then], ["o"], name="then"),
+        "else_branch": make_net(kinds, [otherwise], ["o"], name="else"),
+    }
+    keys = sorted(nets, key=lambda key: key != first)
+    taken = op("if", "If", "p x y", "v[]", nets={key: nets[key] for key in keys})
+    value = op("value", "OptionalGetValue", "if", "f*")
+    return make_net({"p": "z[]", **kinds}, [taken, value], ["value"])
+
+
+def filled_with(blob):
+    return op("o", "OptionalFromValue", blob, "v[]")
+
+
+@pytest.mark.parametrize("first", ["then_branch", "else_branch"])
+def test_an_optional_may_hold_what_either_branch_put_in(first):
+    net = branch(then=filled_with("x"), otherwise=filled_with("y"), first=first)
+    assert shape_of(net, "value") is None
+    net = branch(then=filled_with("x"), otherwise=op("o", "OptionalNone", "", "v[]"), first=first)
+    assert shape_of(net, "value") == (16, 32)
+
+
+def test_an_optional_that_nobody_knows_may_hold_anything():
+    net = branch(then=filled_with("x"), otherwise=op("o", "NobodyKnows", "y", "v[]"))
+    assert shape_of(net, "value") is None
+
+
+def rotating(trips):
+    """a, b, c = b, c, c + c: a keeps its shape at first, as long as the new one is on its way."""
+    state = {"i": "i[]", "a": "f[?]", "b": "f[?]", "c": "f[?]"}
+    ops = [
+        const("one", 1),
+        const("axis", 0),
+        op("next", "AddV2", "i one", "i[]"),
+        op("longer", "ConcatV2", "c c axis", "f[?]"),
+        op("seen", "Tanh", "a", "f[?]"),
+    ]
+    body = make_net(state, ops, ["next", "b", "c", "longer"], name="body")
+    drawn = [const("zero", 0), while_op("loop", "zero x x x", body, limit=trips)]
+    return make_net({"x": "f[2]"}, drawn, ["loop:1"])
+
+
+def test_a_shape_that_changes_in_a_later_iteration_is_not_known():
+    assert shape_of(rotating(9), "seen", ("loop", "body")) == (None,)
+    assert shape_of(rotating(9), "loop:1") == (None,)
+
+
+def test_a_loop_that_may_run_no_iteration_may_hand_on_what_it_was_given():
+    ops = [
+        *(const("one", 1), const("size", (4,)), const("any", 0.0)),
+        op("next", "AddV2", "i one", "i[]"),
+        op("fresh", "Fill", "size any", "f[?]"),
+    ]
+    body = make_net({"i": "i[]", "h": "f[?]"}, ops, ["next", "fresh"], name="body")
+    loop = while_op("loop", "zero x", body, limit=3)
+    known = make_net({"x": "f[2]"}, [const("zero", 0), loop], ["loop:1"])
+    assert shape_of(known, "loop:1") == (4,)
+    unknown = make_net({"x": "f[2]", "zero": "i[]"}, [loop], ["loop:1"])
+    assert shape_of(unknown, "loop:1") == (None,)
+
+
+def test_a_shape_that_stays_is_known():
+    state = {"i": "i[]", "h": "f[?,8]"}
+    ops = [const("one", 1), op("next", "AddV2", "i one", "i[]"), op("t", "Tanh", "h", "f[?,8]")]
+    body = make_net(state, ops, ["next", "t"], name="body")
+    drawn = [const("zero", 0), while_op("loop", "zero x", body)]
+    assert shape_of(make_net({"x": "f[4,8]"}, drawn, ["loop:1"]), "loop:1") == (4, 8)
+
+
+def listed(*pushed, read):
+    ops = [
+        const("any", (-1, -1)),
+        const("most", -1),
+        op("l0", "EmptyTensorList", "any most", "v[]"),
+        *(push(f"l{i + 1}", f"l{i}", blob) for i, blob in enumerate(pushed)),
+        const("index", 0),
+        *read(f"l{len(pushed)}"),
+    ]
+    return make_net({"x": "f[4,8]", "y": "f[2,8]"}, ops, ["out"])
+
+
+def test_what_a_list_holds_is_what_all_of_its_elements_are():
+    def first(held):
+        return [op("out", "TensorListGetItem", f"{held} index any", "f*")]
+
+    assert shape_of(listed("x", "x", read=first), "out") == (4, 8)
+    assert shape_of(listed("x", "y", read=first), "out") == (None, 8)
+
+
+def test_what_was_pushed_last_is_popped_first():
+    def last(held):
+        return [pop("p", held, "f*"), pop("q", "p:0", "f*"), op("out", "Tanh", "p:1", "f*")]
+
+    net = listed("y", "x", read=last)
+    assert shape_of(net, "out") == (4, 8)
+    assert shape_of(net, "q:1") == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("places", "length"), [((0, 2), 3), ((1, 6), 7)], ids=["within", "behind the end"]
+)
+def test_a_scatter_may_lengthen_a_list(places, length):
+    ops = [
+        *(const("any", (-1,)), const("three", 3), const("places", places)),
+        op("held", "TensorListReserve", "any three", "v[]"),
+        op("more", "TensorListScatterIntoExistingList", "held rows places any", "v[]"),
+        op("length", "TensorListLength", "more", "i[]"),
+    ]
+    known = known_net(make_net({"rows": "f[2,4]"}, ops, ["length"]))
+    assert known.facts["length"].value == length
+
+
+def looped(*ops, held="l", state="v[]"):
+    """A loop over a list that begins empty, and the length that it has behind the loop."""
+    ops = [const("one", 1), const("any", (-1,)), op("next", "AddV2", "i one", "i[]"), *ops]
+    body = make_net({"i": "i[]", "l": state, "x": "f[4]"}, ops, ["next", held, "x"], name="body")
+    drawn = [
+        *(const("zero", 0), const("any", (-1,)), const("most", -1)),
+        op("empty", "EmptyTensorList", "any most", "v[]"),
+        while_op("loop", "zero empty x", body, limit=5),
+        op("length", "TensorListLength", "loop:1", "i[]"),
+    ]
+    return known_net(make_net({"x": "f[4]"}, drawn, ["length"]))
+
+
+def test_a_list_has_another_length_in_each_iteration():
+    known = looped(op("count", "TensorListLength", "l", "i[]"), push("more", "l", "x"), held="more")
+    assert known.facts["length"].value == 5
+    assert known.inner["loop", "body"].facts["count"].value is None
+
+
+def test_a_list_made_anew_in_each_iteration_does_not_grow():
+    fresh = [op("fresh", "EmptyTensorList", "any one", "v[]"), push("more", "fresh", "x")]
+    assert looped(*fresh, held="more").facts["length"].value != 5
+
+
+def test_lists_that_change_places_hold_what_both_were_given():
+    kinds = {"i": "i[]", "l": "v[]", "m": "v[]", "x": "f[4]", "y": "f[2]"}
+    ops = [
+        *(const("one", 1), op("next", "AddV2", "i one", "i[]")),
+        *(push("more", "l", "x"), push("other", "m", "y")),
+    ]
+    body = make_net(kinds, ops, ["next", "other", "more", "x", "y"], name="body")
+    drawn = [
+        *(const("zero", 0), const("any", (-1,)), const("most", -1)),
+        op("empty", "EmptyTensorList", "any most", "v[]"),
+        while_op("loop", "zero empty empty x y", body),
+        op("first", "TensorListGetItem", "loop:1 zero any", "f*"),
+    ]
+    net = make_net({"x": "f[4]", "y": "f[2]"}, drawn, ["first"])
+    assert shape_of(net, "first") == (None,)
+
+
+def test_what_a_body_reads_of_a_list_holds_behind_the_first_iteration():
+    kinds = {"i": "i[]", "l": "v[]", "m": "v[]", "x": "f[4]", "y": "f[2]"}
+    ops = [
+        *(const("one", 1), const("any", (-1,)), op("next", "AddV2", "i one", "i[]")),
+        push("once", "l", "x"),
+        op("seen", "TensorListGetItem", "once i any", "f*"),
+        push("twice", "once", "y"),
+    ]
+    body = make_net(kinds, ops, ["next", "twice", "m", "x", "y"], name="body")
+    drawn = [
+        *(const("zero", 0), const("any", (-1,)), const("most", -1)),
+        op("empty", "EmptyTensorList", "any most", "v[]"),
+        while_op("loop", "zero empty empty x y", body),
+    ]
+    net = make_net({"x": "f[4]", "y": "f[2]"}, drawn, ["loop:1"])
+    assert shape_of(net, "seen", ("loop", "body")) == (None,)

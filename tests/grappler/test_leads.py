@@ -1,0 +1,92 @@
+"""Ops that run iterations ahead of a sum, or behind it, and edges that stand for the lead."""
+
+import dataclasses
+
+import pytest
+
+from rnnmem.grappler.leads import Way, leads, way
+from tests.handmade import const, make_net, op, pop
+
+F = "f[4]"
+GIVEN = {"g": F, "grads": "v[]", "list": "v[]"}
+POP = pop("p", "list", F)
+STATE = op("t", "Mul", "g p:1", F)
+GET = op("item", "TensorListGetItem", "grads i shape", F)
+SET = op("set", "TensorListSetItem", "grads i zero", "v[]")
+NUMBERS = [const("i", 0), const("shape", 4), op("zero", "Zeros", "", F)]
+LIST = [*NUMBERS, GET, SET]
+
+
+def body(ops, outputs, given=None):
+    return make_net(given or GIVEN, ops, outputs)
+
+
+def of_list(sum_="item g t", **fields):
+    """A gradient step net that takes an item off a list and adds it up with its state."""
+    ops = [POP, STATE, *LIST, op("s", "AddN", sum_, F, **fields)]
+    return body(ops, ["s", "set", rest()])
+
+
+def rest():
+    return POP.op.outputs[0]
+
+
+def test_a_list_that_needs_no_state_is_ahead_of_the_sum_that_begins_with_its_item():
+    assert leads(of_list()) == (("set", "s"),)
+
+
+def test_the_edge_goes_to_a_list_op_that_the_sum_waits_for_and_keeps_no_list_from_being_set():
+    net = of_list()
+    assert way(net, ("set", "s")) == Way(POP.op.name, "set", witnessed=False)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        of_list(controls=("set",)),
+        of_list("item g"),
+        body([POP, STATE, *LIST, op("s", "AddN", "item g t", F)], ["s", "grads", rest()]),
+        body(
+            [POP, op("t", "AddN", "g p:1", F), *LIST, op("s", "AddN", "item g t", F)],
+            ["s", "set", rest()],
+        ),
+    ],
+    ids=["it waits", "two addends", "the list stays", "the state is only added up"],
+)
+def test_no_lead(net):
+    assert not leads(net)
+
+
+def test_a_sum_of_what_is_given_is_ahead_of_what_reads_the_state():
+    ops = [
+        POP,
+        op("x", "Sin", "p:1", F),
+        op("s", "AddN", "x p:1 p:1", F),
+        op("later", "Mul", "x g", F),
+        op("h", "Tanh", "later", F),
+        op("held", "TensorListPushBack", "grads s", "v[]"),
+    ]
+    net = body(ops, ["h", "held", rest()])
+    assert leads(net) == (("s", "later"),)
+    assert way(net, ("s", "later")) is None  # to wait for the pop would be to wait for oneself
+
+
+def test_what_others_read_may_be_waited_for_through_a_witness_and_what_one_reads_not():
+    ops = [
+        POP,
+        op("x", "Sin", "q", F),
+        op("early", "Mul", "x q", F),
+        op("t", "Mul", "g p:1", F),
+        op("s", "AddN", "x q t", F),
+        op("pushed", "TensorListPushBack", "grads early", "v[]"),
+    ]
+    given = {**GIVEN, "q": F}
+    one = body(ops, ["s", "pushed", rest(), "q"], given)
+    assert leads(one) == (("early", "s"),)
+    assert way(one, ("early", "s")) == Way(POP.op.name, "pushed", witnessed=False)
+    more = [*ops, op("also", "Cos", "early", F)]
+    two = body(more, ["s", "pushed", rest(), "q"], given)
+    assert way(two, ("early", "s")) == Way(POP.op.name, "early", witnessed=True)
+    nobody = dataclasses.replace(ops[-1].op, type="Cos", inputs=("early",))
+    ops[-1] = op(nobody.name, "Cos", "early", F)
+    assert way(body(ops, ["s", "grads", rest(), "q"], given), ("early", "s")) is None

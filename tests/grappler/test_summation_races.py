@@ -1,0 +1,93 @@
+"""Control edges stay away from sums whose order they could show in."""
+
+import pytest
+
+from rnnmem.analysis.cost import CPU
+from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.planning.plan import Turn
+from tests.handmade import const, make_net, op, while_op
+
+STATE = "f[4,4]"
+WAITS = [Turn("rows", None, "other")]
+
+
+def body(kind):
+    return make_net(
+        {"i": "i[]", "h": STATE, "g": STATE},
+        [
+            const("one", 1),
+            op("next", "AddV2", "i one", "i[]"),
+            op("t", "Tanh", "h", STATE),
+            op("sum", kind, "h t g", STATE),
+        ],
+        ["next", "sum", "g"],
+    )
+
+
+def two_loops(kind, *, ordered=False):
+    """while ─┬─► rows        gradient: a sum of the state and two others, in each iteration
+    └─► gradient"""
+    start = "rows" if ordered else "x"
+    return make_net(
+        {"x": STATE},
+        [
+            const("zero", 0),
+            const("axis", 1),
+            while_op("loop", "zero x x", body("Select")),
+            op("other", "Sum", "x axis", "f[4]"),
+            op("rows", "Sum", "loop:1 axis", "f[4]"),
+            op("wide", "BroadcastTo", f"{start} axis", STATE),
+            while_op("gradient", "zero loop:1 wide", body(kind)),
+        ],
+        ["rows", "gradient:1", "other"],
+    )
+
+
+@pytest.mark.parametrize(
+    "net, changes",
+    [
+        (two_loops("AddN"), True),
+        (two_loops("Select"), False),  # nothing is added up
+        (two_loops("AddN", ordered=True), False),  # whatever waits, the sum comes after it
+    ],
+)
+def test_an_op_that_holds_a_state_may_not_be_held_up(net, changes):
+    assert may_change_a_sum(net, WAITS) is changes
+
+
+def test_a_sum_may_not_be_held_up_that_races_with_another_reader():
+    def net(reads):
+        return make_net(
+            {"x": STATE, "y": STATE},
+            [
+                const("axis", 1),
+                op("a", "Tanh", "x", STATE),
+                op("b", "Sin", "y", STATE),
+                op("other", "Sum", "y axis", "f[4]"),
+                op("rows", "Sum", f"{reads} axis", "f[4]"),
+                op("gate", "EnsureShape", "y", STATE),
+                op("total", "AddN", "a b gate", STATE),
+            ],
+            ["rows", "other", "total"],
+        )
+
+    waits = [Turn("total", None, "other")]
+    assert may_change_a_sum(net("a"), waits)
+    assert not may_change_a_sum(net("x"), [Turn("rows", None, "other")])
+
+
+def test_no_edges_beside_a_sum_that_could_show_them():
+    def branches(sums):
+        ops = [const("axis", 1)]
+        for number in range(3):
+            ops += [
+                op(f"m{number}", "MatMul", f"x w{number}", "f[512,2048]"),
+                op(f"r{number}", "Sum", f"m{number} axis", "f[512]"),
+            ]
+        ops.append(op("total", "AddN" if sums else "Pack", "m0 m1 m2", "f[512,2048]"))
+        return make_net(
+            {"x": "f[512,256]"} | {f"w{n}": "f[256,2048]" for n in range(3)}, ops, ["r0", "total"]
+        )
+
+    assert turns_of(branches(True), CPU, 10.0) is None

@@ -1,0 +1,57 @@
+"""A function and its gradient, joined into one Net and split again."""
+
+from rnnmem.ir.joint import join, split
+from rnnmem.ir.marks import GIVEN
+from tests.handmade import const, make_net, op, while_op
+
+COUNTING = make_net(
+    {"i": "i[]", "h": "f[4]"},
+    [const("one", 1), op("next", "AddV2", "i one", "i[]"), op("new", "Tanh", "h", "f[4]")],
+    ["next", "new"],
+)
+
+
+def forward(*, ends_with_the_loop: bool):
+    """h = loop(x); something is held that nobody reads, and must run all the same."""
+    ops = [
+        const("zero", 0),
+        while_op("loop", "zero x", COUNTING),
+        op("held", "Identity", "loop:0", "i[]"),
+        op("last", "Exp", "loop:1", "f[4]"),
+    ]
+    result = "loop:1" if ends_with_the_loop else "last"
+    return make_net({"x": "f[4]"}, ops, [result]).replace(control_outputs=("held",))
+
+
+BACKWARD = make_net({"given": "f[4]", "y": "f[4]"}, [op("d", "Mul", "given y", "f[4]")], ["d"])
+
+
+def test_what_was_joined_is_split_again():
+    net = forward(ends_with_the_loop=False)
+    halves = split(join(net, BACKWARD, {"y": "last"}), inputs=1, outputs=1)
+    assert [one.name for one in halves.forward.ops] == [one.name for one in net.ops]
+    assert halves.forward.outputs == ("last", "last")
+    assert halves.exchanged == ("last",)
+    assert [one.type for one in halves.backward.ops] == ["Mul"]
+
+
+def test_the_gradient_has_its_own_names_again():
+    # nobody calls it by our name: what its loop begins with is no argument of a call
+    ops = [const("gradients/zero", 0), while_op("gradients/loop", "gradients/zero given", COUNTING)]
+    backward = make_net({"given": "f[4]", "y": "f[4]"}, ops, ["gradients/loop:1"])
+    joint = join(forward(ends_with_the_loop=False), backward, {"y": "last"})
+    assert joint.op_by_name["rnnmem_backward/gradients/loop"].attributes[GIVEN][1]
+    half = split(joint, inputs=1, outputs=1).backward
+    assert [one.name for one in half.ops] == ["gradients/zero", "gradients/loop"]
+    assert half.outputs == ("gradients/loop:1",)
+    assert half.op_by_name["gradients/loop"].inputs[0] == "gradients/zero"
+    assert GIVEN not in half.op_by_name["gradients/loop"].attributes
+
+
+def test_what_a_loop_hands_out_waits_for_what_is_only_to_run():
+    # a call of this half is inlined, and what only its control outputs need is pruned
+    net = forward(ends_with_the_loop=True)
+    half = split(join(net, BACKWARD, {"y": "loop:1"}), inputs=1, outputs=1).forward
+    result = half.producer[half.outputs[0]]
+    assert (result.type, result.inputs, result.controls) == ("Identity", ("loop:1",), ("held",))
+    assert half.blobs[half.outputs[0]].shape == (4,)

@@ -1,0 +1,123 @@
+import pytest
+
+from rnnmem.errors import NetError
+from rnnmem.ir.order import topological, without_dead_ops
+from tests.handmade import const, make_net, op, rnn, while_op
+
+
+def ordered(*drawn):
+    return [op.name for op in topological(one.op for one in drawn)]
+
+
+def test_what_is_read_comes_first():
+    # c ◄─ b ◄─ a, written backwards
+    c, b, a = op("c", "Neg", "b", "f[]"), op("b", "Neg", "a", "f[]"), op("a", "Neg", "x", "f[]")
+    assert ordered(c, b, a) == ["a", "b", "c"]
+
+
+def test_what_is_waited_for_comes_first():
+    late = op("late", "NoOp", controls=("early",))
+    assert ordered(late, op("early", "NoOp")) == ["early", "late"]
+
+
+def test_free_ops_keep_their_order():
+    drawn = [op(name, "Neg", "x", "f[]") for name in "dacb"]
+    assert ordered(*drawn) == list("dacb")
+
+
+def test_a_control_edge_to_an_op_elsewhere_is_no_edge():
+    assert ordered(op("a", "NoOp", controls=("elsewhere",))) == ["a"]
+
+
+def test_a_cycle_names_an_op_on_it():
+    # x ─► before ─► a ─► b ─► after
+    #                ▲    │
+    #                └────┘
+    drawn = [
+        op("before", "Neg", "x", "f[]"),
+        op("a", "Add", "before b", "f[]"),
+        op("b", "Neg", "a", "f[]"),
+        op("after", "Neg", "b", "f[]"),
+    ]
+    with pytest.raises(NetError, match=r"cycle through op '[ab]'"):
+        ordered(*drawn)
+
+
+def test_a_cycle_over_a_control_edge_is_one_too():
+    drawn = [op("a", "NoOp", controls=("b",)), op("b", "NoOp", controls=("a",))]
+    with pytest.raises(NetError, match="cycle"):
+        ordered(*drawn)
+
+
+def test_a_chain_longer_than_pythons_stack_is_no_trouble():
+    drawn = [op(f"{i}", "Neg", f"{i - 1}", "f[]") for i in range(5000)]
+    assert ordered(*reversed(drawn))[-1] == "4999"
+
+
+def alive(net):
+    return [op.name for op in without_dead_ops(net).ops]
+
+
+def test_pure_ops_that_nobody_needs_go_and_what_only_they_read():
+    # x ─► a ─► b (output);  x ─► c ─► d (nobody)
+    drawn = [
+        op("a", "Neg", "x", "f[]"),
+        op("b", "Neg", "a", "f[]"),
+        op("c", "Neg", "x", "f[]"),
+        op("d", "Neg", "c", "f[]"),
+    ]
+    assert alive(make_net({"x": "f[]"}, drawn, ["b"])) == ["a", "b"]
+
+
+def test_what_may_have_effects_stays_with_all_it_reads_and_waits_for():
+    drawn = [
+        op("text", "AsString", "x", "f[]"),
+        op("a", "Neg", "x", "f[]"),
+        op("print", "PrintV2", "a", controls=("gate",)),
+        op("gate", "NoOp"),
+    ]
+    # AsString is pure, but no table says so: what is not known stays.
+    assert alive(make_net({"x": "f[]"}, drawn, [])) == ["text", "a", "print", "gate"]
+
+
+def test_control_outputs_stay():
+    drawn = [op("a", "Neg", "x", "f[]"), op("gate", "NoOp", controls=("a",))]
+    assert alive(make_net({"x": "f[]"}, drawn, [], control_outputs=("gate",))) == ["a", "gate"]
+    assert alive(make_net({"x": "f[]"}, drawn, [])) == []
+
+
+def test_dead_ops_go_from_step_nets_too():
+    body = make_net(
+        {"i": "i[]", "h": "f[]"},
+        [const("one", 1), op("n", "Add", "i one", "i[]"), op("dead", "Neg", "h", "f[]")],
+        ["n", "h"],
+    )
+    net = make_net({"x": "f[]"}, [const("z", 0), while_op("loop", "z x", body)], ["loop:1"])
+    cleaned = without_dead_ops(net).op_by_name["loop"].nets["body"]
+    assert [op.name for op in cleaned.ops] == ["one", "n"]
+
+
+def test_a_pure_loop_that_nobody_needs_goes_whole():
+    net = rnn()
+    assert alive(net.replace(outputs=("x",))) == []
+
+
+def test_a_net_without_dead_ops_is_handed_back_as_it_is():
+    net = rnn()
+    assert without_dead_ops(net) is net
+
+
+def test_what_holds_of_the_ops_is_found_once_for_all_nets_of_them():
+    net = make_net({"x": "f[]"}, [op("a", "Neg", "x", "f[]")], ["a"])
+    renamed = net.replace(name="other", blobs=dict(net.blobs))
+    assert renamed.producer is net.producer
+    assert renamed.of_ops(topological) is net.of_ops(topological)
+
+
+def test_other_ops_have_other_readers():
+    net = make_net({"x": "f[]"}, [op("a", "Neg", "x", "f[]"), op("b", "Neg", "a", "f[]")], ["b"])
+    assert [one.name for one in net.readers["a"]] == ["b"]
+    shorter = net.replace(ops=net.ops[:1], outputs=("a",))
+    assert "a" not in shorter.readers
+    assert shorter.fan_out("a") == 1
+    assert shorter.of_ops(topological) == net.ops[:1]

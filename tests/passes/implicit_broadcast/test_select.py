@@ -1,0 +1,140 @@
+"""Ops broadcast an operand themselves where all readers of the repeated blob can."""
+
+import pytest
+
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.shapes import with_known_shapes
+from rnnmem.errors import CheckError, NetError
+from rnnmem.passes.implicit_broadcast.apply import with_folds
+from rnnmem.passes.implicit_broadcast.select import broadcast, folds_of
+from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.plan import Fold, Plan
+from rnnmem.verify import check
+from tests.handmade import const, make_net, op, rnn
+
+BODY = ("gradient", "body")
+FOLD = Fold("p", 0, BODY)
+
+
+def repeated(*more, maker="Tile", reader="Mul", source="f[512,1]", read_by="p"):
+    """The loop pair of ``rnn``, in whose gradient step net ``d`` is multiplied by sums of its rows.
+
+    d ─► Sum ─► row [512, 1] ─► Tile = rep [512, 512] ─► Mul(rep, t') = p ─► MatMul ─► g
+    """
+    net = rnn(units=512)
+    gradient = net.op_by_name["gradient"]
+    body, f = gradient.nets["body"], "f[512,512]"
+    drawn = make_net(
+        {"d": f, "pop_t:1": f},
+        [
+            const("axis", 1),
+            const("times", (1, 512) if maker == "Tile" else (512, 512)),
+            op("row", "Sum", "d axis", source),
+            op("other", "Max", "d axis", source),
+            op("rep", maker, "row times", f),
+            op("p", reader, "rep pop_t:1", f),
+            *more,
+        ],
+        ["p"],
+    )
+    ops = [
+        one.replace(inputs=(read_by, *one.inputs[1:])) if one.name == "back" else one
+        for one in body.ops
+    ]
+    made = body.replace(ops=(*ops, *drawn.ops), blobs={**drawn.blobs, **body.blobs})
+    changed = gradient.replace(nets={**gradient.nets, "body": made})
+    return net.replace(ops=tuple(changed if one is gradient else one for one in net.ops))
+
+
+def folds(net):
+    (pair,) = loop_pairs(net, net, {})
+    return folds_of(pair, CPU.seconds)[0]
+
+
+@pytest.mark.parametrize("maker", ["Tile", "BroadcastTo"])
+@pytest.mark.parametrize("reader", ["Mul", "RealDiv", "Sub"])
+def test_a_repeated_operand_is_broadcast_by_who_reads_it(maker, reader):
+    net = repeated(maker=maker, reader=reader)
+    assert folds(net) == (FOLD,)
+    folded = with_folds(net, folds(net))
+    check(net, folded)
+    body = folded.op_by_name["gradient"].nets["body"]
+    curtain = body.producer[body.op_by_name["p"].inputs[0]]
+    assert curtain.type == "OptionalGetValue"
+    assert body.producer[curtain.inputs[0]].inputs == ("row",)
+
+
+def test_it_is_part_of_the_plan_and_the_time_is_spared():
+    plan = plan_net(repeated(), CPU, 1.1)
+    assert plan.folds == (FOLD,)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert plan_net(rnn(units=512), CPU, 1.1).folds == ()
+
+
+def test_what_another_op_reads_is_made_anyway():
+    assert folds(repeated(op("s", "Tanh", "rep", "f[512,512]"))) == ()
+
+
+def test_what_a_sum_adds_up_keeps_its_form():
+    # a graph optimizer takes common factors out of sums
+    f = "f[512,512]"
+    assert folds(repeated(op("s", "AddV2", "p d", f), read_by="s")) == ()
+    view = [op("v", "Identity", "p", f), op("s", "AddV2", "v d", f)]
+    assert folds(repeated(*view, read_by="s")) == ()
+
+
+def test_two_repeated_operands_broadcast_to_less_than_the_result():
+    # rep * rep2 is as large as both; row * row2 would have one column
+    f = "f[512,512]"
+    more = [op("rep2", "Tile", "other times", f), op("p2", "Mul", "rep rep2", f)]
+    found = folds(repeated(*more))
+    for fold in found:
+        check(repeated(*more), with_folds(repeated(*more), [fold]))
+    net = repeated(*more, read_by="p2")
+    with pytest.raises(CheckError, match="value-changed"):
+        check(net, with_folds(net, [Fold("p2", 0, BODY), Fold("p2", 1, BODY)]))
+
+
+def test_unknown_shapes_are_left_alone_and_refused():
+    net = repeated(source="f[512,?]")
+    if folds(with_known_shapes(net)) == ():
+        with pytest.raises(CheckError, match="value-changed"):
+            check(net, with_folds(net, [FOLD]))
+
+
+def test_another_source_is_refused():
+    net = repeated(op("q", "Mul", "other pop_t:1", "f[512,512]"))
+    folded = with_folds(net, [FOLD])
+    gradient = folded.op_by_name["gradient"]
+    body = gradient.nets["body"]
+    wrapped = body.producer[body.producer[body.op_by_name["p"].inputs[0]].inputs[0]]
+    ops = (one.replace(inputs=("other",)) if one is wrapped else one for one in body.ops)
+    changed = gradient.replace(nets={**gradient.nets, "body": body.replace(ops=tuple(ops))})
+    ops = (changed if one is gradient else one for one in folded.ops)
+    with pytest.raises(CheckError, match="value-changed"):
+        check(net, folded.replace(ops=tuple(ops)))
+
+
+@pytest.mark.parametrize(
+    "fold", [Fold("p", 1, BODY), Fold("p", 5, BODY), Fold("none", 0, BODY), Fold("p", 0)]
+)
+def test_a_plan_for_another_net_is_refused(fold):
+    with pytest.raises(NetError, match="another function"):
+        with_folds(repeated(), [fold])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ((3, 1), (3, 4), (3, 4)),
+        ((4,), (3, 1), (3, 4)),
+        ((), (2,), (2,)),
+        ((3,), (4,), None),
+        ((None, 1), (3, 4), None),
+        (None, (3,), None),
+        ((0, 1), (1, 4), (0, 4)),
+    ],
+)
+def test_shapes_are_broadcast_as_numpy_does(one, other, both):
+    assert broadcast(one, other) == broadcast(other, one) == both

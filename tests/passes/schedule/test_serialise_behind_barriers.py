@@ -1,0 +1,144 @@
+"""Where an op may not wait itself, the curtain before it does, or an op that it needs."""
+
+from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.versions import history
+from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
+from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.planning.plan import Turn
+from rnnmem.simulate.timeline import simulate
+from rnnmem.verify import check
+from tests.handmade import const, make_net, op
+
+WIDE, ROW, ROWS = "f[512,2048]", "f[1,2048]", "f[512]"
+SIZE = 512 * 2048 * 4
+
+
+def products(count, hidden=True, behind="Mul"):
+    """x ─► curtain ─► Mul(curtain, w) ─► Sum     that often; a Mul itself might be fused"""
+    ops = [const("axis", 1)]
+    for n in range(count):
+        if hidden:
+            ops.append(op(f"held{n}", "OptionalFromValue", f"x{n}", "v[]"))
+            ops.append(op(f"seen{n}", "OptionalGetValue", f"held{n}", ROW))
+        ops.append(op(f"wide{n}", behind, f"{'seen' if hidden else 'x'}{n} w", WIDE))
+        ops.append(op(f"sum{n}", "Sum", f"wide{n} axis", ROWS))
+    inputs = {"w": WIDE} | {f"x{n}": ROW for n in range(count)}
+    return make_net(inputs, ops, [f"sum{n}" for n in range(count)])
+
+
+def test_a_curtain_waits():
+    net = products(3)
+    turns = turns_of(net, CPU, 1.5)
+    assert turns.edges == (Turn("held1", None, "sum0"), Turn("held2", None, "sum1"))
+    assert (turns.bytes_before, turns.bytes) == (3 * SIZE, SIZE)
+    ordered = with_turns(net, turns.edges)
+    assert simulate(ordered).peak_bytes < SIZE + 2**15 < 2 * SIZE < simulate(net).peak_bytes
+
+
+def test_what_might_be_fused_does_not_wait():
+    assert turns_of(products(3, hidden=False), CPU, 1.5) is None
+
+
+def test_what_stands_behind_a_curtain_is_the_buffer_in_front_of_it():
+    # tanh is there until its second sum is, beside the product: two buffers, or one after the other
+    net = make_net(
+        {"x": ROW, "y": ROW, "w": WIDE},
+        [
+            const("axis", 1),
+            op("sum", "AddV2", "x w", WIDE),
+            op("tanh", "Tanh", "sum", WIDE),
+            op("held", "OptionalFromValue", "tanh", "v[]"),
+            op("seen", "OptionalGetValue", "held", WIDE),
+            op("one", "Sum", "tanh axis", ROWS),
+            op("two", "Sum", "seen axis", ROWS),
+            op("put", "OptionalFromValue", "y", "v[]"),
+            op("taken", "OptionalGetValue", "put", ROW),
+            op("other", "Mul", "taken w", WIDE),
+            op("most", "Max", "other axis", ROWS),
+        ],
+        ["one", "two", "most"],
+    )
+    turns = turns_of(net, CPU, 1.5)
+    assert set(turns.edges) == {Turn("put", None, "one"), Turn("put", None, "two")}
+    assert (turns.bytes_before, turns.bytes) == (2 * SIZE, SIZE)
+
+
+def test_an_op_waits_at_what_it_needs():
+    """MatMul(h, k) = q ─► Tanh ─► AddV2(·, w): the product waits, at a gate on k"""
+    net = make_net(
+        {"x": "v[]", "k": "f[4,2048]", "w": WIDE},
+        [
+            op("h", "OptionalGetValue", "x", "f[1,4]"),
+            op("q", "MatMul", "h k", ROW),
+            op("e", "Tanh", "q", ROW),
+            op("wide", "AddV2", "e w", WIDE),
+        ],
+        ["wide"],
+    )
+    past = history(net)
+    index = [one.name for one in past.ops].index("wide")
+    places = list(waiting_places(net, past, index, twins_of(net)))
+    assert [(past.ops[place].name, slot) for place, slot in places] == [("q", 1)]
+
+
+def summing(total="AddN", more=()):
+    """A loop's body: a product is added to a total, beside another one that is summed up.
+
+    total ─► AddN(total, p) ─► Identity ─► total        put ─► taken ─► Mul ─► Max
+    """
+    return make_net(
+        {"i": "i[]", "total": WIDE, "a": ROW, "y": ROW, "w": WIDE, "m": ROWS},
+        [
+            const("axis", 1),
+            const("one", 1),
+            op("next", "AddV2", "i one", "i[]"),
+            op("before", "Identity", "total", WIDE),
+            op("held", "OptionalFromValue", "a", "v[]"),
+            op("seen", "OptionalGetValue", "held", ROW),
+            op("p", "Mul", "seen w", WIDE),
+            op("sum", total, "before p", WIDE),
+            op("handed", "Identity", "sum", WIDE),
+            op("put", "OptionalFromValue", "y", "v[]"),
+            op("taken", "OptionalGetValue", "put", ROW),
+            op("other", "Mul", "taken w", WIDE),
+            op("most", "Max", "other axis", ROWS),
+            *more,
+        ],
+        ["next", "handed", "a", "y", "w", "most"],
+    )
+
+
+WITNESSED = Turn("put", None, "sum", witnessed=True)
+
+
+def test_a_sum_that_is_handed_on_is_waited_for_by_a_witness():
+    net = summing()
+    found = turns_of(net, CPU, 1.5, ("loop", "body"))
+    assert found.edges == (WITNESSED,)
+    assert (found.bytes_before, found.bytes) == (2 * SIZE, SIZE)
+    ordered = with_turns(net, [WITNESSED, WITNESSED])
+    (there,) = (one for one in ordered.ops if one.name.startswith("rnnmem/there"))
+    assert there.inputs == ("sum",)
+    assert ordered.op_by_name["put"].controls == (there.name,)
+    check(net, ordered)
+
+
+def may_have_witness(net, name="sum"):
+    past = history(net)
+    index = next(index for index, one in enumerate(past.ops) if one.name == name)
+    return Sources(net, past, twins_of(net)).may_have_witness(index)
+
+
+def test_only_a_sum_of_two_that_is_handed_on_has_a_witness():
+    assert may_have_witness(summing())
+    assert not may_have_witness(summing(total="AddV2"))  # it may be fused with a product
+    assert not may_have_witness(summing(), name="p")
+    assert not may_have_witness(summing(more=[op("read", "Tanh", "handed", WIDE)]))
+    assert not may_have_witness(summing(more=[op("read", "Tanh", "sum", WIDE)]))
+    assert not may_have_witness(summing(more=[op("three", "AddN", "before p w", WIDE)]))
+
+
+def test_outside_of_loops_there_are_no_witnesses():
+    found = turns_of(summing(), CPU, 1.5)
+    assert found is None or not any(edge.witnessed for edge in found.edges)

@@ -1,0 +1,58 @@
+"""In a function with loops large buffers take turns where that lowers the predicted peak."""
+
+import pytest
+
+from rnnmem.analysis.cost import CPU
+from rnnmem.passes.schedule import select as decide
+from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.select import in_turns
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan
+from rnnmem.simulate.timeline import counted_peak
+from tests.handmade import const, make_net, op, while_op
+
+WIDE, ROWS = "f[512,2048]", "f[512]"
+
+
+def branches_and_a_loop(count):
+    """Branches of one product each, and a loop that has nothing to do with them."""
+    ops = [const("axis", 1), const("zero", 0)]
+    for n in range(count):
+        ops += [
+            op(f"m{n}", "MatMul", f"x w{n}", WIDE),
+            op(f"t{n}", "Tanh", f"m{n}", WIDE),
+            op(f"r{n}", "Sum", f"t{n} axis", ROWS),
+        ]
+    body = make_net(
+        {"i": "i[]", "h": "f[4]"},
+        [
+            const("one", 1),
+            op("next", "AddV2", "i one", "i[]"),
+            op("t", "Tanh", "h", "f[4]"),
+        ],
+        ["next", "t"],
+    )
+    ops.append(while_op("loop", "zero start", body))
+    inputs = {"x": "f[512,256]", "start": "f[4]"} | {f"w{n}": "f[256,2048]" for n in range(count)}
+    return make_net(inputs, ops, [*(f"r{n}" for n in range(count)), "loop:1"])
+
+
+def decided(net, **options):
+    return in_turns(net, Plan(), CPU, Options(**options), lambda turns: with_turns(net, turns))
+
+
+def test_branches_take_turns():
+    net = branches_and_a_loop(4)
+    plan, ordered = decided(net)
+    assert len(plan.turns) == 3
+    assert plan.original_peak == counted_peak(net)
+    assert plan.predicted_peak == counted_peak(ordered) < 0.7 * plan.original_peak
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_function_is_left_alone_where_nothing_is_gained_or_too_much_would_be_looked_at(
+    count, monkeypatch
+):
+    if count > 1:
+        monkeypatch.setattr(decide, "MOST_OPS", 10)
+    assert decided(branches_and_a_loop(count)) == (Plan(), None)

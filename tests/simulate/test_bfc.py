@@ -1,0 +1,86 @@
+"""The allocator's chunks."""
+
+import random
+
+from rnnmem.simulate.bfc import Allocator, counted_peak
+
+MIB = 2**20
+
+
+class Held:
+    def __init__(self, size):
+        self.bytes = size
+
+
+def test_a_request_takes_the_smallest_chunk_that_is_large_enough():
+    allocator = Allocator()
+    chunks = [allocator.take(size * 1024) for size in (100, 1, 60, 1)]
+    allocator.give(chunks[0])
+    allocator.give(chunks[2])
+    taken = allocator.take(50 * 1024)
+    assert taken is chunks[2]
+    # Less than half would be left over, so the chunk is handed out whole.
+    assert taken.size == 60 * 1024
+    assert allocator.in_use == (1 + 60 + 1) * 1024
+
+
+def test_a_chunk_twice_as_large_is_split_and_joined_again():
+    allocator = Allocator()
+    first = allocator.take(MIB // 2)
+    assert first.size == MIB // 2
+    second = allocator.take(MIB // 2)
+    allocator.give(first)
+    allocator.give(second)
+    assert allocator.in_use == 0
+    assert allocator.take(2 * MIB).size == 2 * MIB  # one region again
+
+
+def test_regions_double():
+    allocator = Allocator()
+    assert allocator.take(2 * MIB).size == 2 * MIB
+    assert allocator.take(3 * MIB).size == 4 * MIB
+    assert allocator.take(100 * MIB).size == 128 * MIB
+    # Of 1024 MiB more than 128 would be left over, so the rest is split off.
+    assert allocator.take(600 * MIB).size == 600 * MIB
+
+
+def test_what_is_in_use_is_never_less_than_what_was_asked_for():
+    draw = random.Random(3)
+    allocator, held, asked = Allocator(), [], 0
+    for _ in range(3000):
+        if held and draw.random() < 0.5:
+            chunk = held.pop(draw.randrange(len(held)))
+            asked -= chunk.asked
+            allocator.give(chunk)
+        else:
+            held.append(allocator.take(256 * draw.randrange(1, 5000)))
+            asked += held[-1].asked
+        assert asked <= allocator.in_use < 2 * asked + 1
+    spans = sorted((chunk.address, chunk.address + chunk.size) for chunk in held)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_the_counted_peak_is_above_the_asked_one_and_the_same_each_time():
+    draw = random.Random(5)
+    log, live, peak, held = [], 0, 0, []
+    for _ in range(400):
+        if held and draw.random() < 0.45:
+            one = held.pop(draw.randrange(len(held)))
+            change = -one.bytes
+        else:
+            one = Held(256 * draw.randrange(1, 4000))
+            held.append(one)
+            change = one.bytes
+        live += change
+        peak = max(peak, live)
+        log.append((one, change, live))
+    counted = counted_peak(log, peak)
+    assert peak <= counted <= 1.5 * peak
+    assert counted == counted_peak(log, peak)
+    assert counted_peak([], 0) == 0
+
+
+def test_many_buffers_booked_at_once_are_laid_out_one_by_one():
+    one = Held(256 * 5)
+    log = [(one, 100 * one.bytes, 100 * one.bytes), (one, -100 * one.bytes, 0)]
+    assert counted_peak(log, 100 * one.bytes) >= 100 * one.bytes
