@@ -2,10 +2,12 @@
 
 python -m tools.golden_plans before.json                  # on one state of the code
 python -m tools.golden_plans after.json --against=before.json   # on another
+python -m tools.golden_plans some.json --against=before.json --every=5   # each fifth program
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -75,19 +77,27 @@ def differences(before: dict, after: dict) -> list[str]:
     return lines
 
 
-def main(target: str, *options: str) -> int:
+def main(arguments: list[str]) -> int:
     """Writes the records; with ``--against`` also says what differs. Returns how much does."""
+    parser = argparse.ArgumentParser(prog="python -m tools.golden_plans")
+    parser.add_argument("target", type=Path, help="a JSON file to write")
+    parser.add_argument("--against", type=Path, help="records of another state of the code")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth program only")
+    chosen = parser.parse_args(arguments)
     records = {}
-    for name in PROGRAMS:
+    for name in list(PROGRAMS)[:: chosen.every]:
         records[name] = record(name)
         print(".", end="", flush=True)
     print()
-    Path(target).write_text(json.dumps(records, indent=1, sort_keys=True), encoding="utf-8")
-    against = [one.removeprefix("--against=") for one in options]
-    lines = differences(json.loads(Path(against[0]).read_text("utf-8")), records) if against else []
+    chosen.target.write_text(json.dumps(records, indent=1, sort_keys=True), encoding="utf-8")
+    lines = []
+    if chosen.against is not None:
+        before = json.loads(chosen.against.read_text("utf-8"))
+        known = records if chosen.every > 1 else before
+        lines = differences({name: before.get(name, {}) for name in known}, records)
     print("\n".join(lines) or f"{len(records)} programs recorded")
     return len(lines)
 
 
 if __name__ == "__main__":
-    sys.exit(min(1, main(*sys.argv[1:])))
+    sys.exit(min(1, main(sys.argv[1:])))
