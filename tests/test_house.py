@@ -17,7 +17,7 @@ BASICS = {"errors", "sizes", "solver", "version", "warn"}
 MAY_IMPORT = {
     # The Net, and the facts about it.
     "ir": set(),
-    "analysis": {"ir", "grappler"},
+    "analysis": {"ir"},
     "grappler": {"analysis", "ir", "planning"},
     "simulate": {"analysis", "ir", "passes"},
     # The verifier: nothing of those who select or apply.

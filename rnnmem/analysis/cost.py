@@ -10,6 +10,7 @@ from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import READ, arithmetic
+from rnnmem.ir.order import through_identities
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -58,8 +59,8 @@ class Machine:
 
 def _lives_anyway(net: Net, blob: str) -> bool:
     """Whether the blob is a variable's buffer or a loop invariant: keeping it moves nothing."""
-    while (producer := net.producer.get(blob)) is not None and producer.type == "Identity":
-        blob = producer.inputs[0]
+    blob = through_identities(net, blob)
+    producer = net.producer.get(blob)
     if producer is not None:
         return producer.type == READ
     return any(pair == (blob, blob) for pair in zip(net.inputs, net.outputs, strict=False))

@@ -15,17 +15,9 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH, READ
-
-
-def through_identities(net: Net, blob: str) -> str:
-    """The blob that an Identity chain hands on."""
-    producer = net.producer
-    while (op := producer.get(blob)) is not None and op.type == "Identity":
-        blob = op.inputs[0]
-    return blob
+from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH
+from rnnmem.ir.order import through_identities
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,38 +45,6 @@ class Loop:
             for index, blob in enumerate(self.body.inputs)
             if through_identities(self.body, self.body.outputs[index]) == blob
         }
-
-    @functools.cached_property
-    def sums(self) -> Sums:
-        """What the sums of the body may add up, one iteration by itself."""
-        return Sums(self.body)
-
-    @functools.cached_property
-    def racing(self) -> frozenset[str]:
-        """Names of the additions in the body that race with the other readers of an addend.
-
-        A sum begins with the first addend that nobody else holds: one whose other readers happen to
-        be done. What is pushed, constant, a variable or the same in all iterations always is held;
-        what one branch pushes, and another does not, hangs on the branch.
-        """
-        held = {push.inputs[1] for push in self.pushes.values()} | set(self.invariants)
-        return frozenset(
-            op.name
-            for tree in summing_trees(self.body)
-            if any(self._may_be_let_go(blob, held) for blob in addends_of(self.body, tree))
-            for op in tree
-        )
-
-    def _may_be_let_go(self, blob: str, held: set[str]) -> bool:
-        """Whether other readers of an addend may be done with it in time, or not."""
-        body = self.body
-        if blob in self.sums.unsteady:
-            return True
-        source = body.producer.get(through_identities(body, blob))
-        if source is not None and source.type in ("Const", READ):
-            return False
-        others = body.fan_out(blob) > 1 and blob not in body.outputs
-        return others and not any(self.sums.share(blob, other) for other in held)
 
     @functools.cached_property
     def pushes(self) -> Mapping[int, Op]:

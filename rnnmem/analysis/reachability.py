@@ -1,8 +1,10 @@
-"""Which op surely comes before which: vector clocks over a cover of the marked ops with chains.
+"""Which op surely comes before which, whatever the threads do.
 
-Ops that are asked about are put on chains, each op of a chain after the one before it. The clock of
-an op tells for each chain how far it surely has run when the op starts, so one comparison answers a
-question (Jagadish 1990, "A compression technique to materialize transitive closure").
+`HappensBefore` has a bit for each op. Where few of very many ops are asked about, `Reach` has a
+vector clock for each over a cover of these with chains, each op of a chain after the one before it.
+The clock of an op tells for each chain how far it surely has run when the op starts, so one
+comparison answers a question (Jagadish 1990, "A compression technique to materialize transitive
+closure").
 
     op     chain  place     clock of d: chain 0 up to place 2, chain 1 up to place 1
     a ─► b ─► d   0: a, b
@@ -11,9 +13,11 @@ question (Jagadish 1990, "A compression technique to materialize transitive clos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+
+from rnnmem.ir.order import reached
 
 MOST_CHAINS = 4096
 """Ops beyond that many chains are said to come before nothing: safe, and rare."""
@@ -123,12 +127,46 @@ def all_come_before(
 
 
 def _walks_back(before: Sequence[Sequence[int]], later: int, op: int) -> bool:
-    pending, seen = [later], {later}
-    while pending:
-        for other in before[pending.pop()]:
-            if other == op:
-                return True
-            if other > op and other not in seen:
-                seen.add(other)
-                pending.append(other)
-    return False
+    return op in reached([later], lambda one: (other for other in before[one] if other >= op))
+
+
+class HappensBefore:
+    """The same by a bit for each op: exact, for all ops, and edges may be added on the way."""
+
+    def __init__(self):
+        self._bits: list[int] = []  # op -> a bit for each that surely ran before it, and for itself
+        self._now = 0
+
+    def begin(self, before: Iterable[int]) -> None:
+        """Goes on to the next op, which waits for these."""
+        self._now = 0
+        for other in before:
+            self.wait_for(other)
+
+    def wait_for(self, op: int) -> None:
+        """The present op waits for one more."""
+        self._now |= self._bits[op]
+
+    def end(self) -> None:
+        """All edges of the present op are known."""
+        self._bits.append(self._now | 1 << len(self._bits))
+
+    def comes_before(self, op: int, later: int | None = None) -> bool:
+        """Whether an op has surely run when a later one starts; None: the present one."""
+        return bool((self._now if later is None else self._bits[later]) >> op & 1)
+
+
+def bits_of_all(following: Sequence[Iterable[int]], order: Iterable[int]) -> list[int]:
+    """Op -> a bit for each op that is reached from it, itself among them.
+
+    Args:
+      following: op -> ops that stand before it in the order.
+      order: of all ops.
+    """
+    found = [0] * len(following)
+    for index in order:
+        known = 1 << index
+        for other in following[index]:
+            known |= found[other]
+        found[index] = known
+    return found

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from rnnmem.analysis.loops import Loop
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT
 from rnnmem.ir.op_table import READ, is_pure
+from rnnmem.ir.order import reached
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,28 +60,28 @@ def rerun_of(
     lost = _lost(loop, steady, never, frozenset(reading))
     wanted = tuple(dict.fromkeys(blob for blob in asked if blob not in lost))
     body = loop.body
-    ops: dict[str, Op] = {}
-    arguments: dict[str, None] = {}
+
+    def needs(blob: str) -> Iterable[str]:
+        op = body.producer.get(blob)
+        if blob in steady or blob in loop.invariants:
+            return ()
+        if op is None:
+            return (body.outputs[body.inputs.index(blob)],)
+        return (one for one in op.inputs if one not in reading.get(op.name, ()))
+
+    ops: set[str] = set()
+    arguments: set[str] = set()
     reads: dict[str, None] = {}
-    pending = list(wanted)
-    while pending:
-        blob = pending.pop()
+    for blob in reached(wanted, needs, deep=True):
         op = body.producer.get(blob)
         if blob in steady:
             reads[blob] = None
-        elif op is not None:
-            if op.name not in ops:
-                ops[op.name] = op
-                handles = reading.get(op.name)
-                if handles:
-                    reads.update(dict.fromkeys(one for one in op.inputs if one in handles))
-                    pending += (one for one in op.inputs if one not in handles)
-                else:
-                    pending += op.inputs
-        elif blob not in arguments:
-            arguments[blob] = None
-            if blob not in loop.invariants:
-                pending.append(body.outputs[body.inputs.index(blob)])
+        elif op is None:
+            arguments.add(blob)
+        else:
+            ops.add(op.name)
+            handles = reading.get(op.name, ())
+            reads |= {one: None for one in op.inputs if one in handles}
     in_order = [blob for blob in body.inputs if blob in arguments]
     return Rerun(
         wanted=wanted,

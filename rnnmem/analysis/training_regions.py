@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import partial
 
-from rnnmem.analysis.loops import Loop, loop_pairs, through_identities
+from rnnmem.analysis.loops import Loop, loop_pairs
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import IN_PLACE
 from rnnmem.ir.op_table import BRANCHES, LOOPS
-from rnnmem.ir.order import all_needed_by
+from rnnmem.ir.order import all_needed_by, reached
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _ends_before_next(op: Op, inner: Net, names: tuple[str, ...]) -> bool:
     if op.type not in LOOPS or not names:
         return True
     cond = op.nets["cond"]
-    asked = _sources(cond, [through_identities(cond, cond.outputs[0])])
+    asked = set(reached(cond.outputs[:1], partial(_sources, cond)))
     for place, blob in enumerate(cond.inputs):
         producer = inner.producer.get(inner.outputs[place])
         if (
@@ -117,16 +118,9 @@ def _ends_before_next(op: Op, inner: Net, names: tuple[str, ...]) -> bool:
     return False
 
 
-def _sources(net: Net, blobs: list[str]) -> set[str]:
-    """The blobs, and all that they are computed from."""
-    found: set[str] = set()
-    while blobs:
-        blob = blobs.pop()
-        if blob not in found:
-            found.add(blob)
-            if blob in net.producer:
-                blobs += net.producer[blob].inputs
-    return found
+def _sources(net: Net, blob: str) -> tuple[str, ...]:
+    """What a blob is computed from."""
+    return net.producer[blob].inputs if blob in net.producer else ()
 
 
 def step_net(net: Net, path: tuple[str, ...]) -> Net:

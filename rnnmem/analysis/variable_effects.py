@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import FunctionRef, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
-from rnnmem.ir.order import needed_by
+from rnnmem.ir.order import all_needed_by, all_waiting_for
 
 ANY = ""
 """Stands for every variable at once."""
@@ -115,32 +115,18 @@ class Writers:
         return writers <= self.before(op.name) | self.after(op.name)
 
     @functools.cached_property
-    def _reached(self) -> dict[tuple[str, bool], frozenset[str]]:
+    def _known(self) -> dict[tuple[Callable, str], set[str]]:
         return {}
 
-    def before(self, name: str) -> frozenset[str]:
+    def before(self, name: str) -> set[str]:
         """Names of the ops that must have run before the op."""
-        return self._reach(name, back=True)
+        return self._others(all_needed_by, name)
 
-    def after(self, name: str) -> frozenset[str]:
+    def after(self, name: str) -> set[str]:
         """Names of the ops that must not run before the op has."""
-        return self._reach(name, back=False)
+        return self._others(all_waiting_for, name)
 
-    def _reach(self, name: str, back: bool) -> frozenset[str]:
-        if (name, back) not in self._reached:
-            step = needed_by if back else waiting_for
-            found: set[str] = set()
-            pending = [name]
-            while pending:
-                for other in step(self.net, self.net.op_by_name[pending.pop()]):
-                    if other not in found:
-                        found.add(other)
-                        pending.append(other)
-            self._reached[name, back] = frozenset(found)
-        return self._reached[name, back]
-
-
-def waiting_for(net: Net, op: Op) -> list[str]:
-    """Names of the ops that read from ``op`` or wait for it."""
-    readers = [reader.name for blob in op.outputs for reader in net.readers.get(blob, ())]
-    return [*readers, *(other.name for other in net.controlled.get(op.name, ()))]
+    def _others(self, find: Callable[[Net, list[str]], set[str]], name: str) -> set[str]:
+        if (find, name) not in self._known:
+            self._known[find, name] = find(self.net, [name]) - {name}
+        return self._known[find, name]

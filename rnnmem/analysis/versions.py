@@ -94,11 +94,11 @@ def history(net: Net) -> History:
       NetError: the Net has a cycle, reads a name before it is written, waits for a later op, or has
         an op that writes one name twice; the message names the op.
     """
-    kept = vars(net)  # a Net is frozen, so what was found once holds; as cached_property does it
-    if "history" not in kept:
-        ops = net.ops if overwrites(net) else topological(net.ops)
-        kept["history"] = _Reader(net, ops).result()
-    return kept["history"]
+    return net.once(_history)
+
+
+def _history(net: Net) -> History:
+    return _Reader(net, net.ops if overwrites(net) else topological(net.ops)).result()
 
 
 def in_order(net: Net) -> Net:

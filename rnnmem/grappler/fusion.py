@@ -9,13 +9,14 @@ hands on to its next iteration may have one more reader, a witness, at which an 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 
 from rnnmem.analysis.versions import History
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
-from rnnmem.ir.order import topological
+from rnnmem.ir.order import is_constant, reached, topological
 
 APART = frozenset(
     {
@@ -96,15 +97,9 @@ class Sources:
 
     def from_(self, user: int, waiting: int) -> int | None:
         """An op that runs after ``user`` in any case, before ``waiting`` in the order."""
-        pending, seen = [user], {user}
-        for index in pending:
-            if self._is_apart(index):
-                return index
-            for other in self.past.after[index]:
-                if other < waiting and other not in seen and len(seen) < NEAR:
-                    seen.add(other)
-                    pending.append(other)
-        return None
+        after = self.past.after
+        behind = reached([user], lambda index: (one for one in after[index] if one < waiting))
+        return next(filter(self._is_apart, itertools.islice(behind, NEAR)), None)
 
     def may_have_witness(self, index: int) -> bool:
         """Whether the op is a sum that nobody looks at but who carries it to the next iteration.
@@ -155,16 +150,11 @@ def waiting_places(
     Yields:
       ``(index, slot)`` of an op that may wait, with the input that passes a gate; None: itself.
     """
-    pending, seen = [index], {index}
-    for one in pending:
+    for one in itertools.islice(reached([index], past.before.__getitem__), NEAR):
         name = past.ops[one].name
         slot = None if name in twins else target(net, name)
         if slot is not None:
             yield one, None if slot < 0 else slot
-        for other in past.before[one]:
-            if other not in seen and len(seen) < NEAR:
-                seen.add(other)
-                pending.append(other)
 
 
 def is_apart(net: Net, op: Op) -> bool:
@@ -194,7 +184,7 @@ def _adds_alike(net: Net, op: Op) -> bool:
 def target(net: Net, name: str) -> int | None:
     """The input of an op where a gate may stand, -1 where the op itself may wait, or None."""
     op = net.op_by_name[name]
-    if is_apart(net, op) or op.type in FILLERS and not _is_constant(net, op):
+    if is_apart(net, op) or op.type in FILLERS and not is_constant(net, op):
         return -1
     if op.type not in PRODUCTS:
         return None
@@ -204,11 +194,3 @@ def target(net: Net, name: str) -> int | None:
         if opaque and net.blobs[blob].bytes:
             return slot
     return None
-
-
-def _is_constant(net: Net, op: Op) -> bool:
-    """Whether a graph optimizer computes the op before any run; what waits would undo that."""
-    if op.type == "Const":
-        return True
-    sources = [net.producer.get(blob) for blob in op.inputs]
-    return all(source is not None and _is_constant(net, source) for source in sources)

@@ -15,14 +15,20 @@ then the two are in a race, and need an edge.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from rnnmem.grappler.summation_order import SAME_BUFFER, Sums, is_addition, summing_trees
+from rnnmem.grappler.summation_order import SAME_BUFFER, Sums, is_addition, summing_trees, sums_of
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import all_needed_by
+from rnnmem.ir.order import (
+    all_needed_by,
+    all_waiting_for,
+    needed_by,
+    reached,
+    through_identities,
+)
 
 _PUTS = {"OptionalFromValue": 0, "TensorListPushBack": 1, "TensorListSetItem": 2}
 """Op type -> the slot of what it puts away: held from then on."""
@@ -66,8 +72,13 @@ def way(body: Net, lead: Lead) -> Way | None:
     optionals it never touches.
     """
     first, second = (body.op_by_name[name] for name in lead)
-    before = ancestors(body, [first.name]) | {first.name}
-    may_wait = [op for op in _upwards(body, second) if _is_list_op(op) and op.name not in before]
+    before = all_needed_by(body, [first.name])
+    upwards = reached([second.name], lambda name: needed_by(body, name))
+    may_wait = [
+        op
+        for op in map(body.op_by_name.__getitem__, upwards)
+        if _is_list_op(op) and op.name not in before
+    ]
     # A list that somebody still waits to read is copied before a slot of it is set.
     others = [op for op in may_wait if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
     waiting = next(iter([*others, *may_wait]), None)
@@ -76,10 +87,10 @@ def way(body: Net, lead: Lead) -> Way | None:
     if _is_list_op(first) or first.nets or first.stateful:
         return Way(waiting.name, first.name, witnessed=False)
     blob = first.outputs[0]
-    if body.fan_out(blob) > 1 and blob not in Sums(body).addends:
+    if body.fan_out(blob) > 1 and blob not in sums_of(body).addends:
         return Way(waiting.name, first.name, witnessed=True)
     for reader in body.readers.get(blob, ()):
-        if _is_list_op(reader) and waiting.name not in ancestors(body, [reader.name]):
+        if _is_list_op(reader) and waiting.name not in all_needed_by(body, [reader.name]):
             return Way(waiting.name, reader.name, witnessed=False)
     return None
 
@@ -96,13 +107,13 @@ def _leads(body: Net) -> tuple[Lead, ...]:
     trees = [tree for tree in summing_trees(body) if all(op.name in running for op in tree)]
     if not trees:
         return ()
-    sums = Sums(body)
+    sums = sums_of(body)
     slow = _slow_states(body, running)
     found: dict[Lead, None] = {}
     for tree in trees:
         names = {op.name for op in tree}
         last = tree[0].name
-        ordered = names | ancestors(body, names) | _descendants(body, names)
+        ordered = all_needed_by(body, names) | all_waiting_for(body, names)
         for other in _holders(body, sums, tree):
             if other.name in ordered or other.name not in running or other.type in _ASKS:
                 continue
@@ -118,28 +129,12 @@ def _leads(body: Net) -> tuple[Lead, ...]:
 
 def _lists_of(body: Net, op: Op) -> set[str]:
     """The lists that the op reads, as they were before anybody handed them on."""
-    found = set()
-    for blob in op.inputs:
-        while (source := body.producer.get(blob)) is not None and source.type == "Identity":
-            blob = source.inputs[0]
-        if blob in body.blobs and body.blobs[blob].dtype == "variant":
-            found.add(blob)
-    return found
+    read = {through_identities(body, blob) for blob in op.inputs}
+    return {blob for blob in read if blob in body.blobs and body.blobs[blob].dtype == "variant"}
 
 
 def _is_list_op(op: Op) -> bool:
     return op.type.startswith(_LISTS)
-
-
-def _upwards(body: Net, op: Op) -> Iterator[Op]:
-    """The op and all that it runs after, the nearest first."""
-    found, pending = {op.name}, [op]
-    for one in pending:
-        yield one
-        for name in _needs(body, one):
-            if name not in found:
-                found.add(name)
-                pending.append(body.op_by_name[name])
 
 
 def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
@@ -166,17 +161,14 @@ def _puts_away(op: Op, blob: str) -> bool:
 
 def _readers_of_list(body: Net, taking: Op) -> Iterator[Op]:
     """The ops but for the taking one that read the list, if it does not stay as it is."""
-    first = taking.inputs[0]
-    while (op := body.producer.get(first)) is not None and op.type == "Identity":
-        first = op.inputs[0]
-    pending = [first]
-    for blob in pending:
-        if blob in body.outputs:
-            return  # every iteration reads the same list, or what follows holds it
-        for op in body.readers.get(blob, ()):
-            if op.type == "Identity":
-                pending.append(op.outputs[0])
-    for blob in pending:
+
+    def handed_on(blob: str) -> Iterator[str]:
+        return (op.outputs[0] for op in body.readers.get(blob, ()) if op.type == "Identity")
+
+    names = list(reached([through_identities(body, taking.inputs[0])], handed_on))
+    if not set(body.outputs).isdisjoint(names):
+        return  # every iteration reads the same list, or what follows holds it
+    for blob in names:
         yield from (
             op
             for op in body.readers.get(blob, ())
@@ -242,33 +234,3 @@ def _computes(body: Net, op: Op) -> bool:
     if op.type in SAME_BUFFER or op.type in _TAKES or op.type in _PUTS or is_addition(op):
         return False
     return any(body.blobs[blob].dtype.startswith(_FLOATS) for blob in op.outputs)
-
-
-def _needs(body: Net, op: Op) -> list[str]:
-    needs = [body.producer[blob].name for blob in op.inputs if blob in body.producer]
-    return [*needs, *(name for name in op.controls if name in body.op_by_name)]
-
-
-def ancestors(body: Net, names: Iterable[str]) -> set[str]:
-    """Names of the ops that run before any of these."""
-    found: set[str] = set()
-    pending = list(names)
-    while pending:
-        for name in _needs(body, body.op_by_name[pending.pop()]):
-            if name not in found:
-                found.add(name)
-                pending.append(name)
-    return found
-
-
-def _descendants(body: Net, names: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    pending = list(names)
-    while pending:
-        op = body.op_by_name[pending.pop()]
-        following = [one for blob in op.outputs for one in body.readers.get(blob, ())]
-        for other in (*following, *body.controlled.get(op.name, ())):
-            if other.name not in found:
-                found.add(other.name)
-                pending.append(other.name)
-    return found

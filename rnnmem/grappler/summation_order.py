@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.order import through_identities
 
 _ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
 SAME_BUFFER = frozenset(
@@ -105,8 +106,17 @@ class Sums:
         self._parent[self._root(one)] = self._root(other)
 
 
+def sums_of(net: Net) -> Sums:
+    """What the sums of the Net may add up in one run; of a loop's body, in one iteration."""
+    return net.once(Sums)
+
+
 def summing_trees(net: Net) -> list[list[Op]]:
     """The trees of additions that add up three values or more of one shape."""
+    return net.once(_summing_trees)
+
+
+def _summing_trees(net: Net) -> list[list[Op]]:
     trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
     last: dict[str, str] = {}
     for op in reversed(net.ops):
@@ -134,15 +144,9 @@ def addends_of(net: Net, tree: list[Op]) -> list[str]:
         blob
         for op in tree
         for blob in op.inputs
-        if _behind_identities(net, blob) not in inside
+        if through_identities(net, blob) not in inside
         and _may_be_one_shape(net.blobs[blob].shape, shape)
     ]
-
-
-def _behind_identities(net: Net, blob: str) -> str:
-    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
-        blob = op.inputs[0]
-    return blob
 
 
 def _may_be_one_shape(one: Shape, other: Shape) -> bool:

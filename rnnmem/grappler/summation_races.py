@@ -1,4 +1,4 @@
-"""Whether control edges could show in a sum: who still holds an addend when the sum begins.
+"""Sums that race: who still holds an addend when the sum begins, and which edges could show in it.
 
 A sum of three values or more begins with the first addend that nobody else holds
 (:mod:`rnnmem.grappler.summation_order`), so its last bits depend on whether another reader of an
@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.reachability import bits_of_all
 from rnnmem.analysis.versions import history
-from rnnmem.grappler.summation_order import Sums, summing_trees
-from rnnmem.ir.graph import Net, Op
+from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees, sums_of
+from rnnmem.ir.graph import Net
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
+from rnnmem.ir.order import all_waiting_for, through_identities
 from rnnmem.planning.plan import Turn
 
 _INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListSetItem"})
@@ -43,22 +46,44 @@ def may_change_a_sum(net: Net, edges: Iterable[Turn], path: Sequence[str] = ()) 
     shared = _shared(net, path)
     past = history(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
-    delayed = _delayed(net, edges)
+    delayed = all_waiting_for(net, (edge.op for edge in edges))
     sums = sum(1 << number[name] for name in adding)
     late = sum(1 << number[name] for name in adding & delayed)
-    ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
-    behind = _behind(past.after)
-    for index, others in enumerate(past.before):
-        known = 1 << index
-        for other in others:
-            known |= ahead[other]
-        ahead.append(known)
-        op = past.ops[index]
-        if not shared.isdisjoint(op.inputs):
-            at_stake = sums if op.name in delayed else late
-            if at_stake & ~(known | behind[index]):
-                return True
-    return False
+    before = bits_of_all(past.before, range(len(past.ops)))
+    after = bits_of_all(past.after, reversed(range(len(past.ops))))
+    return any(
+        (sums if op.name in delayed else late) & ~(before[index] | after[index])
+        for index, op in enumerate(past.ops)
+        if not shared.isdisjoint(op.inputs)
+    )
+
+
+def racing(loop: Loop) -> frozenset[str]:
+    """Names of the additions in a loop's body that race with the other readers of an addend.
+
+    A sum begins with the first addend that nobody else holds: one whose other readers happen to
+    be done. What is pushed, constant, a variable or the same in all iterations always is held;
+    what one branch pushes, and another does not, depends on the branch.
+    """
+    held = {push.inputs[1] for push in loop.pushes.values()} | set(loop.invariants)
+    return frozenset(
+        op.name
+        for tree in summing_trees(loop.body)
+        if any(_may_be_let_go(loop.body, blob, held) for blob in addends_of(loop.body, tree))
+        for op in tree
+    )
+
+
+def _may_be_let_go(body: Net, blob: str, held: set[str]) -> bool:
+    """Whether other readers of an addend may be done with it in time, or not."""
+    sums = sums_of(body)
+    if blob in sums.unsteady:
+        return True
+    source = body.producer.get(through_identities(body, blob))
+    if source is not None and source.type in ("Const", READ):
+        return False
+    others = body.fan_out(blob) > 1 and blob not in body.outputs
+    return others and not any(sums.share(blob, other) for other in held)
 
 
 def _adds_up(net: Net) -> bool:
@@ -78,26 +103,3 @@ def _shared(net: Net, path: Sequence[str]) -> set[str]:
     found.difference_update(*(op.outputs for op in net.ops if op.type == READ))
     found |= Sums(net, carried=path[-1:] == ("body",)).addends
     return found if path else found.difference(net.inputs)  # which the caller holds
-
-
-def _delayed(net: Net, edges: Iterable[Turn]) -> set[str]:
-    """Names of the ops that wait, and of all that run after them."""
-    found: set[str] = set()
-    pending: list[Op] = [net.op_by_name[edge.op] for edge in edges]
-    while pending:
-        op = pending.pop()
-        if op.name not in found:
-            found.add(op.name)
-            pending += [reader for blob in op.outputs for reader in net.readers.get(blob, ())]
-            pending += net.controlled.get(op.name, ())
-    return found
-
-
-def _behind(after: Iterable[Iterable[int]]) -> list[int]:
-    """Op -> a bit for each op that runs only after it."""
-    following = list(after)
-    found = [0] * len(following)
-    for index in reversed(range(len(following))):
-        for other in following[index]:
-            found[index] |= found[other] | 1 << other
-    return found

@@ -238,6 +238,16 @@ class Net:
         """``find(ops)``, worked out once for all Nets of the same ops."""
         return self._index.found(find)
 
+    def once(self, find: Callable[[Net], _T]) -> _T:
+        """``find(net)``, worked out once for this Net."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable, Any]:
+        return {}
+
     def fan_out(self, blob: str) -> int:
         """How many slots read the blob: op inputs, and outputs of this Net."""
         return len(self.readers.get(blob, ())) + self._handed.get(blob, 0)

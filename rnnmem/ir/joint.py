@@ -14,6 +14,7 @@ from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.marks import GIVEN
 from rnnmem.ir.op_table import LOOPS, is_pure
+from rnnmem.ir.order import all_needed_by, through_identities
 
 _BACKWARD = "rnnmem_backward"
 
@@ -198,8 +199,7 @@ def _awaiting(net: Net) -> Net:
 
 
 def _is_handed_out_by_a_loop(net: Net, blob: str) -> bool:
-    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
-        blob = op.inputs[0]
+    op = net.producer.get(through_identities(net, blob))
     return op is not None and op.type in LOOPS
 
 
@@ -212,15 +212,7 @@ def _forward_ops(joint: Net, outputs: int) -> set[str]:
 
     wanted = [producer[blob].name for blob in joint.outputs[:outputs] if blob in producer]
     wanted += [op.name for op in joint.ops if not is_pure(op) and not belongs_to_backward(op)]
-    found: set[str] = set()
-    while wanted:
-        name = wanted.pop()
-        if name in found:
-            continue
-        found.add(name)
-        op = joint.op_by_name[name]
-        wanted += [producer[blob].name for blob in op.inputs if blob in producer]
-        wanted += op.controls
+    found = all_needed_by(joint, wanted)
     for name in joint.control_outputs:
         op = joint.op_by_name[name]
         if (

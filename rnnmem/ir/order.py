@@ -1,12 +1,16 @@
-"""Traversal: an order in which ops may run, and the removal of ops that nobody needs."""
+"""Traversal: an order in which ops may run, what follows from what, and dead-code elimination."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+
+_T = TypeVar("_T")
 
 
 def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
@@ -70,22 +74,67 @@ def _needs(op: Op, producer, by_name):
             yield by_name[name]
 
 
-def needed_by(net: Net, op: Op) -> list[str]:
-    """Names of the ops that ``op`` reads from or waits for."""
-    producer = net.producer
-    return [*[producer[blob].name for blob in op.inputs if blob in producer], *op.controls]
+def reached(
+    starts: Iterable[_T], following: Callable[[_T], Iterable[_T]], *, deep: bool = False
+) -> Iterator[_T]:
+    """The starts and all that follows from them, each once.
+
+    Whoever has seen enough stops asking.
+
+    Args:
+      starts: where to begin.
+      following: what follows directly from one; where it is nothing, the way ends.
+      deep: whether what was found last is followed first; else the nearest come first.
+    """
+    found: set[_T] = set()
+    pending = deque(starts)
+    take = pending.pop if deep else pending.popleft
+    while pending:
+        one = take()
+        if one not in found:
+            found.add(one)
+            yield one
+            pending.extend(following(one))
+
+
+def needed_by(net: Net, name: str) -> list[str]:
+    """Names of the ops that an op reads from or waits for."""
+    producer, op = net.producer, net.op_by_name[name]
+    read = [producer[blob].name for blob in op.inputs if blob in producer]
+    return [*read, *(one for one in op.controls if one in net.op_by_name)]
+
+
+def waiting_for(net: Net, name: str) -> list[str]:
+    """Names of the ops that read from an op or wait for it."""
+    readers, op = net.readers, net.op_by_name[name]
+    reading = [one.name for blob in op.outputs for one in readers.get(blob, ())]
+    return [*reading, *(one.name for one in net.controlled.get(name, ()))]
 
 
 def all_needed_by(net: Net, names: Iterable[str]) -> set[str]:
     """Names of the ops and of all that must have run before them."""
-    found: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending += needed_by(net, net.op_by_name[name])
-    return found
+    return set(reached(names, lambda name: needed_by(net, name)))
+
+
+def all_waiting_for(net: Net, names: Iterable[str]) -> set[str]:
+    """Names of the ops and of all that must not run before them."""
+    return set(reached(names, lambda name: waiting_for(net, name)))
+
+
+def through_identities(net: Net, blob: str) -> str:
+    """The blob that an Identity chain hands on."""
+    producer = net.producer
+    while (op := producer.get(blob)) is not None and op.type == "Identity":
+        blob = op.inputs[0]
+    return blob
+
+
+def is_constant(net: Net, op: Op) -> bool:
+    """Whether a graph optimizer computes the op before any run; what waits would undo that."""
+    sources = map(net.producer.get, op.inputs)
+    return op.type == "Const" or (
+        bool(op.inputs) and all(source and is_constant(net, source) for source in sources)
+    )
 
 
 def without_dead_ops(net: Net) -> Net:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rnnmem.analysis.versions import History, history, in_order
+from rnnmem.analysis.versions import OUTSIDE, History, history, in_order
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import Net
+from rnnmem.ir.order import reached
 from rnnmem.sizes import format_bytes
 from rnnmem.storage.descent import all_plans, with_rename_maps
 from rnnmem.storage.estimate import Estimate, statistics
@@ -162,22 +163,20 @@ def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
 
 def _computed_from(past: History, versions: Iterable[int]) -> list[int]:
     """The ops that read the versions or what is computed from them, in order."""
-    reached, found = set(versions), []
-    for index, reads in enumerate(past.reads):
-        if not reached.isdisjoint(reads):
-            reached.update(past.writes[index])
-            found.append(index)
-    return found
+
+    def readers(versions: Iterable[int]) -> Iterator[int]:
+        return (op for version in versions for op in past.readers[version])
+
+    return sorted(reached(readers(versions), lambda op: readers(past.writes[op])))
 
 
 def _needed_for(past: History, versions: Iterable[int]) -> set[int]:
     """The ops from which the versions are computed, by data."""
-    wanted, found = set(versions), set()
-    for index in reversed(range(len(past.ops))):
-        if not wanted.isdisjoint(past.writes[index]):
-            wanted.update(past.reads[index])
-            found.add(index)
-    return found
+
+    def writers(versions: Iterable[int]) -> set[int]:
+        return {past.writer[version] for version in versions} - {OUTSIDE}
+
+    return set(reached(writers(versions), lambda op: writers(past.reads[op])))
 
 
 def share_sequential(

@@ -15,6 +15,7 @@ from rnnmem.analysis.shapes import KnownNet
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS
+from rnnmem.ir.order import all_needed_by
 from rnnmem.tf.workspace import Workspace
 
 MOST_RUNS = 100_000
@@ -72,15 +73,7 @@ def _is_below(path: str, name: str) -> bool:
 
 def _made_from(net: Net, wanted: list[Op]) -> Net:
     """The Net with nothing but some ops and what they need."""
-    needed: set[str] = set()
-    stack = list(wanted)
-    while stack:
-        op = stack.pop()
-        if op.name in needed:
-            continue
-        needed.add(op.name)
-        stack += [net.producer[blob] for blob in op.inputs if blob in net.producer]
-        stack += [net.op_by_name[name] for name in op.controls]
+    needed = all_needed_by(net, [op.name for op in wanted])
     return net.replace(
         ops=tuple(op for op in net.ops if op.name in needed),
         outputs=tuple(op.outputs[0] for op in wanted),

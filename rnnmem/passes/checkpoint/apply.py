@@ -24,6 +24,7 @@ from rnnmem.analysis.branches import branch_read_of
 from rnnmem.analysis.loops import Link, LoopPair, through_identities
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, empty_list, integer, number
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like
 from rnnmem.ir.editor import LoopEditor, NetEditor
@@ -99,7 +100,7 @@ class _SegmentRewrite:
             self.forward.body.remove(pushing.name)
             self.forward.remove_variable(pushing.inputs[0])
             blob = self.saved.get(pushing.inputs[1], pushing.inputs[1])
-            anchors.replace_push(blob, self.pair.forward.sums.addends)
+            anchors.replace_push(blob, sums_of(self.pair.forward.body).addends)
         if self.anchored:
             self.held += anchors.write()
 

@@ -14,18 +14,20 @@ that know the shapes of the states.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rnnmem.analysis.branches import branch_read_of, branch_reads
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, element, integer, number, push
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
 from rnnmem.ir.marks import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, SEGMENTS
 from rnnmem.ir.op_table import OPAQUE_SOURCES, POP, PUSH
+from rnnmem.ir.order import reached
 from rnnmem.passes.checkpoint.revolve import split_table
 from rnnmem.passes.checkpoint.storage import Taken, checkpoints
 from rnnmem.passes.rematerialise.branches import with_values
@@ -138,18 +140,16 @@ class RerunWriter:
         body, segments = self.forward.body, self.segments
         given = {*segments.states, *segments.reads, *segments.invariants}
         following = (body.outputs[body.inputs.index(blob)] for blob in segments.states)
-        pending = [*pushed, *following]
-        needed: set[str] = set()
-        while pending:
-            blob = pending.pop()
+
+        def needs(blob: str) -> Iterable[str]:
             if blob in given:
-                continue
-            op = body.producer.get(blob)
-            if op is None:
+                return ()
+            if blob not in body.producer:
                 raise NetError(f"the plan does not keep the state {blob!r} of its segments")
-            if op.name not in needed:
-                needed.add(op.name)
-                pending += op.inputs
+            return body.producer[blob].inputs
+
+        found = set(reached([*pushed, *following], needs)) - given
+        needed = {body.producer[blob].name for blob in found}
         return {op.name: self._given_values(op) for op in body.ops if op.name in needed}
 
     def _read(self, blob: str) -> Blob:
@@ -178,7 +178,7 @@ class RerunWriter:
         )
         anchors.hold(
             blob
-            for blob in self.forward.sums.addends
+            for blob in sums_of(self.forward.body).addends
             if blob in net.blobs and _keepers(forward, blob) and not _keepers(net, blob)
         )
         return anchors

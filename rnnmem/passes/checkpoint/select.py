@@ -20,6 +20,8 @@ from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.rerun import Rerun, rerun_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
+from rnnmem.grappler.summation_order import sums_of
+from rnnmem.grappler.summation_races import racing
 from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
 from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
 from rnnmem.planning.plan import LoopPlan, Segments
@@ -232,7 +234,7 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
 def _are_summed(pair: LoopPair, rerun: Rerun) -> bool:
     """Whether a sum of three or more may add to a state in place: nobody else holds it there."""
     forward = pair.forward
-    return bool(forward.racing) or not forward.sums.addends.isdisjoint(rerun.states)
+    return bool(racing(forward)) or not sums_of(forward.body).addends.isdisjoint(rerun.states)
 
 
 def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:
@@ -240,7 +242,7 @@ def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:
 
     Running again it would have to be held, and what holds it is not understood there.
     """
-    body, addends = pair.forward.body, pair.forward.sums.addends
+    body, addends = pair.forward.body, sums_of(pair.forward.body).addends
     made = {blob for name in rerun.ops for blob in body.op_by_name[name].outputs}
     return any(
         reader.type in ("TensorListPushBack", "TensorListSetItem") and reader.name not in rerun.ops

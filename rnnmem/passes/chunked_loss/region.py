@@ -39,7 +39,7 @@ from rnnmem.analysis.row_rules import (
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import topological
+from rnnmem.ir.order import reached, topological
 
 PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
 LOSSES = frozenset(
@@ -131,15 +131,14 @@ def projections(net: Net) -> Iterator[Op]:
 def _reaches_loss(net: Net, op: Op) -> bool:
     """Whether a softmax reads the product through ops that keep its elements."""
     passes = {"Add", "AddV2", "BiasAdd", "Cast", "Identity", "Mul", "RealDiv", "Reshape", "Select"}
-    pending, seen = [op.outputs[0]], set()
-    while pending:
-        for reader in net.readers.get(pending.pop(), ()):
-            if reader.type in LOSSES:
-                return True
-            if reader.type in passes | {"SelectV2", "Sub", "Tanh"} and reader.name not in seen:
-                seen.add(reader.name)
-                pending += reader.outputs
-    return False
+    passes |= {"SelectV2", "Sub", "Tanh"}
+
+    def read_from(blob: str) -> Iterator[str]:
+        readers = net.readers.get(blob, ())
+        return (one for reader in readers if reader.type in passes for one in reader.outputs)
+
+    read = reached(op.outputs[:1], read_from)
+    return any(reader.type in LOSSES for blob in read for reader in net.readers.get(blob, ()))
 
 
 def sources(known: KnownNet, op: Op) -> list[str]:
@@ -614,22 +613,14 @@ class _Finder:
 
     def _needed(self, blobs: Iterable[str], chosen: set[str], there: set[str]) -> set[str]:
         """Ops that a loop must run for some of its results, given what is there already."""
-        needed: set[str] = set()
-        pending = [self.net.producer[blob].name for blob in blobs]
-        while pending:
-            name = pending.pop()
-            if name in needed:
-                continue
-            needed.add(name)
-            op = self.net.op_by_name[name]
-            pending += [
-                self.net.producer[blob].name
-                for blob in op.inputs
-                if blob in self.net.producer
-                and self.net.producer[blob].name in chosen
-                and blob not in there
-            ]
-        return needed
+        producer = self.net.producer
+
+        def needs(name: str) -> Iterator[str]:
+            read = (blob for blob in self.net.op_by_name[name].inputs if blob not in there)
+            makers = (producer[blob].name for blob in read if blob in producer)
+            return (maker for maker in makers if maker in chosen)
+
+        return set(reached((producer[blob].name for blob in blobs), needs))
 
     def _controls(self, body: set[str], chosen: set[str]) -> tuple[str, ...]:
         found = dict.fromkeys(

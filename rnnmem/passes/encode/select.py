@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.loops import LoopPair, through_identities
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.devices import kind_of, where_is
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, UNKNOWN_DIMENSION
@@ -50,7 +51,7 @@ class Forms:
             link.pushed
             for gradient in self.gradients
             for link in gradient.links
-            if link.popped in gradient.loop.sums.addends
+            if link.popped in sums_of(gradient.loop.body).addends
         )
 
     @functools.cached_property

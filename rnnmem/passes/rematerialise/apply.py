@@ -27,6 +27,8 @@ from collections.abc import Callable
 
 from rnnmem.analysis.loops import Link, LoopPair, inner_pairs, through_identities
 from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.summation_order import sums_of
+from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.builders import (
     Encode,
     awaited_by,
@@ -139,7 +141,7 @@ class _PairRewrite:
         leftover = Leftover(gradients=[[] for _ in self.gradients])
         if self.around.anchored:
             encoded = {one.blob for one in self.plan.encodings}
-            self.forward_anchors.hold(encoded & self.pair.forward.sums.addends)
+            self.forward_anchors.hold(encoded & sums_of(self.pair.forward.body).addends)
             leftover.forward = self.forward_anchors.write()
             for number, clones in enumerate(self.clones):
                 self.gradient_anchors[number].add(clones.lonely_blobs())
@@ -152,7 +154,7 @@ class _PairRewrite:
         marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
         for editor in (*self.gradients, self.forward):
             own_pace = order_shows(editor.op.nets["body"])
-            own_pace |= editor is self.forward and bool(self.pair.forward.racing)
+            own_pace |= editor is self.forward and bool(racing(self.pair.forward))
             pace = {"parallel_iterations": self.plan.in_flight}
             editor.finish(**marks, **({} if own_pace else pace))
         return leftover
@@ -228,7 +230,7 @@ class _PairRewrite:
             self.forward.remove_variable(pushing.inputs[0])
             if self._vanished(blob):
                 continue
-            self.forward_anchors.replace_push(blob, self.pair.forward.sums.addends)
+            self.forward_anchors.replace_push(blob, sums_of(self.pair.forward.body).addends)
 
     def _pop(self, number: int, blob: str) -> str:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""

@@ -9,6 +9,7 @@ from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import DType, Op, Shape
 from rnnmem.ir.op_table import facts
@@ -91,7 +92,7 @@ class Materialiser:
 
     def held_addends(self) -> list[str]:
         """What clones read for a blob that an accumulator kept a sum from adding up in place."""
-        sums = self.forward.sums
+        sums = sums_of(self.forward.body)
         pushed = {push.inputs[1] for push in self.forward.pushes.values()}
         return [
             copy

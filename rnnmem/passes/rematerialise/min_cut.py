@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -32,6 +32,7 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, facts, may_fuse
+from rnnmem.ir.order import reached
 from rnnmem.passes.encode.formats import SHAPES_ONLY, is_continuous
 from rnnmem.planning.plan import BFLOAT16, Encoding
 
@@ -231,25 +232,19 @@ def collect(
       recomputed: names of ops.
       form: in which form a saved blob is kept; None: in its own.
     """
-    saved: set[str] = set()
-    again: set[str] = set()
-    wanted = list(step.demanded)
-    seen: set[str] = set()
-    given: set[str] = set()
-    while wanted:
-        blob = wanted.pop()
-        if blob in seen:
-            continue
-        seen.add(blob)
-        if step.is_given(blob):
-            given.add(blob)
-            continue
-        producer = step.body.producer.get(blob)
-        if producer is not None and (producer.name in recomputed or is_constant(producer)):
-            again.add(producer.name)
-            wanted.extend(step.inputs_again(producer))
-        else:
-            saved.add(blob)
+
+    def runs_again(blob: str) -> Op | None:
+        op = None if step.is_given(blob) else step.body.producer.get(blob)
+        return op if op is not None and (op.name in recomputed or is_constant(op)) else None
+
+    def needs(blob: str) -> Iterable[str]:
+        op = runs_again(blob)
+        return () if op is None else step.inputs_again(op)
+
+    met = {blob: runs_again(blob) for blob in reached(step.demanded, needs)}
+    given = set(filter(step.is_given, met))
+    again = {op.name for op in met.values() if op is not None}
+    saved = {blob for blob, op in met.items() if op is None} - given
     saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
     return _saved_set(step, saved, again, given, form or (lambda blob: step.ways_to_keep(blob)[0]))
 

@@ -11,7 +11,8 @@ from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs, through_identities
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.analysis.variable_effects import Writers
-from rnnmem.grappler.summation_order import summing_trees
+from rnnmem.grappler.summation_order import summing_trees, sums_of
+from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
 from rnnmem.ir.order import order_shows
@@ -357,10 +358,10 @@ class _Planner:
             seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
-            addends=pair.forward.sums.addends,
+            addends=sums_of(pair.forward.body).addends,
             never=frozenset(one.plan.path[-1] for one in inner)
             | _sums_of_arguments(pair.forward)
-            | pair.forward.racing,
+            | racing(pair.forward),
             hoisted=hoisted,
             lifted=frozenset(
                 op.name for op in pair.forward.body.ops if is_lifted(pair.forward, op, hoisted)
@@ -479,7 +480,7 @@ class _Obtainable:
             demanded=frozenset(),
             pushed=frozenset(pushed),
             seconds=lambda op, net: 0.0,
-            addends=pair.forward.sums.addends,
+            addends=sums_of(pair.forward.body).addends,
         )
         self.known: dict[str, bool] = {}
 
@@ -529,14 +530,13 @@ def _held_for_sums(pair: LoopPair) -> frozenset[str]:
     """
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
-    if order_shows(forward.body) or forward.racing:
-        return forward.sums.addends & pushed
+    sums = sums_of(forward.body)
+    if order_shows(forward.body) or racing(forward):
+        return sums.addends & pushed
     found = set()
     for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
-        if argument in forward.sums.addends and not any(
-            forward.sums.share(argument, blob) for blob in pushed
-        ):
-            found |= {blob for blob in pushed if forward.sums.share(result, blob)}
+        if argument in sums.addends and not any(sums.share(argument, blob) for blob in pushed):
+            found |= {blob for blob in pushed if sums.share(result, blob)}
     return frozenset(found)
 
 

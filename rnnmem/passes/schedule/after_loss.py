@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import all_needed_by
+from rnnmem.ir.order import all_needed_by, is_constant
 from rnnmem.passes.schedule.gradient_start import FILLERS, LARGE
 from rnnmem.planning.plan import Turn
 
@@ -54,7 +54,7 @@ def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Turn]:
     """Where an op of the gradient waits for the loss, if it need not anyway."""
     if not op.outputs or (net.blobs[op.outputs[0]].bytes or 0) < LARGE:
         return
-    if op.type in FROM_NOTHING and all(_is_constant(net, blob) for blob in op.inputs):
+    if op.type in FROM_NOTHING and is_constant(net, op):
         yield Turn(op.name, None, loss.name)
         return
     for slot, blob in enumerate(op.inputs):
@@ -75,13 +75,4 @@ def _is_result(net: Net, op: Op) -> bool:
     handed = {blob, *(reader.outputs[0] for reader in readers)}
     return not handed.isdisjoint(net.outputs) and not any(
         net.fan_out(reader.outputs[0]) - net.outputs.count(reader.outputs[0]) for reader in readers
-    )
-
-
-def _is_constant(net: Net, blob: str) -> bool:
-    op = net.producer.get(blob)
-    if op is None:
-        return False
-    return (
-        op.type == "Const" or bool(op.inputs) and all(_is_constant(net, one) for one in op.inputs)
     )

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.order import is_constant, reached, waiting_for
 
 FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
 """Op types whose results are large, cheap, and made from next to nothing."""
@@ -62,24 +63,16 @@ def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
     return list({net.producer[b].name: net.producer[b] for b in read if b in net.producer}.values())
 
 
-def _is_constant(net: Net, op: Op) -> bool:
-    """Whether TensorFlow computes the op before any run; what waits for it would undo that."""
-    if op.type == "Const":
-        return True
-    sources = map(net.producer.get, op.inputs)
-    return bool(op.inputs) and all(source and _is_constant(net, source) for source in sources)
-
-
 def _start_together(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
     """No iteration of the loop begins before all of its inputs are there."""
     for source in sources:
-        if not _is_constant(net, source):
+        if not is_constant(net, source):
             waits.setdefault(loop.name, {})[source.name] = None
 
 
 def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
     """What the loop starts from is made once its incoming gradient is there."""
-    others = [op for op in sources if op.type not in FILLERS and not _is_constant(net, op)]
+    others = [op for op in sources if op.type not in FILLERS and not is_constant(net, op)]
     for filler in sources:
         if filler.type not in FILLERS:
             continue
@@ -105,18 +98,4 @@ def _descendants(net: Net, op: Op, waits: Waits) -> set[str]:
     for waiting, others in waits.items():
         for other in others:
             waited_by.setdefault(other, []).append(waiting)
-    found = {op.name}
-    pending = [op.name]
-    while pending:
-        name = pending.pop()
-        current = net.op_by_name[name]
-        following = [
-            reader.name for blob in current.outputs for reader in net.readers.get(blob, ())
-        ]
-        following += [other.name for other in net.controlled.get(name, ())]
-        following += waited_by.get(name, ())
-        for other in following:
-            if other not in found:
-                found.add(other)
-                pending.append(other)
-    return found
+    return set(reached([op.name], lambda name: (*waiting_for(net, name), *waited_by.get(name, ()))))

@@ -15,9 +15,10 @@ anyway. A sum of three or more begins with the addend that nobody else holds
 
 from __future__ import annotations
 
+from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import History
 from rnnmem.grappler.fusion import PRODUCTS, Sources
-from rnnmem.grappler.summation_order import Sums
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import TABLE, Work
 from rnnmem.planning.plan import Turn
@@ -57,31 +58,28 @@ class _Finder:
         self.sources = Sources(net, past, twins)
         self.edges: list[Turn] = []
         self._number = {op.name: index for index, op in enumerate(past.ops)}
-        self._ahead: list[int] = []  # op -> a bit for each op that surely ran before, and itself
-        self._sums: Sums | None = None
+        self._order = HappensBefore()
 
     def look(self, index: int) -> Op:
         """The op, as an Alias of an input where it may be made the last reader of that."""
-        known = 0
-        for other in self.past.before[index]:
-            known |= self._ahead[other]
+        self._order.begin(self.past.before[index])
         op = self.past.ops[index]
         real = self.net.op_by_name[op.name]
         if op.type == real.type and op.name not in self.twins:
             written = [self.net.blobs[blob] for blob in real.outputs]
             for slot in in_place_inputs(real, written, self.net):
-                waited = self._waits(real, index, slot, known)
+                waited = self._waits(real, index, slot)
                 if waited is not None:
                     for source in waited:
                         self.edges.append(Turn(op.name, slot, self.past.ops[source].name))
-                        known |= self._ahead[source]
+                        self._order.wait_for(source)
                     rest = op.inputs[:slot] + op.inputs[slot + 1 :]
                     op = op.replace(type="Alias", inputs=(op.inputs[slot], *rest))
                     break
-        self._ahead.append(known | 1 << index)
+        self._order.end()
         return op
 
-    def _waits(self, op: Op, index: int, slot: int, known: int) -> list[int] | None:
+    def _waits(self, op: Op, index: int, slot: int) -> list[int] | None:
         """The ops to wait for so that this is the last reader; None where it cannot be."""
         blob = op.inputs[slot]
         if not self._may_be_taken(op, blob):
@@ -89,7 +87,7 @@ class _Finder:
         found = []
         for reader in self.net.readers[blob]:
             other = self._number[reader.name]
-            if other == index or known >> other & 1:
+            if other == index or self._order.comes_before(other):
                 continue
             if other > index or self._knows(op, slot, blob):
                 return None
@@ -132,12 +130,9 @@ class _Finder:
         for place, other in enumerate(op.inputs):
             producer = self.net.producer.get(other)
             if place != slot and producer is not None:
-                ahead = self._ahead[self._number[producer.name]]
-                if ahead >> made & 1:
+                if self._order.comes_before(made, self._number[producer.name]):
                     return True
         return False
 
     def _is_summed(self, blob: str) -> bool:
-        if self._sums is None:
-            self._sums = Sums(self.net)
-        return blob in self._sums.addends
+        return blob in sums_of(self.net).addends

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from rnnmem.errors import RaceError
 from rnnmem.grappler.keepalive import is_shelf
-from rnnmem.grappler.leads import Lead, ancestors, leads, way
+from rnnmem.grappler.leads import Lead, leads, way
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.order import all_needed_by
 from rnnmem.passes.rematerialise.clone import AGAIN
 from rnnmem.passes.schedule.apply import witness
 
@@ -93,10 +94,10 @@ def _ordered(net: Net, old: Net | None, known: Iterable[Lead]) -> tuple[Net, lis
 def _with_edge(net: Net, lead: Lead) -> Net | None:
     """The step net with an edge for a lead, if it needs one; None where none can stand for it."""
     first, second = lead
-    if first in ancestors(net, [second]):
+    if first in all_needed_by(net, [second]):
         return net
     edge = way(net, lead)
-    if edge is None or second in ancestors(net, [first]):
+    if edge is None or second in all_needed_by(net, [first]):
         return None
     editor = NetEditor(net)
     after = edge.after

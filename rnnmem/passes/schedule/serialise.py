@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.live_ranges import VIEWS
+from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import History, history, overwrites
 from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
@@ -253,25 +254,23 @@ def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> lis
         held = [units[one.name] for one in storage]
         for number, unit in enumerate(held[1:], 1):
             takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
-    ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
+    order = HappensBefore()
     edges: list[Turn] = []
     sources = Sources(net, past, twins)
     for index, others in enumerate(past.before):
-        known = 0
-        for other in others:
-            known |= ahead[other]
+        order.begin(others)
         for earlier in takes.get(index, ()):
             for unit in earlier:
                 for user in sorted(unit.last, reverse=True):  # the last implies most others
-                    if known >> user & 1:
+                    if order.comes_before(user):
                         continue
                     edge = _edge(net, past, index, user, sources, carried)
                     if edge is not None:
                         edges.append(edge[0])
-                        known |= ahead[edge[1]]
-                if all(known >> user & 1 for user in unit.last):
+                        order.wait_for(edge[1])
+                if all(map(order.comes_before, unit.last)):
                     break  # which waited for those before it
-        ahead.append(known | 1 << index)
+        order.end()
     return edges
 
 

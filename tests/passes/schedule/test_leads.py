@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.grappler.leads import ancestors
+from rnnmem.ir.order import all_needed_by
 from tests.cases import numbers, weights
 from tests.passes.conftest import REWRITERS
 
@@ -84,9 +84,9 @@ def test_the_sum_waits_until_the_list_lets_its_item_go():
     (item,) = [op.outputs[0] for op in body.ops if op.type == "TensorListGetItem"]
     (sum_,) = [op for op in body.ops if op.type == "AddN" and item in op.inputs]
     assert len(sum_.inputs) == 3
-    assert put in ancestors(body, [sum_.name])
+    assert put in all_needed_by(body, [sum_.name])
     before = loops_of(found.net)[1].nets["body"]
-    assert put not in ancestors(before, [sum_.name])
+    assert put not in all_needed_by(before, [sum_.name])
 
 
 @pytest.mark.parametrize("loss", [states_kept, addend_read_later, addend_handed_on, sum_of_given])
