@@ -9,7 +9,7 @@ import glob
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from rnnmem.simulate.buffers import rounded
+from rnnmem.analysis.machine import rounded
 
 
 def asked_for(fn, args, folder) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rnnmem.simulate.buffers import Account, Buffer, ListValue, Member, Series
-from rnnmem.simulate.program import Kind, Step
+from rnnmem.simulate.buffers import Account, Buffer, ListValue, Member, Series, Value
+from rnnmem.simulate.steps import Kind, Step
 
 if TYPE_CHECKING:
-    from rnnmem.simulate.executor import Frame, Run, Value
+    from rnnmem.simulate.executor import Frame, Run
 
 
 def _allocate(run: Run, step: Step, frame: Frame) -> Sequence[Value]:

@@ -15,15 +15,14 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-FIRST_REGION = 2 << 20
-LARGEST_LOSS = 128 << 20
-"""Bytes that a chunk may have too many, at most."""
-ONE_BY_ONE = 512
-"""Equal buffers that are booked at once are laid out one by one, up to so many."""
-ARENAS = 4
-"""Arenas that a run is laid into."""
-LONGEST_LOG = 50_000
-"""Changes up to which a run is laid out at all."""
+from rnnmem.analysis.machine import (
+    ARENAS,
+    FIRST_REGION,
+    GRANULE,
+    LARGEST_LOSS,
+    LONGEST_LOG,
+    ONE_BY_ONE,
+)
 
 
 class Holder(Protocol):
@@ -169,7 +168,7 @@ def _laid_out(log: Sequence[tuple[Holder, int, int]], seed: int) -> list[int]:
 def _broken_up(random: random.Random) -> Allocator:
     """An arena in which chunks of all sizes up to a MiB are in use and free."""
     allocator = Allocator()
-    chunks = [allocator.take(256 * int(2 ** random.uniform(0, 12))) for _ in range(60)]
+    chunks = [allocator.take(GRANULE * int(2 ** random.uniform(0, 12))) for _ in range(60)]
     random.shuffle(chunks)
     for chunk in chunks[:40]:
         allocator.give(chunk)

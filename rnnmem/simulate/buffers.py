@@ -15,13 +15,6 @@ import dataclasses
 
 from rnnmem.ir.graph import Shape
 
-CHUNK = 256
-
-
-def rounded(size: int) -> int:
-    """Bytes that the allocator hands out for a buffer."""
-    return -(-size // CHUNK) * CHUNK
-
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Origin:
@@ -324,6 +317,9 @@ class ListValue:
             run[0].set_count(run, 0)
         elif run[0] is not None:
             run[0].drop()
+
+
+Value = Buffer | ListValue | Member | None
 
 
 def _one_of(series: Series) -> Buffer | ListValue:

@@ -1,6 +1,6 @@
 """An order in which TensorFlow's executor may run ops, and the memory they hold in that order.
 
-The model: two threads, and either order of ops that become ready together. An op that is ready and
+The model: some threads, and either order of ops that become ready together. An op that is ready and
 cheap runs at once in the thread that made it ready; of the others the thread keeps one and leaves
 the rest to whoever is idle, who takes the oldest. A loop starts when nothing else can run, for it
 takes longest. Iterations of a loop overlap as far as their data allows, up to
@@ -19,17 +19,30 @@ import collections
 import dataclasses
 from heapq import heappop, heappush
 
+from rnnmem.analysis.machine import PAUSE, SETTLING
 from rnnmem.ir.marks import KEEPS
 from rnnmem.simulate.actions import ACTIONS
-from rnnmem.simulate.buffers import Account, Buffer, ListValue, Member, Series, Span, series_like
-from rnnmem.simulate.program import Kind, Program, Step
+from rnnmem.simulate.buffers import Account, Buffer, ListValue, Span, Value, series_like
+from rnnmem.simulate.extrapolation import leap, lists_of
+from rnnmem.simulate.steps import Kind, Program, Step
 
-THREADS = 2
-SETTLING = 3
-"""Iterations beyond the window until all are alike: a state may be handed on and saved later."""
-PAUSE = 3e-3
-"""Seconds that a thread may be away; the peak of a run is that of its worst moment."""
-Value = Buffer | ListValue | Member | None
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """What all runs of one simulation share.
+
+    Attributes:
+      account: where buffers are booked.
+      threads: that run ops side by side.
+      events: takes (op, bytes alive) of every op; None: nobody asks for them.
+      newest_first: which of several ops that become ready together is dealt out first: the last
+        one, not the first. TensorFlow's executor does either, as threads happen to wake.
+    """
+
+    account: Account
+    threads: int
+    events: list[tuple[str, int]] | None = None
+    newest_first: bool = False
 
 
 class Frame:
@@ -46,34 +59,30 @@ class Frame:
 
 
 class Run:
-    """Runs a program for some iterations on one account."""
+    """Runs a program for some iterations."""
 
     def __init__(
         self,
         program: Program,
-        account: Account,
-        events: list[tuple[str, int]] | None,
+        setting: Setting,
         iterations: int = 1,
         window: int = 1,
         *,
         eager: bool = False,
-        newest_first: bool = False,
     ):
         """Nothing has run yet.
 
         Args:
           program: what runs.
-          account: where its buffers are booked.
-          events: takes (op, bytes alive) of every op; None: nobody asks for them.
+          setting: what it shares with the others.
           iterations: how often it runs.
           window: iterations in flight.
           eager: whether loops start on what they have got, before all of their inputs are there.
-          newest_first: which of several ops that become ready together is dealt out first: the last
-            one, not the first. TensorFlow's executor does either, as threads happen to wake.
         """
         self.program = program
-        self.account = account
-        self.events = events
+        self.setting = setting
+        self.account, self.events = setting.account, setting.events
+        threads = range(setting.threads)
         self.iterations = iterations
         self.window = window
         self.frames: dict[int, Frame] = {}
@@ -85,20 +94,17 @@ class Run:
         self.held: list = []  # sums of the first iteration, until all inputs are there
         self.missing = len(program.inputs)
         self.busy: list = []  # heap of (time, order, thread, frame, step index, scratch)
-        self.own: list[collections.deque] = [collections.deque() for _ in range(THREADS)]
-        self.inline: list[collections.deque] = [collections.deque() for _ in range(THREADS)]
-        self.idle = list(range(THREADS))
+        self.own: list[collections.deque] = [collections.deque() for _ in threads]
+        self.inline: list[collections.deque] = [collections.deque() for _ in threads]
+        self.idle = list(threads)
         self.order = 0
         self.now = 0.0
         self.paused_until = 0.0
         self.eager = eager
-        self.newest_first = newest_first
         self.fed: list[tuple[Frame, int, int]] = []  # loops that have got another input
         self.begun: dict[tuple[int, int], _Begun] = {}
         self.constant: dict[int, Value] = {}
-        self.begins = self.ends = (
-            True  # whether it has the first iteration of its loop, and the last
-        )
+        self.begins = self.ends = True  # whether it has its loop's first iteration, and the last
         if iterations:
             self._open(0)
 
@@ -234,7 +240,7 @@ class Run:
             steps = self.program.steps
             inline = self.inline[thread]
             kept = None
-            deal = ready.pop if self.newest_first else ready.popleft
+            deal = ready.pop if self.setting.newest_first else ready.popleft
             while ready:
                 task = deal()
                 step = steps[task[1]]
@@ -296,11 +302,8 @@ class Run:
         step = self.program.steps[index]
         scratch = Buffer(self.account, step.scratch, step.origins[0]) if step.scratch else None
         if step.inner:
-            made = (
-                self._all_iterations(frame, index)
-                if step.kind is Kind.LOOP
-                else self._call(frame, step)
-            )
+            is_loop = step.kind is Kind.LOOP
+            made = self._all_iterations(frame, index) if is_loop else self._call(frame, step)
         else:
             made = ACTIONS[step.kind](self, step, frame)
         values, outputs = frame.values, step.outputs
@@ -362,13 +365,13 @@ class Run:
         """Runs the Net with the highest peak of those that may be run."""
         body = self._chosen(step, frame.number)
         first = len(step.inputs) - len(body.inputs)
-        inner = Run(body, self.account, self.events, newest_first=self.newest_first)
+        inner = Run(body, self.setting)
         for position in range(len(body.inputs)):
             inner.give(position, _held(self.value(step, frame, first + position)))
         results = inner.finish()
         step.seconds = inner.now
         if step.segments:
-            self._know_segments(step, frame.number, _lists(results))
+            self._know_segments(step, frame.number, lists_of(results))
         return results
 
     def _chosen(self, step: Step, iteration: int) -> Program:
@@ -381,7 +384,12 @@ class Run:
             begins = not iteration and (self.begins or step.segments != KEEPS)
             taken = begins or self._keeps_later(step, iteration)
             return step.inner[list(step.op.nets).index("then_branch" if taken else "else_branch")]
-        return max(step.inner, key=_peak_alone) if len(step.inner) > 1 else step.inner[0]
+        return max(step.inner, key=self._peak_alone) if len(step.inner) > 1 else step.inner[0]
+
+    def _peak_alone(self, program: Program) -> int:
+        account = Account()
+        Run(program, Setting(account, self.setting.threads)).execute([None] * len(program.inputs))
+        return account.peak
 
     def _keeps_later(self, step: Step, iteration: int) -> bool:
         """Whether the states of all segments but the first are kept here.
@@ -411,19 +419,13 @@ class Run:
             trips = 1 if step.trips is None else step.trips
             probe = step.probe or step.window + SETTLING
             iterations = trips if trips <= 2 * probe + 1 else probe
-            run = self._inner(step, iterations)
+            run = Run(step.inner[0], self.setting, iterations, step.window)
             run.ends = iterations == trips
             self.begun[key] = _Begun(run, trips, len(self.account.log))
             for position, slot in enumerate(step.inputs):
                 if slot < 0:
                     run.give(position, None)
         return self.begun[key]
-
-    def _inner(self, step: Step, iterations: int) -> Run:
-        """A run of some iterations of a loop."""
-        body, window = step.inner[0], step.window
-        first = self.newest_first
-        return Run(body, self.account, self.events, iterations, window, newest_first=first)
 
     def _feed(self) -> None:
         """Lets loops that wait for inputs do with the others what they can."""
@@ -464,12 +466,12 @@ class Run:
         if begun.run.iterations < begun.trips:
             probe = begun.run.iterations
             skipped, before = begun.trips - 2 * probe, len(log)
-            _leap(state, probe, skipped)
-            leap = before, len(log)
-            last = self._inner(step, probe)
+            leap(state, probe, skipped)
+            leapt = before, len(log)
+            last = Run(step.inner[0], self.setting, probe, step.window)
             last.begins = False
             state = last.execute(state)
-            span = Span(loops, begun.entries, len(log), begun.trips, leap, skipped, probe)
+            span = Span(loops, begun.entries, len(log), begun.trips, leapt, skipped, probe)
         else:
             span = Span(loops, begun.entries, len(log), begun.trips)
         self.account.spans.append(span)
@@ -491,39 +493,3 @@ def _held(value: Value) -> Value:
     if value is not None:
         value.refs += 1
     return value
-
-
-def _peak_alone(program: Program) -> int:
-    account = Account()
-    Run(program, account, []).execute([None] * len(program.inputs))
-    return account.peak
-
-
-def _lists(values: list[Value]) -> list[ListValue]:
-    return list({id(one): one for one in values if isinstance(one, ListValue)}.values())
-
-
-def _leap(state: list[Value], probe: int, skipped: int) -> None:
-    """Changes the lists as the skipped iterations would."""
-    series: dict[tuple[int, int], Series] = {}
-
-    def of(element) -> Series | None:
-        if element is None or isinstance(element, Series):
-            return element
-        # One op makes one buffer an iteration, though one list may get it an iteration later; a
-        # list that such buffers are saved in is more than one of them.
-        key = id(element.origin), element.bytes() if isinstance(element, ListValue) else 0
-        if key not in series:
-            series[key] = series_like(element)
-        return series[key]
-
-    lists = _lists(state)
-    for held in lists:
-        held.pop_many(held.gone * skipped // probe)
-    for held in lists:
-        per_iteration = len(held.new) // probe
-        for element in held.new[len(held.new) - per_iteration :]:
-            held.extend(of(element), skipped)
-        per_iteration = len(held.placed) // probe
-        for element in held.placed[len(held.placed) - per_iteration :]:
-            held.extend_front(of(element), skipped)

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from rnnmem.analysis.machine import CPU, LONGEST_LOG, MOST_RUNS, Machine
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
-from rnnmem.simulate import bfc as chunks
+from rnnmem.simulate import bfc
 from rnnmem.simulate.buffers import Account, Buffer, ListValue, Origin, Series, Span
-from rnnmem.simulate.executor import Run
-from rnnmem.simulate.program import Program, compile_net, spare
-
-MOST_RUNS = 400_000
-"""Runs of ops that are simulated, about; a function of more has shorter looks at its loops."""
+from rnnmem.simulate.executor import Run, Setting
+from rnnmem.simulate.program import compile_net
+from rnnmem.simulate.steps import Program, spare
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
 
@@ -78,17 +77,18 @@ class Timeline:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
+def simulate(net: Net, *, unknown_dimension: int | None = None, machine: Machine = CPU) -> Timeline:
     """Simulates the memory of one run of a function.
 
     Args:
       net: the whole function, inlined.
       unknown_dimension: stands for a dimension, and a trip count, that the Net does not tell; None:
         they stay unknown.
+      machine: whose threads and times are assumed.
     """
-    program, unknown = _prepared(net, unknown_dimension)
+    program, unknown = _prepared(net, machine, unknown_dimension)
     events: list[tuple[str, int]] = []
-    account = _run(program, events=events)
+    account = _run(program, machine, events=events)
     peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
     return Timeline(
         peak_bytes=None if unknown else account.peak,
@@ -100,7 +100,7 @@ def simulate(net: Net, *, unknown_dimension: int | None = None) -> Timeline:
     )
 
 
-def counted_peak(net: Net | KnownNet) -> int | None:
+def counted_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     """The peak that the device's memory statistics would show, for one run of a function.
 
     They count whole chunks, so it is above :attr:`Timeline.peak_bytes`. Which of several ready ops
@@ -109,24 +109,25 @@ def counted_peak(net: Net | KnownNet) -> int | None:
 
     Args:
       net: the whole function, inlined; or what `known_net` found of it.
+      machine: whose threads and times are assumed.
 
     Returns:
       Bytes above what is resident; None where a size that matters is unknown.
     """
-    program, unknown = _prepared(net, None)
+    program, unknown = _prepared(net, machine)
     if unknown:
         return None
-    account = _worse(program)
-    return chunks.counted_peak(account.log, account.peak)
+    account = _worse(program, machine)
+    return bfc.counted_peak(account.log, account.peak)
 
 
-def peaks(net: Net | KnownNet) -> tuple[int, int]:
+def peaks(net: Net | KnownNet, machine: Machine = CPU) -> tuple[int, int]:
     """Bytes alive at the peak, where the oldest of several ready ops runs first and the newest.
 
     Which of them it is in a run is a race. `counted_peak` says whether all sizes are known.
     """
-    program, _ = _prepared(net, None)
-    return _run(program).peak, _run(program, newest_first=True).peak
+    program, _ = _prepared(net, machine)
+    return _run(program, machine).peak, _run(program, machine, newest_first=True).peak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,44 +147,48 @@ class Record:
     unknown: tuple[str, ...]
 
 
-def record(net: Net | KnownNet) -> Record:
+def record(net: Net | KnownNet, machine: Machine = CPU) -> Record:
     """Simulates one run of a function and keeps all of it; the most in use is `counted_peak`."""
-    program, unknown = _prepared(net, None)
-    account = _worse(program)
-    return Record(account.log, chunks.in_use(account.log), tuple(account.spans), tuple(unknown))
+    program, unknown = _prepared(net, machine)
+    account = _worse(program, machine)
+    return Record(account.log, bfc.in_use(account.log), tuple(account.spans), tuple(unknown))
 
 
 def _prepared(
-    net: Net | KnownNet, unknown_dimension: int | None
+    net: Net | KnownNet, machine: Machine, unknown_dimension: int | None = None
 ) -> tuple[Program, dict[str, None]]:
     """The program of a whole function, and what is unknown."""
     unknown: dict[str, None] = {}
     known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
-    program = compile_net(known, (), unknown)
+    program = compile_net(known, (), unknown, machine)
     spare(program, MOST_RUNS)
     return program, unknown
 
 
 def _run(
-    program: Program, newest_first: bool = False, events: list[tuple[str, int]] | None = None
+    program: Program,
+    machine: Machine,
+    newest_first: bool = False,
+    events: list[tuple[str, int]] | None = None,
 ) -> Account:
     """Simulates a run; ``events``, where given, takes what `Timeline` tells of it."""
     account = Account()
-    run = Run(program, account, events, eager=True, newest_first=newest_first)
+    setting = Setting(account, machine.threads, events, newest_first)
+    run = Run(program, setting, eager=True)
     for value in run.execute([None] * len(program.inputs)):
         _mark_results(value)
     return account
 
 
-def _worse(program: Program) -> Account:
+def _worse(program: Program, machine: Machine) -> Account:
     """The account of the run that asks for more, of those with either order of ready ops.
 
     A run too long to be laid out in chunks is not looked at twice.
     """
-    account = _run(program)
-    if len(account.log) > chunks.LONGEST_LOG:
+    account = _run(program, machine)
+    if len(account.log) > LONGEST_LOG:
         return account
-    other = _run(program, newest_first=True)
+    other = _run(program, machine, newest_first=True)
     return max(account, other, key=lambda one: one.peak)
 
 

@@ -6,14 +6,14 @@ import functools
 import math
 from collections.abc import Collection
 
-from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.loops import LoopPair, through_identities
+from rnnmem.analysis.machine import Machine, rounded
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.devices import kind_of, where_is
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, UNKNOWN_DIMENSION
 from rnnmem.passes.encode.formats import asks_sign_only, decides
-from rnnmem.passes.rematerialise.min_cut import GRANULE, stored_bytes
+from rnnmem.passes.rematerialise.min_cut import stored_bytes
 from rnnmem.planning.plan import BFLOAT16, BITS, OFFLOAD, Encoding
 
 _BITS_OPS, _ROUNDING_OPS, _COPIES = 16, 6, 2
@@ -96,12 +96,12 @@ class Forms:
             size = stored_bytes(kind) // (8 * BYTES_PER_ELEMENT[kind.dtype])
         else:
             size = -(-math.prod(kind.shape) // 8)
-        return self._form(blob, kind, (BITS,), _rounded_up(size), _BITS_OPS, _BITS_PASSES)
+        return self._form(blob, kind, (BITS,), rounded(max(1, size)), _BITS_OPS, _BITS_PASSES)
 
     def _rounded(self, blob: str, kind: Blob) -> Encoding:
         size = stored_bytes(Blob(blob, "bfloat16", kind.shape))
         if kind.bytes is None:
-            size = _rounded_up(stored_bytes(kind) // 2)
+            size = rounded(max(1, stored_bytes(kind) // 2))
         return self._form(blob, kind, (BFLOAT16,), size, _ROUNDING_OPS, _ROUNDING_PASSES)
 
     def _form(
@@ -166,7 +166,3 @@ def signs_in(pair: LoopPair, demanded: Collection[str], forms: Forms) -> tuple[N
     if not signs:
         return body, {}
     return body.replace(ops=(*body.ops, *ops), blobs={**body.blobs, **blobs}), signs
-
-
-def _rounded_up(size: int) -> int:
-    return max(1, -(-size // GRANULE)) * GRANULE

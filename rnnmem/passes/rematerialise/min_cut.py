@@ -29,15 +29,13 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.machine import rounded
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, facts, may_fuse
 from rnnmem.ir.order import reached
 from rnnmem.passes.encode.formats import SHAPES_ONLY, is_continuous
 from rnnmem.planning.plan import BFLOAT16, Encoding
-
-GRANULE = 256
-"""Bytes that an allocation is rounded up to (TensorFlow's BFC allocator)."""
 
 _UNLIMITED = 2**30  # scipy's flows are 32-bit integers
 _LARGEST = 2**26  # what one finite capacity is scaled down to
@@ -175,7 +173,7 @@ def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
     if size is None:
         shape = blob.shape if blob.shape is not None else (None, None)
         size = 4 * math.prod(unknown_dimension if one is None else one for one in shape)
-    return max(1, -(-size // GRANULE)) * GRANULE
+    return rounded(max(1, size))
 
 
 def _list_bytes(loop: Loop, variable: int) -> int:

@@ -21,8 +21,8 @@ import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
 
-from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.live_ranges import VIEWS
+from rnnmem.analysis.machine import SIDE_BY_SIDE, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import History, history, overwrites
 from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
@@ -311,12 +311,6 @@ def _slowdown(net: Net, edges: Sequence[Turn], machine: Machine) -> float:
     seconds = {op.name: machine.seconds(op, net) for op in net.ops}
     total = sum(seconds.values())
     return _span(_controlled(net, edges), seconds, total) / _span(net, seconds, total)
-
-
-WIDE_SECONDS = 5e-5
-"""An op that takes longer than this keeps all cores busy by itself."""
-SIDE_BY_SIDE = 8
-"""So many small ops run at once at most."""
 
 
 def _span(net: Net, seconds: dict[str, float], total: float) -> float:

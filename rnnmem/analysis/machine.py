@@ -1,0 +1,156 @@
+"""What is assumed of a machine, of TensorFlow's executor and of its allocator: every number.
+
+Numbers that are TensorFlow's stand with the file of its sources that has them. One that says "by
+hand" comes from no benchmark that was kept; what is predicted with it is held against the allocator
+(`tests/tf/test_timeline_measured.py`) or, where it is a time, against the clock
+(`python -m benchmarks.recurrent`), and a profile replaces it (`profile=True`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from rnnmem.analysis.op_signature import op_signature
+from rnnmem.ir.devices import ACCELERATOR, HOST
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import READ, arithmetic
+from rnnmem.ir.order import through_identities
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What an estimate of time assumes.
+
+    Attributes:
+      operations_per_second: of a matrix product, float32.
+      pointwise_per_second: elements of an addition.
+      bytes_per_second: of memory traffic, of values that were just written.
+      kept_bytes_per_second: of a value that is written now and read much later, out of every cache.
+      launch_seconds: what any op costs before it does anything.
+      measured: op signature -> seconds of its kernel, where a profile was taken.
+      host_bytes_per_second: of copies between the device and the host.
+      device: where ops run that name no device.
+      threads: that run ops side by side.
+    """
+
+    operations_per_second: float
+    pointwise_per_second: float
+    bytes_per_second: float
+    kept_bytes_per_second: float
+    launch_seconds: float
+    measured: Mapping[str, float] = dataclasses.field(default_factory=lambda: _NOTHING, hash=False)
+    host_bytes_per_second: float = 2e10
+    device: str = HOST
+    threads: int = 2
+
+    def seconds(self, op: Op, net: Net) -> float:
+        """Estimated time of one run of the op (of one iteration, for a loop op)."""
+        if op.type == "TensorListPushBack":
+            kept = 0 if _lives_anyway(net, op.inputs[1]) else net.blobs[op.inputs[1]].bytes or 0
+            return self.launch_seconds + self.seconds_to_keep(kept)
+        if self.measured and not op.nets:
+            found = self.measured.get(op_signature(op, net) or "")
+            if found is not None:
+                return self.launch_seconds + found
+        work, moved = arithmetic(op, net)
+        rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
+        return self.launch_seconds + max(work / rate, moved / self.bytes_per_second)
+
+    def seconds_to_keep(self, size: int) -> float:
+        """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
+        return 2.0 * size / self.kept_bytes_per_second
+
+
+def _lives_anyway(net: Net, blob: str) -> bool:
+    """Whether the blob is a variable's buffer or a loop invariant: keeping it moves nothing."""
+    blob = through_identities(net, blob)
+    producer = net.producer.get(blob)
+    if producer is not None:
+        return producer.type == READ
+    return any(pair == (blob, blob) for pair in zip(net.inputs, net.outputs, strict=False))
+
+
+def _multiplies(op: Op) -> bool:
+    return "MatMul" in op.type or "Conv" in op.type or op.type == "Einsum"
+
+
+# Rates by hand, of the order of two cores and of one accelerator; each bound on time is held
+# against the clock by `python -m benchmarks.recurrent`. The two threads are those of the machine
+# on which predictions are held against the allocator.
+CPU = Machine(
+    operations_per_second=5e10,
+    pointwise_per_second=5e9,
+    bytes_per_second=3e10,
+    kept_bytes_per_second=1e10,
+    launch_seconds=2e-6,
+)
+GPU = Machine(
+    operations_per_second=2e13,
+    pointwise_per_second=1e12,
+    bytes_per_second=1e12,
+    kept_bytes_per_second=1e12,
+    launch_seconds=5e-6,
+    device=ACCELERATOR,
+)
+
+
+WIDE_SECONDS = 5e-5
+"""An op that takes longer than this keeps all cores busy by itself. By hand."""
+SIDE_BY_SIDE = 8
+"""So many small ops run at once at most. By hand."""
+
+# --- the executor
+
+CHEAP_SECONDS = 3e-6
+"""An op that takes less runs at once, in the thread that made it ready: 8000 cycles
+(``executor.cc``, ``kOpIsExpensiveThresholdCycles``)."""
+PAUSE = 3e-3
+"""Seconds that a thread may be away; the peak of a run is that of its worst moment. By hand."""
+SETTLING = 3
+"""Iterations beyond the window until all are alike: a state may be handed on and saved later.
+
+By hand; see `tests/simulate/test_timeline.py`."""
+MOST_RUNS = 400_000
+"""Runs of ops that are simulated, about; a function of more has shorter looks at its loops.
+
+By hand, for the seconds that `python -m benchmarks.planning` prints."""
+
+# --- what is computed before any run
+
+SMALL_CONSTANT = 100 * 1024
+"""Bytes up to which an op of constants is computed once and for all (``constant_folding.cc``,
+``kMaxConstantSize``)."""
+COMPUTED = 10 * 2**20
+"""Bytes up to which equal numbers are written out (``constant_folding.cc``)."""
+ONE_NUMBER = 64
+"""Bytes up to which an encoded constant holds one number, repeated. By hand."""
+
+# --- the allocator
+
+GRANULE = 256
+"""What every buffer's bytes are a multiple of (``bfc_allocator.h``, ``kMinAllocationSize``)."""
+ALIGNMENT = 64
+"""What a row begins at that is handed on as a view (``EIGEN_MAX_ALIGN_BYTES``)."""
+FIRST_REGION = 2 << 20
+"""Bytes of the first region; each is twice the one before (``bfc_allocator.cc``)."""
+LARGEST_LOSS = 128 << 20
+"""Bytes that a chunk may have too many, at most (``bfc_allocator.cc``)."""
+STRING_BYTES = 24
+"""Bytes of a string in a tensor (``tstring``); its letters are not the allocator's."""
+FEW_STRINGS = 1024
+"""Strings up to which they matter little; what more of them take, a run tells. By hand."""
+ONE_BY_ONE = 512
+"""Equal buffers that are booked at once are laid out one by one, up to so many. By hand."""
+ARENAS = 4
+"""Arenas that a run is laid into, of which the worst counts. By hand."""
+LONGEST_LOG = 50_000
+"""Changes up to which a run is laid out at all. By hand, as `MOST_RUNS`."""
+
+
+def rounded(size: int) -> int:
+    """Bytes that the allocator hands out for a buffer."""
+    return -(-size // GRANULE) * GRANULE
