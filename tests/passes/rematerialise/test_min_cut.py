@@ -6,9 +6,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from rnnmem.analysis.machine import GRANULE
 from rnnmem.ir.op_table import facts
 from rnnmem.passes.rematerialise.min_cut import (
-    GRANULE,
     Step,
     choose_saved_set,
     may_be_saved,

@@ -1,0 +1,166 @@
+"""What may be known of a blob: its shape, the value of a small integer, what a list holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rnnmem.analysis.trip_count import LARGEST
+from rnnmem.ir.graph import Blob, Op, Shape
+
+_Rule = TypeVar("_Rule", bound=Callable)
+
+
+Value = int | tuple[int | None, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of a blob.
+
+    Attributes:
+      shape: as in Blob.
+      value: of a small integer, or of a vector of them (None where one is unknown).
+      element: of a list or an optional, what is known of all that it may hold; of a list's element
+        shape, an element of that shape.
+      length: of a list, how many elements it has.
+      unset: of an element, whether there is none yet: all that is known is what one may be.
+      pushed: of a list that one element was pushed to just now, the list before and that element.
+      asked: of a list, the shape of what it was told its elements' shape by: a vector, or -1 alone.
+    """
+
+    shape: Shape = None
+    value: Value = None
+    element: Fact | None = None
+    length: int | None = None
+    unset: bool = False
+    pushed: tuple[Fact, Fact] | None = None
+    asked: Shape = None
+
+
+Rule = Callable[[Op, list[Fact]], list[Fact]]
+
+
+UNKNOWN = Fact()
+"""What is known of a blob of which nothing is."""
+
+
+class Rules(dict[str, _Rule]):
+    """Op type -> its rule: a function, which its decorator enters."""
+
+    def of(self, *names: str) -> Callable[[_Rule], _Rule]:
+        """Enters the function that it decorates as the rule of these types."""
+
+        def enter(rule: _Rule) -> _Rule:
+            self.update(dict.fromkeys(names, rule))
+            return rule
+
+        return enter
+
+
+SHAPES: Rules[Rule] = Rules()
+"""Op type -> what is known of its results, given what is known of its inputs."""
+
+
+def possible(fact: Fact) -> Fact:
+    """The fact, without its value where that has another shape."""
+    shape, value = fact.shape, fact.value
+    if value is None:
+        return fact
+    if isinstance(value, tuple):
+        fits = shape is not None and len(shape) == 1 and shape[0] in (None, len(value))
+    else:
+        fits = shape == ()
+    return fact if fits else dataclasses.replace(fact, value=None)
+
+
+def common(facts: Sequence[Fact]) -> Fact:
+    """What holds whichever of the facts does."""
+    first = facts[0]
+    for other in facts[1:]:
+        if first != other:
+            first = _common(first, other)
+    return first
+
+
+def _common(first: Fact, second: Fact) -> Fact:
+    if first.unset or second.unset:
+        if not (first.unset and second.unset):
+            return second if first.unset else first
+    element = None
+    if first.element is not None and second.element is not None:
+        element = common((first.element, second.element))
+    return Fact(
+        _common_shape(first.shape, second.shape),
+        first.value if first.value == second.value else None,
+        element,
+        first.length if first.length == second.length else None,
+        first.unset and second.unset,
+        asked=first.asked if first.asked == second.asked else None,
+    )
+
+
+def _common_shape(first: Shape, second: Shape) -> Shape:
+    if first is None or second is None or len(first) != len(second):
+        return None
+    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
+
+
+def merged(declared: Blob | Fact, found: Fact) -> Fact:
+    """What the trace says and what was found; where they disagree the declared size stands."""
+    shape = declared.shape
+    if shape is None:
+        shape = found.shape
+    elif None in shape and found.shape is not None and len(found.shape) == len(shape):
+        shape = tuple(b if a is None else a for a, b in zip(shape, found.shape, strict=True))
+    if shape == found.shape:
+        return found
+    return dataclasses.replace(found, shape=shape)
+
+
+def vector(fact: Fact) -> tuple[int | None, ...] | None:
+    """The value as a vector, where it is one."""
+    if isinstance(fact.value, tuple):
+        return fact.value
+    return (fact.value,) if isinstance(fact.value, int) else None
+
+
+def of_value(value: Value) -> Fact:
+    """A number or a vector of which the value is known."""
+    return Fact((len(value),) if isinstance(value, tuple) else (), value)
+
+
+def to_shape(value: Value) -> Shape:
+    """A shape from a vector that may hold -1 for what is unknown."""
+    if not isinstance(value, tuple):
+        return None
+    return tuple(None if size is None or size < 0 else size for size in value)
+
+
+def broadcast(shapes: list[Shape]) -> Shape:
+    """The shape of a pointwise result."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
+    if None in shapes or not shapes:
+        return None
+    rank = max(len(shape) for shape in shapes)
+    result = []
+    for axis in range(1, rank + 1):
+        sizes = {shape[-axis] for shape in shapes if axis <= len(shape)} - {1}
+        known = sizes - {None}
+        if len(known) > 1:
+            return None  # they fit in no run
+        # An unknown size beside a known one above 1 must be that one, or 1.
+        result.append(known.pop() if known else (None if sizes else 1))
+    return tuple(reversed(result))
+
+
+def small(value: int | None) -> int | None:
+    """The number, where a run cannot have wrapped it around."""
+    return value if value is not None and abs(value) < LARGEST else None
+
+
+def changed(held: Fact, **fields) -> Fact:
+    """A list in which something else is than was."""
+    return dataclasses.replace(held, pushed=None, **fields)

@@ -1,0 +1,240 @@
+"""Ops that work element by element, hand on what they read, or look along a row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnnmem.analysis.facts import (
+    SHAPES,
+    Fact,
+    Value,
+    broadcast,
+    changed,
+    common,
+    merged,
+    small,
+)
+from rnnmem.analysis.row_values import (
+    ONE,
+    ROWS,
+    Dim,
+    Given,
+    Rows,
+    RowValue,
+    Sizes,
+    as_float,
+    broadcast_rows,
+    counts_rows,
+    whole_numbers,
+)
+from rnnmem.analysis.trip_count import ARITHMETIC, stays_in_cast
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Constant, DType, Op, ShapeValue
+from rnnmem.ir.op_table import TABLE, Work
+
+
+@SHAPES.of("Identity", "PlaceholderWithDefault", "PreventGradient", "StopGradient")
+def _first(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [ins[0]]
+
+
+@SHAPES.of("BiasAdd", "Cumsum", "LogSoftmax", "OnesLike", "ReverseV2", "Softmax")
+def _like_first(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[0].shape)] * len(op.outputs)
+
+
+def _pointwise(op: Op, ins: list[Fact]) -> list[Fact]:
+    number = ARITHMETIC.get(op.type)
+    value = _combined(number, ins[0].value, ins[1].value) if number and len(ins) == 2 else None
+    return [Fact(broadcast([one.shape for one in ins]), value)]
+
+
+def _combined(number, first: Value, second: Value) -> Value:
+    if first is None or second is None:
+        return None
+    if isinstance(first, int) and isinstance(second, int):
+        return small(number(first, second))
+    vectors = [one if isinstance(one, tuple) else (one,) for one in (first, second)]
+    lengths = {len(one) for one in vectors} - {1}
+    if len(lengths) > 1:
+        return None
+    length = lengths.pop() if lengths else 1
+    pairs = zip(*(one * length if len(one) == 1 else one for one in vectors), strict=True)
+    return tuple(None if None in pair else small(number(*pair)) for pair in pairs)
+
+
+@SHAPES.of("Cast")
+def _cast(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [ins[0] if stays_in_cast(op, ins[0].value) else Fact(ins[0].shape)]
+
+
+@SHAPES.of("Const")
+def _const(op: Op, ins: list[Fact]) -> list[Fact]:
+    held = op.attributes.get("value")
+    if not isinstance(held, Constant):
+        return []
+    value = held.value if isinstance(held.value, int | tuple) else None
+    return [Fact(held.shape, None if isinstance(value, bool) else value)]
+
+
+@SHAPES.of("AddN")
+def _add_all(op: Op, ins: list[Fact]) -> list[Fact]:
+    if all(one.element is None for one in ins):
+        return [Fact(broadcast([one.shape for one in ins]))]
+    length = next((one.length for one in ins if one.length is not None), None)
+    return [changed(common(ins), value=None, length=length)]
+
+
+@SHAPES.of("ZerosLike")
+def _zeros_like(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [changed(ins[0], value=None)]
+
+
+@SHAPES.of("InTopKV2")
+def _like_second(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[1].shape)]
+
+
+@SHAPES.of("EnsureShape")
+def _ensure(op: Op, ins: list[Fact]) -> list[Fact]:
+    held = op.attributes.get("shape")
+    known = Fact(held.dims) if isinstance(held, ShapeValue) else Fact()
+    return [merged(known, ins[0])]
+
+
+@ROWS.of("OnesLike", "ZerosLike")
+def _pointwise_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    if op.type == "Cast" and isinstance(values[0], Sizes):
+        kind = op.attributes.get("DstT")
+        if isinstance(kind, DType) and kind.name in ("int32", "int64"):
+            return [values[0]]
+        held = values[0].value
+        held = (held,) if isinstance(held, Dim) else held
+        return None if any(dim.rows for dim in held) else as_float(values[0])
+    if any(isinstance(value, Sizes) for value in values):
+        return _arithmetic(op, values)
+    rows = [value for value in values if isinstance(value, Rows)]
+    ramps = [value for value in rows if value.ramp is not None]
+    shape: tuple[Dim, ...] = rows[0].shape
+    for value in values:
+        joined = broadcast_rows(shape, value)
+        if joined is None:
+            return None
+        shape = joined
+    if ramps:
+        return _ramped(op, values, ramps, shape)
+    return [Rows(shape)]
+
+
+def _ramped(op, values, ramps, shape) -> Sequence[RowValue] | None:
+    """A count of rows, added to something or of another dtype."""
+    if len(ramps) != 1:
+        return None
+    (ramp,) = ramps
+    if op.type == "Cast":
+        return [dataclasses.replace(ramp, shape=shape)]
+    if op.type in ("Add", "AddV2") and not ramp.base:
+        other = op.inputs[1 - values.index(ramp)]
+        return [Rows(shape, ramp.ramp, other)]
+    if op.type == "Mul" and not ramp.base:
+        factor = whole_numbers(values[1 - values.index(ramp)])
+        if isinstance(factor, Dim) and not factor.rows:
+            return [Rows(shape, ramp.ramp * factor)]
+    return None
+
+
+def _arithmetic(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    """Sizes from sizes."""
+    if isinstance(values[0], Rows) or isinstance(values[-1], Rows):
+        ramps = [one for one in values if isinstance(one, Rows) and one.ramp is not None]
+        return _ramped(op, values, ramps, ramps[0].shape) if ramps else None
+    if len(values) != 2:
+        return None
+    held = [whole_numbers(value) for value in values]
+    if None in held:
+        return None
+    length = max((len(one) for one in held if isinstance(one, tuple)), default=None)
+    if length is None:
+        found = _number(op.type, *held)
+        return None if found is None else [Sizes(found)]
+    pairs = zip(*(one if isinstance(one, tuple) else (one,) * length for one in held), strict=False)
+    found = tuple(None if None in pair else _number(op.type, *pair) for pair in pairs)
+    return None if None in found else [Sizes(found)]
+
+
+def _number(type: str, one: Dim, two: Dim) -> Dim | None:
+    if type == "Mul":
+        return one * two
+    if type in ("FloorDiv", "RealDiv", "TruncateDiv", "Div"):
+        return one.over(two)
+    if type == "Maximum":  # a size of 0 is that of a part without rows, which is the whole
+        if two == ONE and one.factor > 0:
+            return one
+        if one == ONE and two.factor > 0:
+            return two
+    if one.number is not None and two.number is not None:
+        known = ARITHMETIC.get(type)
+        return None if known is None else Dim(known(one.factor, two.factor))
+    if type in ("Add", "AddV2") and one.symbols == two.symbols:
+        return Dim(one.factor + two.factor, one.symbols)
+    return None
+
+
+@ROWS.of("LogSoftmax", "Softmax")
+def _last_axis(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    (rows,) = values
+    return [rows] if len(rows.shape) > 1 and rows.ramp is None else None
+
+
+@ROWS.of("BiasAdd")
+def _bias(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    rows, bias = values
+    plain = op.attributes.get("data_format", b"NHWC") == b"NHWC"
+    right = isinstance(rows, Rows) and isinstance(bias, Given) and len(rows.shape) > 1
+    return [rows] if plain and right and rows.ramp is None else None
+
+
+@ROWS.of("InTopKV2")
+def _in_top(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    predictions, targets = values[:2]
+    if not all(isinstance(one, Rows) for one in (predictions, targets)) or counts_rows(values):
+        return None
+    right = len(predictions.shape) == 2 and targets.shape == predictions.shape[:1]
+    return [targets] if right and isinstance(values[2], Given) else None
+
+
+@ROWS.of("AddN")
+def _add_all_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    if counts_rows(values) or not all(isinstance(value, Rows) for value in values):
+        return None
+    return [values[0]] if all(value.shape == values[0].shape for value in values) else None
+
+
+@ROWS.of("Identity", "PreventGradient", "StopGradient")
+def _hands_on(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    return [values[0]]
+
+
+@ROWS.of("Bitcast")
+def _bitcast(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    (held,) = values
+    kinds = [getattr(op.attributes.get(name), "name", name) for name in ("T", "type")]
+    sizes = [BYTES_PER_ELEMENT.get(kind) for kind in kinds]
+    if not isinstance(held, Rows) or held.ramp is not None or None in sizes:
+        return None
+    return [held] if sizes[0] == sizes[1] else None
+
+
+_NOT_BROADCAST = ("Select", "StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg")
+
+
+_NOT_POINTWISE = frozenset({"LogSoftmax", "Softmax"})
+"""Types that the table of op types takes for pointwise and that look at a whole row."""
+
+
+for _name, _facts in TABLE.items():
+    if _facts.work is Work.POINTWISE and _name not in _NOT_BROADCAST:
+        SHAPES.setdefault(_name, _pointwise)
+    if _facts.work is Work.POINTWISE and "Random" not in _name and _name not in _NOT_POINTWISE:
+        ROWS.setdefault(_name, _pointwise_rows)
+ROWS.update(dict.fromkeys(("OnesLike", "ZerosLike"), _pointwise_rows))

@@ -1,0 +1,310 @@
+"""Ops that cut, pick and join."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnmem.analysis.facts import (
+    SHAPES,
+    Fact,
+    Value,
+    of_value,
+    to_shape,
+    vector,
+)
+from rnnmem.analysis.row_values import (
+    ROWS,
+    Dim,
+    Given,
+    Rows,
+    RowValue,
+    Sizes,
+    counts_rows,
+    numbers,
+    whole_numbers,
+)
+from rnnmem.ir.graph import Op, Shape
+from rnnmem.ir.marks import PART
+
+
+@SHAPES.of("Concat", "ConcatV2")
+def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
+    *parts, axis = ins if op.type == "ConcatV2" else [*ins[1:], ins[0]]
+    shapes = [part.shape for part in parts]
+    if not isinstance(axis.value, int) or any(shape is None for shape in shapes):
+        return []
+    if axis.value == 0 and any(isinstance(part.value, tuple) for part in parts):
+        if all(len(shape) == 1 and shape[0] is not None for shape in shapes):
+            values = (vector(part) or (None,) * part.shape[0] for part in parts)
+            return [of_value(sum(values, ()))]
+    if len({len(shape) for shape in shapes}) > 1:
+        return []
+    at = axis.value % len(shapes[0])
+    sizes = [shape[at] for shape in shapes]
+    total = None if None in sizes else sum(sizes)
+    rest = [
+        next((shape[i] for shape in shapes if shape[i] is not None), None)
+        for i in range(len(shapes[0]))
+    ]
+    return [Fact((*rest[:at], total, *rest[at + 1 :]))]
+
+
+@SHAPES.of("Pack")
+def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
+    axis = op.attributes.get("axis", 0)
+    if ins[0].shape is None:
+        return []
+    if ins[0].shape == ():
+        return [Fact((len(ins),), tuple(one.value for one in ins))]
+    at = axis % (len(ins[0].shape) + 1)
+    return [Fact((*ins[0].shape[:at], len(ins), *ins[0].shape[at:]))]
+
+
+@SHAPES.of("Unpack")
+def _unpack(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    if shape is None:
+        return []
+    at = op.attributes.get("axis", 0) % len(shape)
+    value = ins[0].value
+    if isinstance(value, tuple):
+        return [of_value(one) if one is not None else Fact(()) for one in value]
+    return [Fact((*shape[:at], *shape[at + 1 :]))] * len(op.outputs)
+
+
+@SHAPES.of("Split", "SplitV")
+def _split(op: Op, ins: list[Fact]) -> list[Fact]:
+    axis, held = (ins[0], ins[1]) if op.type == "Split" else (ins[2], ins[0])
+    if held.shape is None or not isinstance(axis.value, int):
+        return []
+    at = axis.value % len(held.shape)
+    sizes = [None] * len(op.outputs)
+    if op.type == "SplitV":
+        sizes = to_shape(ins[1].value) or sizes
+    elif held.shape[at] is not None:
+        sizes = [held.shape[at] // len(op.outputs)] * len(op.outputs)
+    return [Fact((*held.shape[:at], size, *held.shape[at + 1 :])) for size in sizes]
+
+
+@SHAPES.of("Slice")
+def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, begin, size = ins[0].shape, ins[1].value, ins[2].value
+    if shape is None or not isinstance(size, tuple):
+        return []
+    if (most := op.attributes.get(PART)) is not None:
+        return [Fact((most if shape[0] is None else min(most, shape[0]), *shape[1:]))]
+    begin = begin if isinstance(begin, tuple) else (None,) * len(size)
+    if not len(begin) == len(size) == len(shape):
+        return []
+    found = tuple(
+        (None if a is None or b is None else b - a) if c == -1 else c
+        for a, b, c in zip(begin, shape, size, strict=True)
+    )
+    value = None
+    if isinstance(ins[0].value, tuple) and begin[0] is not None and found[0] is not None:
+        value = ins[0].value[begin[0] : begin[0] + found[0]]
+    return [Fact(found, value)]
+
+
+@SHAPES.of("StridedSlice")
+def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    begin, end, stride = (one.value for one in ins[1:4])
+    if shape is None or not all(isinstance(one, tuple) for one in (begin, end, stride)):
+        return []
+    if not len(begin) == len(end) == len(stride):
+        return []
+    masks = {name: int(op.attributes.get(f"{name}_mask") or 0) for name in _MASKS}
+    found: list[int | None] = []
+    at = 0
+    for index in range(len(begin)):
+        bit = 1 << index
+        if masks["ellipsis"] & bit:
+            named = sum(1 for i in range(index + 1, len(begin)) if not masks["new_axis"] >> i & 1)
+            until = len(shape) - named
+            found += shape[at:until]
+            at = until
+        elif masks["new_axis"] & bit:
+            found.append(1)
+        else:
+            if at >= len(shape):
+                return []
+            if not masks["shrink_axis"] & bit:
+                start = None if masks["begin"] & bit else begin[index]
+                stop = None if masks["end"] & bit else end[index]
+                start_known = masks["begin"] & bit or start is not None
+                stop_known = masks["end"] & bit or stop is not None
+                size = shape[at]
+                if size is None or not (start_known and stop_known) or not stride[index]:
+                    found.append(None)
+                else:
+                    found.append(len(range(size)[slice(start, stop, stride[index])]))
+            at += 1
+    found += shape[at:]
+    return [Fact(tuple(found), _sliced_value(ins[0].value, begin, end, stride, masks))]
+
+
+_MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+
+
+def _sliced_value(value: Value, begin, end, stride, masks) -> Value:
+    if not isinstance(value, tuple) or len(begin) != 1 or masks["ellipsis"] or masks["new_axis"]:
+        return None
+    if masks["shrink_axis"]:
+        at = begin[0]
+        return value[at] if at is not None and -len(value) <= at < len(value) else None
+    unknown = (begin[0] is None and not masks["begin"]) or (end[0] is None and not masks["end"])
+    if unknown or not stride[0]:
+        return None
+    start = None if masks["begin"] else begin[0]
+    stop = None if masks["end"] else end[0]
+    return value[slice(start, stop, stride[0])]
+
+
+@SHAPES.of("GatherV2")
+def _gather(op: Op, ins: list[Fact]) -> list[Fact]:
+    held, indices = ins[0], ins[1]
+    axis = ins[2].value if len(ins) > 2 else 0
+    if isinstance(held.value, tuple) and indices.value is not None and axis == 0:
+        picked = vector(indices)
+        if None not in picked and all(-len(held.value) <= i < len(held.value) for i in picked):
+            found = tuple(held.value[i] for i in picked)
+            return [of_value(found if isinstance(indices.value, tuple) else found[0])]
+    if held.shape is None or indices.shape is None or not isinstance(axis, int):
+        return []
+    at = axis % len(held.shape)
+    shared = op.attributes.get("batch_dims") or 0
+    shared += len(indices.shape) if shared < 0 else 0
+    return [Fact((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
+
+
+@SHAPES.of("DynamicStitch")
+def _stitch(op: Op, ins: list[Fact]) -> list[Fact]:
+    half = len(ins) // 2
+    placed: dict[int, int | None] = {}
+    rows: list[Shape] = []
+    for where, what in zip(ins[:half], ins[half:], strict=True):
+        indices, values = vector(where), vector(what)
+        if indices is None or None in indices or what.shape is None or where.shape is None:
+            return []
+        rows.append(what.shape[len(where.shape) :])
+        if values is None or len(values) != len(indices):
+            values = (None,) * len(indices)
+        placed.update(zip(indices, values, strict=True))
+    if not placed or sorted(placed) != list(range(len(placed))):
+        return []
+    if any(rows):  # whole rows, not numbers
+        return [Fact((len(placed), *max(rows, key=lambda row: row.count(None) == 0)))]
+    return [of_value(tuple(placed[i] for i in range(len(placed))))]
+
+
+@ROWS.of("GatherV2")
+def _gather_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    held, indices, axis = values[0], values[1], numbers(values[2])
+    if axis is None:
+        return None
+    if isinstance(held, Sizes):
+        return _gathered_sizes(held, indices, axis[0])
+    shared = op.attributes.get("batch_dims") or 0
+    if not isinstance(held, Rows) or not isinstance(indices, Rows) or counts_rows(values):
+        return None
+    at = axis[0] % len(held.shape)
+    if not 1 <= shared <= at or held.shape[:shared] != indices.shape[:shared]:
+        return None
+    return [Rows((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
+
+
+def _gathered_sizes(held: Sizes, indices: RowValue, axis: int) -> Sequence[RowValue] | None:
+    picked = numbers(indices)
+    if axis != 0 or picked is None or not isinstance(held.value, tuple):
+        return None
+    if any(not 0 <= one < len(held.value) for one in picked):
+        return None
+    found = tuple(held.value[one] for one in picked)
+    is_vector = isinstance(indices, Given) and isinstance(indices.fact.value, tuple)
+    return [Sizes(found if is_vector else found[0])]
+
+
+@ROWS.of("Slice")
+def _slice_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    held, begin, size = values[0], numbers(values[1]), numbers(values[2])
+    if begin is None or size is None:
+        return None
+    if isinstance(held, Sizes) and isinstance(held.value, tuple):
+        stop = len(held.value) if size[0] == -1 else begin[0] + size[0]
+        return [Sizes(held.value[begin[0] : stop])]
+    if not isinstance(held, Rows) or held.ramp is not None or begin[0] or size[0] != -1:
+        return None
+    shape = [held.shape[0]]
+    for dim, first, count in zip(held.shape[1:], begin[1:], size[1:], strict=True):
+        if count == -1 and dim.number is None:
+            return None
+        shape.append(Dim(dim.factor - first if count == -1 else count))
+    return [Rows(tuple(shape))]
+
+
+@ROWS.of("StridedSlice")
+def _strided_slice_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    held = values[0]
+    begin, end, step = (numbers(value) for value in values[1:4])
+    masks = {
+        name: int(op.attributes.get(f"{name}_mask") or 0)
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
+    if not isinstance(held, Sizes) or not isinstance(held.value, tuple) or begin is None:
+        return None
+    if len(begin) != 1 or masks["ellipsis"] or masks["new_axis"]:
+        return None
+    if masks["shrink_axis"]:
+        inside = -len(held.value) <= begin[0] < len(held.value)
+        return [Sizes(held.value[begin[0]])] if inside else None
+    if step is None or (end is None and not masks["end"]):
+        return None
+    first = None if masks["begin"] else begin[0]
+    last = None if masks["end"] else end[0]
+    return [Sizes(held.value[slice(first, last, step[0])])]
+
+
+@ROWS.of("ConcatV2")
+def _concat_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    *parts, axis = values
+    if numbers(axis) != (0,):
+        return None
+    held = [whole_numbers(part) for part in parts]
+    for place, (part, found) in enumerate(zip(parts, held, strict=True)):
+        if isinstance(part, Given) and part.fact.shape == (0,):
+            held[place] = ()
+        elif not isinstance(found, tuple):
+            return None
+    joined = sum(held, ())
+    return None if None in joined else [Sizes(joined)]
+
+
+@ROWS.of("Pack")
+def _pack_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    held = [whole_numbers(value) for value in values]
+    if op.attributes.get("axis", 0) or not all(isinstance(one, Dim) for one in held):
+        return None
+    return [Sizes(tuple(held))]
+
+
+@ROWS.of("Unpack")
+def _unpack_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    (held,) = values
+    if not isinstance(held, Sizes) or not isinstance(held.value, tuple):
+        return None
+    return [Sizes(dim) for dim in held.value]
+
+
+@ROWS.of("DynamicStitch")
+def _stitch_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
+    half, placed = len(values) // 2, {}
+    for where, what in zip(values[:half], values[half:], strict=True):
+        indices, held = numbers(where), whole_numbers(what)
+        held = (held,) if isinstance(held, Dim) else held
+        if indices is None or held is None or None in held:
+            return None
+        placed.update(zip(indices, held, strict=False))
+    if sorted(placed) != list(range(len(placed))):
+        return None
+    return [Sizes(tuple(placed[place] for place in range(len(placed))))]
