@@ -25,11 +25,11 @@ from rnnmem.ir.graph import Net
 from rnnmem.verify.compare import judge_guards, judge_trips, judge_twins, judge_values
 from rnnmem.verify.effects import Effects, judge_effects
 from rnnmem.verify.expressions import Head, Table
-from rnnmem.verify.lowering.checkpoint import without_segments
-from rnnmem.verify.lowering.chunked_loss import without_chunks
-from rnnmem.verify.lowering.encode import judge_roundings, with_encodings
-from rnnmem.verify.lowering.implicit_broadcast import with_folds
-from rnnmem.verify.lowering.lazy_gradient_lists import with_empty_starts
+from rnnmem.verify.lowering.checkpoint import lower_checkpoints
+from rnnmem.verify.lowering.chunked_loss import lower_chunked_losses
+from rnnmem.verify.lowering.encode import judge_roundings, lower_encodings
+from rnnmem.verify.lowering.implicit_broadcast import lower_broadcasts
+from rnnmem.verify.lowering.lazy_gradient_lists import lower_lazy_lists
 from rnnmem.verify.nested import Handles, handles_of, without_places
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
@@ -67,10 +67,10 @@ def _judge(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = Fa
     judge_signature(original, rewritten)
     judge_devices(original, rewritten)
     flat = without_places(original, rewritten, handles, _judge)
-    original = with_empty_starts(with_folds(original, flat), flat)
+    original = lower_lazy_lists(lower_broadcasts(original, flat), flat)
     if chunks:
-        original, flat = without_chunks(original, flat)
-    table, flat = Table(), with_encodings(without_segments(flat))
+        original, flat = lower_chunked_losses(original, flat)
+    table, flat = Table(), lower_encodings(lower_checkpoints(flat))
     heads: dict[tuple[Hashable, int], tuple[Head, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)

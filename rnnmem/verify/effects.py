@@ -15,8 +15,8 @@ from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import is_pure
 from rnnmem.ir.order import all_needed_by
 from rnnmem.verify.errors import refused
-from rnnmem.verify.lowering.checkpoint import SAME
 from rnnmem.verify.lowering.encode import DECODED, ENCODED
+from rnnmem.verify.lowering.replay import SAME
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
 

@@ -27,8 +27,8 @@ from rnnmem.verify.expressions import (
     Head,
     Table,
 )
-from rnnmem.verify.lowering.checkpoint import SAME
 from rnnmem.verify.lowering.encode import DECODED, ENCODED
+from rnnmem.verify.lowering.replay import SAME
 from rnnmem.verify.nested import handles_of
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.recurrences import Solution
