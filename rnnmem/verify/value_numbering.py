@@ -84,7 +84,7 @@ class Pop:
 
 
 @dataclasses.dataclass(slots=True)
-class Twins:
+class Agreement:
     """Two values of one Net that must agree."""
 
     numbers: tuple[int, int]
@@ -100,7 +100,7 @@ class Notes:
     guards: list[Claim] = dataclasses.field(default_factory=list)
     pops: list[Pop] = dataclasses.field(default_factory=list)
     pops_here: list[Pop] = dataclasses.field(default_factory=list)
-    twins: list[Twins] = dataclasses.field(default_factory=list)
+    agreements: list[Agreement] = dataclasses.field(default_factory=list)
 
 
 class Numbering:
@@ -136,7 +136,7 @@ class Numbering:
         self.outputs: tuple[int, ...] = ()
 
     def run(self, net: Net) -> Numbering:
-        """Numbers the judged Net itself."""
+        """Numbers the verified Net itself."""
         given = [
             self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
             for place in range(len(net.inputs))
@@ -170,7 +170,7 @@ class Numbering:
                     key = ("guard", place, attributes_of(op))
                     self.notes.guards.append(Claim(key, inputs[0], net, op.name))
             elif op.type == SAME:
-                self.notes.twins.append(Twins(inputs, net, op.name))
+                self.notes.agreements.append(Agreement(inputs, net, op.name))
                 results = ()
             elif op.type in LOOPS:
                 results = self._loop(net, op, inputs, level, effect, path)
@@ -312,9 +312,9 @@ class Numbering:
         for pop in (*inside.pops, *inside.pops_here):
             pop.popped = solution.of(pop.popped)
             pop.trips = trips if pop.trips is None else solution.of(pop.trips)
-        for twins in inside.twins:
-            twins.numbers = solution.of(twins.numbers[0]), solution.of(twins.numbers[1])
-        self.notes.twins += inside.twins
+        for one in inside.agreements:
+            one.numbers = solution.of(one.numbers[0]), solution.of(one.numbers[1])
+        self.notes.agreements += inside.agreements
         self.notes.claims += inside.claims
         self.notes.guards += inside.guards
         self.notes.pops += (*inside.pops, *inside.pops_here)

@@ -150,7 +150,7 @@ class _Proof:
         self.changed = self._changed_variables()
         counters = [self._claimed(role)[0] for role in (COUNTER, START)]
         left, start = (self._variable(one.popped) for one in counters)
-        self._judge_counters(left, start)
+        self._verify_counters(left, start)
         self.forward = self._forward_loop(left)
         named = {one.blob for one in counters} == {self.index.argument}
         self.demand(named, "the counters are said to count something else")
@@ -163,10 +163,10 @@ class _Proof:
         values = {one.value: one.source for one in states}
         right = values.get(begin) == self.index.argument
         self.demand(right, "a segment does not start where its state was kept")
-        self._judge_replay(replay, left, begin)
+        self._verify_replay(replay, left, begin)
         steps = [self._replayed(replay, values), *steps]
         for step in steps:
-            self._judge_others(step)
+            self._verify_others(step)
         changed = frozenset(self.changed)
         return Cut(self.forward, self.gradient, self.refill, changed, tuple(steps))
 
@@ -204,7 +204,7 @@ class _Proof:
             found[argument] = _Changed(variable, result, self.then.outputs[place])
         return found
 
-    def _judge_counters(self, left: Variable, start: Variable) -> None:
+    def _verify_counters(self, left: Variable, start: Variable) -> None:
         """The branch runs when ``left``, which falls by one, is ``start``, which it changes."""
         equal = made_by(self.body, self.refill.inputs[0], "Equal")
         self.demand(
@@ -272,13 +272,13 @@ class _Proof:
             )
             self.kept.append(keeping)
             taken.append(self._taken(claim.blob, changed, advance, keeping.place is not None))
-        self._judge_places(self.kept)
-        self._judge_beginning(self.kept[0].branch, known)
+        self._verify_places(self.kept)
+        self._verify_beginning(self.kept[0].branch, known)
         places = {one.inputs[1] for one in self._reads}
         self.demand(len(places) < 2, "states are read from different places")
         return taken
 
-    def _judge_beginning(self, branch: Op, known: Mapping[str, Variable]) -> None:
+    def _verify_beginning(self, branch: Op, known: Mapping[str, Variable]) -> None:
         """The branch is taken in the first iteration: both of its counters begin as 0."""
         body = self.forward.nets["body"]
         equal = made_by(body, branch.inputs[0], "Equal")
@@ -291,7 +291,9 @@ class _Proof:
         """What is taken off one list of states, once for each segment."""
         given, rest = self._given(changed.variable.argument), changed.handed
         if advance is not None:
-            self.demand(rest in advance.outputs, "a list of states does not go the way")
+            self.demand(
+                rest in advance.outputs, "the advancing loop does not carry a list of states"
+            )
             rest = advance.inputs[advance.outputs.index(rest)]
         if in_slots:
             reads = [op for op in self.then.readers.get(given, ()) if op.type == _READ]
@@ -317,7 +319,7 @@ class _Proof:
         )
         return _Taken(source, value, rest)
 
-    def _judge_places(self, kept: Sequence[_Keeping]) -> None:
+    def _verify_places(self, kept: Sequence[_Keeping]) -> None:
         """All values are kept by one branch, pushed, or put at one place that is no hole."""
         together = {(one.branch.name, one.place) for one in kept}
         self.demand(len(together) == 1, "states are not kept together")
@@ -350,7 +352,7 @@ class _Proof:
         kept = []
         for one in taken:
             held = [variable for variable in all_variables if variable.start == one.rest]
-            self.demand(len(held) == 1, "a list of states does not go the way once")
+            self.demand(len(held) == 1, "the advancing loop does not carry a list of states once")
             keeping = _keeping_of(body, held[0])
             right = (
                 keeping is not None
@@ -359,11 +361,11 @@ class _Proof:
                     op.type in _KEEPING for net in keeping.branch.nets.values() for op in net.ops
                 )
             )
-            self.demand(right, "a list on the way gets another value than it had")
+            self.demand(right, "an advancing loop keeps another value than the list had")
             kept.append(keeping)
-        self._judge_places(kept)
+        self._verify_places(kept)
         alike = (kept[0].place is None) == (self.kept[0].place is None)
-        self.demand(alike, "the way keeps states otherwise than the loop")
+        self.demand(alike, "the advancing loop keeps states otherwise than the forward loop")
         states = {
             argument: source
             for argument, source in standing.items()
@@ -377,7 +379,7 @@ class _Proof:
         ]
         return [step], ends
 
-    def _judge_replay(self, loop: Op, left: Variable, begin: str) -> None:
+    def _verify_replay(self, loop: Op, left: Variable, begin: str) -> None:
         """The loop runs from the start of the segment to its end."""
         cond, known = loop.nets["cond"], variables(loop)
         less = made_by(cond, cond.outputs[0], "Less")
@@ -448,7 +450,7 @@ class _Proof:
             and behind(loop.nets["body"], one.following) == one.argument
         }
 
-    def _judge_others(self, step: Step) -> None:
+    def _verify_others(self, step: Step) -> None:
         """What runs in a segment beside the step must not be able to fail."""
         used = {op.name for op in step.ops()} | step.keeping
         for op in step.body.ops:

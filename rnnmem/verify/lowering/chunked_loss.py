@@ -64,7 +64,7 @@ def lower_chunked_losses(original: Net, net: Net) -> tuple[Net, Net]:
     for op in net.ops:
         if op.type in LOOPS and CHUNKS in op.attributes:
             proof = _Proof(net, net.op_by_name[op.name])
-            proof.judge()
+            proof.verify()
             net = proof.flattened()
             sources[proof.source] = None
     for source in sources:
@@ -90,13 +90,13 @@ class _Proof:
         if not holds:
             raise refused("chunks-not-understood", sentence, self.body, (op,) if op else ())
 
-    def judge(self) -> None:
+    def verify(self) -> None:
         """Refuses what is no loop over chunks."""
         for op in self.body.ops:
             self._demand(not op.nets and is_pure(op), f"{op.name!r} may not run twice", op.name)
         self._counts()
         self._results()
-        self._judge_ops()
+        self._verify_ops()
 
     # --- how often it runs, and on which rows
 
@@ -226,7 +226,7 @@ class _Proof:
 
     # --- that its ops work on rows one by one
 
-    def _judge_ops(self) -> None:
+    def _verify_ops(self) -> None:
         self.values: dict[str, Value] = {}
         self.stands_for: dict[str, str] = {}  # blob of the body -> outer blob
         self.outside = known_from(self.outer, self.known, self.source, self.loop.name)
@@ -289,10 +289,10 @@ class _Proof:
         )
         count = first.at(self.rows) if self.rows is not None else None
         if outer != self.source and not (count is not None and shape[0] == count):
-            self._judge_rows(op, outer, shape, first)
+            self._verify_rows(op, outer, shape, first)
         return rows_of(outer, shape, first)
 
-    def _judge_rows(self, op: Op, outer: str, shape, first: Dim) -> None:
+    def _verify_rows(self, op: Op, outer: str, shape, first: Dim) -> None:
         """A blob whose size only a run can tell has as many rows as the source.
 
         A cut of fewer fails in the run. More are impossible where what it follows from, or every
@@ -317,21 +317,21 @@ class _Proof:
     def _fixes_size(self, reader: Op, blob: str) -> bool:
         if reader.type in LABELLED:
             return reader.inputs.index(blob) == 1
-        given = [self._judged(one) for one in reader.inputs if one != blob]
+        given = [self._verified(one) for one in reader.inputs if one != blob]
         if reader.type == "Reshape" and isinstance(given[0], Sizes):
             return Dim(-1) not in given[0].value
         passes = reader.type in _KEEPS_ROWS or TABLE[reader.type].work is Work.POINTWISE
         alone = all(isinstance(one, Given) for one in given)
         return passes and alone and self._has_one_size(reader.outputs[0])
 
-    def _judged(self, blob: str) -> Value | None:
-        """What a blob of the body is, if that does not hang on rows that are being judged."""
+    def _verified(self, blob: str) -> Value | None:
+        """What a blob of the body is, if that does not depend on rows that are being verified."""
         if blob in self.values:
             return self.values[blob]
         op = self.body.producer.get(blob)
         if op is None or op.type == "Slice":
             return None
-        values = [self._judged(one) for one in op.inputs]
+        values = [self._verified(one) for one in op.inputs]
         found = None if None in values else apply(op, values)
         return None if found is None else found[op.outputs.index(blob)]
 

@@ -10,7 +10,7 @@ Of ops that keep booleans as bits, or numbers as their signs or rounded, these a
     bfloat16  what is decoded is x, rounded; it was in a list meanwhile, and nobody else reads it
 
 The Net handed out has one op each, `ENCODED` and `DECODED`, with the form they share. Whether the
-two meet in a list is left to the judge, for whom decoding undoes encoding.
+two meet in a list is left to value numbering, where decoding undoes encoding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GATHERS, _SPREADS, _SELECTS = 0x0102040810204080, 0x0101010101010101, 0x8040201
 _ASKS_SIGN = {"LeakyReluGrad": 1, "ReluGrad": 1}
 
 
-def judge_roundings(net: Net, allowed: bool) -> None:
+def verify_roundings(net: Net, allowed: bool) -> None:
     """Refuses a rounded copy that is more than a saved one, or that nobody allowed.
 
     Raises:
