@@ -11,13 +11,13 @@ from rnnmem.ir.marks import RENAME_MAP
 from rnnmem.ir.residuals import CHECKPOINTED, COUNTER, REPLAYED, START, rename_map, residuals_of
 from rnnmem.verify import check
 from tests.drawing import edited, with_input, with_op
-from tests.loop_drawings import FORWARD, GRADIENT, in_segments, recurrent
+from tests.loop_drawings import FORWARD, GRADIENT, RECURRENT, in_segments
 
-ORIGINAL = recurrent()
+ORIGINAL = RECURRENT
 REWRITTEN = {
-    "segments": in_segments(ORIGINAL, ("h", "a:0"), length=2),
-    "schedule": in_segments(ORIGINAL, ("h", "a:0"), length=1, slots=2, count=5),
-    "online schedule": in_segments(ORIGINAL, ("h", "a:0"), length=1, slots=2, count=3, online=True),
+    "segments": in_segments(("h", "a"), length=2),
+    "schedule": in_segments(("h", "a"), length=1, slots=2, count=5),
+    "online schedule": in_segments(("h", "a"), length=1, slots=2, count=3, online=True),
 }
 EACH = pytest.mark.parametrize("name", REWRITTEN)
 
@@ -49,7 +49,7 @@ def test_what_stands_for_each_residual_is_handed_to_the_gradient():
         COUNTER: {"iteration"},
         START: {"iteration"},
         CHECKPOINTED: {"iteration", "h", "c"},
-        REPLAYED: {"h", "a:0"},
+        REPLAYED: {"h", "a"},
     }
 
 
