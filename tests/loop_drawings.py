@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from rnnmem.ir import parse
 from rnnmem.ir.graph import DType, Net, ShapeValue
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.plan import LoopPlan, Plan, Segments
@@ -174,55 +175,64 @@ def _nested_gradient(top: Drawing, done, saved, recompute: bool) -> str:
     return loop.close(counted("j", "n"))["d"]
 
 
-def recurrent() -> Net:
-    """A loop without dropout and its gradient loop, so that iterations can be run again.
+RECURRENT = parse("""
+# A loop without dropout and its gradient loop, so that iterations can be run again.
+net top(x float32, w float32, n int32) -> (forward:2, gradient:2, gradient:3) {
+  zero int32 = Const() with {value=constant int32[] 0}
+  any int32 = Const() with {value=constant int32[] -1}
+  empty_h variant = EmptyTensorList(any, any) with {element_dtype=type float32}
+  empty_a variant = EmptyTensorList(any, any) with {element_dtype=type float32}
+  forward:0 int32, forward:1 int32, forward:2 float32, forward:3 float32, forward:4 float32,
+      forward:5 variant, forward:6 variant
+      = While(zero, n, x, x, w, empty_h, empty_a) with {parallel_iterations=10} {
+    cond = net forward_cond(i int32, n int32, h float32, c float32, w float32,
+        acc_h variant, acc_a variant) -> (more) {
+      more bool = Less(i, n)
+    }
+    body = net forward_body(i int32, n int32, h float32, c float32, w float32,
+        acc_h variant, acc_a variant) -> (next_i, n, next_h, next_c, w, push_h, push_a) {
+      one int32 = Const() with {value=constant int32[] 1}
+      next_i int32 = AddV2(i, one)
+      m float32 = Mul(h, w)
+      a float32 = Tanh(m)
+      next_h float32 = AddV2(a, c)
+      next_c float32 = Sin(c)
+      push_h variant = TensorListPushBack(acc_h, h) with {element_dtype=type float32}
+      push_a variant = TensorListPushBack(acc_a, a) with {element_dtype=type float32}
+    }
+  }
+  ones float32 = Const() with {value=constant float32[] 1.0}
+  start float32 = Const() with {value=constant float32[] 0.0}
+  gradient:0 int32, gradient:1 int32, gradient:2 float32, gradient:3 float32, gradient:4 float32,
+      gradient:5 variant, gradient:6 variant
+      = While(zero, forward:0, ones, start, w, forward:5, forward:6)
+        with {parallel_iterations=1} {
+    cond = net gradient_cond(j int32, limit int32, dh float32, dw float32, w float32,
+        acc_h variant, acc_a variant) -> (more) {
+      more bool = Less(j, limit)
+    }
+    body = net gradient_body(j int32, limit int32, dh float32, dw float32, w float32,
+        acc_h variant, acc_a variant) -> (next_j, limit, next_dh, next_dw, w, pop_h:0, pop_a:0) {
+      one int32 = Const() with {value=constant int32[] 1}
+      any int32 = Const() with {value=constant int32[] -1}
+      next_j int32 = AddV2(j, one)
+      pop_h:0 variant, pop_h:1 float32 = TensorListPopBack(acc_h, any)
+          with {element_dtype=type float32}
+      pop_a:0 variant, pop_a:1 float32 = TensorListPopBack(acc_a, any)
+          with {element_dtype=type float32}
+      d float32 = TanhGrad(pop_a:1, dh)
+      step float32 = Mul(d, pop_h:1)
+      next_dw float32 = AddV2(dw, step)
+      back float32 = Mul(d, w)
+      next_dh float32 = AddV2(dh, back)
+    }
+  }
+}
+""")
 
-    forward     h ──Mul w──► m ──Tanh──► a ──Add c──► h'    c ──Sin──► c'      saved: h, a
-    gradient    d = TanhGrad(a, dh)    dw' = dw + d·h    dh' = dh + d·w
-    """
-    top = Drawing("top", x="float32", w="float32", n="int32")
-    loop = LoopDrawing(top, "forward")
-    i, n, h, c, w = (
-        loop.carry(*pair)
-        for pair in (
-            ("i", top.const(0, name="zero")),
-            ("n", "n"),
-            ("h", "x"),
-            ("c", "x"),
-            ("w", "w"),
-        )
-    )
-    lists = {label: loop.carry(f"acc_{label}", top.empty_list(f"empty_{label}")) for label in "ha"}
-    count(loop, i)
-    body = loop.body
-    a = body.op("Tanh", body.op("Mul", h, w, name="m"), name="a")
-    loop.next[h] = body.op("AddV2", a, c, name="next_h")
-    loop.next[c] = body.op("Sin", c, name="next_c")
-    for (label, held), blob in zip(lists.items(), (h, a), strict=True):
-        loop.next[held] = body.push(held, blob, name=f"push_{label}")
-    done = loop.close(counted(i, n), parallel_iterations=10)
-    gradient = LoopDrawing(top, "gradient")
-    j = gradient.carry("j", top.const(0, name="gradient_zero"))
-    limit = gradient.carry("limit", done["i"])
-    dh = gradient.carry("dh", top.const(1.0, "float32", name="gradient_start"))
-    dw = gradient.carry("dw", top.const(0.0, "float32", name="gradient_none"))
-    w = gradient.carry("w", "w")
-    count(gradient, j)
-    body, popped = gradient.body, {}
-    for label in lists:
-        held = gradient.carry(f"acc_{label}", done[f"acc_{label}"])
-        gradient.next[held], popped[label] = body.pop(held, name=f"pop_{label}")
-    d = body.op("TanhGrad", popped["a"], dh, name="d")
-    gradient.next[dw] = body.op("AddV2", dw, body.op("Mul", d, popped["h"], name="step"))
-    gradient.next[dh] = body.op("AddV2", dh, body.op("Mul", d, w, name="back"))
-    back = gradient.close(counted(j, limit), parallel_iterations=1)
-    return top.net(done["h"], back["dh"], back["dw"])
 
-
-def in_segments(
-    net: Net, saved: tuple[str, ...], length: int, growth: int = 0, **schedule: int
-) -> Net:
-    """The drawing of `recurrent` with its loops cut into segments, by the rewrite itself."""
+def in_segments(saved: tuple[str, ...], length: int, growth: int = 0, **schedule: int) -> Net:
+    """`RECURRENT` with its loops cut into segments, by the rewrite itself."""
     segments = Segments(
         length=length,
         growth=growth,
@@ -231,7 +241,7 @@ def in_segments(
         invariants=("w",),
         **schedule,
     )
-    recomputed = () if "a:0" in saved else ("m", "a")
+    recomputed = () if "a" in saved else ("m", "a")
     plan = LoopPlan(("forward",), ("gradient",), saved=saved, recomputed=recomputed)
     loops = (dataclasses.replace(plan, segments=segments),)
-    return apply_plan(net, Plan(loops=loops), encoded, anchored=True)
+    return apply_plan(RECURRENT, Plan(loops=loops), encoded, anchored=True)

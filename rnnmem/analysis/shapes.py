@@ -18,11 +18,14 @@ from rnnmem.analysis.list_lengths import lengths_behind, reads_lengths
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.analysis.trip_count import growth, trip_count
-from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.graph import Blob, Net, Op, Path
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.ir.order import topological
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+_OUTERMOST = Path()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +54,8 @@ def known_net(
     net: Net,
     inputs: Sequence[Fact] | None = None,
     unknown_dimension: int | None = None,
-    observed: Mapping[str, int] = _NOTHING,
-    path: str = "",
+    observed: Mapping[Path, int] = _NOTHING,
+    path: Path = _OUTERMOST,
     unknown_trips: Sequence[int] = (),
 ) -> KnownNet:
     """Fills in the shapes of a Net and of all step nets in it.
@@ -61,9 +64,9 @@ def known_net(
       net: the Net.
       inputs: what is known of its inputs; None: what is declared.
       unknown_dimension: stands for a dimension, and a trip count, that stays unknown.
-      observed: path of a loop op (``while/body/while_1``) -> how often it ran in some run, for
-        loops whose trip count the Net does not tell.
-      path: of the Net itself, ending in a slash; empty for a whole function.
+      observed: path of a loop op -> how often it ran in some run, for loops whose trip count the
+        Net does not tell.
+      path: of the Net itself; empty for a whole function.
       unknown_trips: stand for trip counts that stay unknown, of the Net's own loops, of those in
         their bodies, and so on; the last of them for all that are deeper.
     """
@@ -93,8 +96,8 @@ class _Filler:
         self,
         net: Net,
         unknown: int | None,
-        observed: Mapping[str, int],
-        path: str,
+        observed: Mapping[Path, int],
+        path: Path,
         unknown_trips: Sequence[int],
     ):
         self.net = net
@@ -146,7 +149,7 @@ class _Filler:
 
     def _inner(self, op: Op, key: str, inputs: Sequence[Fact]) -> KnownNet:
         """A step net of an op, filled in for these inputs."""
-        path = f"{self.path}{op.name}/{key}/"
+        path = self.path.child(op.name, key)
         deeper = (self.unknown_trips[1:] if op.type in LOOPS else ()) or self.unknown_trips
         return known_net(op.nets[key], inputs, self.unknown, self.observed, path, deeper)
 
@@ -165,7 +168,7 @@ class _Filler:
         trips = trip_count(loop, given)
         if trips is None:
             assumed = self.unknown_trips[0] if self.unknown_trips else self.unknown
-            trips = self.observed.get(self.path + op.name, assumed)
+            trips = self.observed.get(self.path.child(op.name), assumed)
         self.trips[op.name] = trips
         invariants = set(loop.invariants.values())
         starts, known = self._body(op, loop, ins, invariants)

@@ -16,7 +16,7 @@ from functools import partial
 
 from rnnmem.analysis.loops import Loop, loop_pairs
 from rnnmem.analysis.variable_effects import ANY, Writers
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.marks import IN_PLACE
 from rnnmem.ir.op_table import BRANCHES, LOOPS
 from rnnmem.ir.order import all_needed_by, reached
@@ -27,13 +27,13 @@ class Place:
     """A step net that holds loop pairs of its own.
 
     Attributes:
-      path: names of ops and of the attributes that hold their step nets, outermost first.
+      path: the way to it.
       net: the step net.
       variables: its inputs that hold the handle of one variable each, of which no two are the same,
         and which nothing outside writes while the step net runs.
     """
 
-    path: tuple[str, ...]
+    path: Path
     net: Net
     variables: frozenset[str]
 
@@ -41,10 +41,10 @@ class Place:
 def places(net: Net) -> tuple[Place, ...]:
     """Every place below the Net, outer ones first."""
     variables = {blob: blob for blob in net.inputs if net.blobs[blob].dtype == "resource"}
-    return tuple(_below(net, variables, ()))
+    return tuple(_below(net, variables, Path()))
 
 
-def _below(net: Net, variables: Mapping[str, str], path: tuple[str, ...]) -> Iterator[Place]:
+def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[Place]:
     """Places below a Net whose inputs hold handles of those variables, by input."""
     paired = _paired(net)
     writers = Writers(net, frozenset(variables))
@@ -55,7 +55,7 @@ def _below(net: Net, variables: Mapping[str, str], path: tuple[str, ...]) -> Ite
             if label == "cond" or not _holds_pairs(inner):
                 continue
             inside = _inside(writers, op, inner, variables)
-            here = (*path, op.name, label)
+            here = path.child(op.name, label)
             if any(not pair.closed for pair in loop_pairs(inner, inner, {})):
                 yield Place(here, inner, frozenset(inside))
             yield from _below(inner, inside, here)
@@ -129,9 +129,7 @@ def step_net(net: Net, path: tuple[str, ...]) -> Net:
     Raises:
       KeyError: there is none.
     """
-    for name, label in zip(path[::2], path[1::2], strict=True):
-        net = net.op_by_name[name].nets[label]
-    return net
+    return Path(path).at(net)
 
 
 def with_step_net(net: Net, path: tuple[str, ...], new: Net, *, marked: bool = True) -> Net:
@@ -143,13 +141,4 @@ def with_step_net(net: Net, path: tuple[str, ...], new: Net, *, marked: bool = T
       new: the step net.
       marked: whether the op that runs it says that it is to be judged by itself.
     """
-    if not path:
-        return new
-    name, label, *rest = path
-    op = net.op_by_name[name]
-    inner = with_step_net(op.nets[label], tuple(rest), new, marked=marked)
-    changed = op.replace(
-        nets={**op.nets, label: inner},
-        attributes=op.attributes if rest or not marked else {**op.attributes, IN_PLACE: b"1"},
-    )
-    return net.replace(ops=tuple(changed if one is op else one for one in net.ops))
+    return Path(path).put(net, new, **({IN_PLACE: b"1"} if marked else {}))

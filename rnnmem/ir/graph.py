@@ -1,4 +1,4 @@
-"""The vocabulary: Net, Op, Blob, and the values that an op's attributes may hold.
+"""The vocabulary: Net, Op, Blob, Path, and the values that an op's attributes may hold.
 
 A Net is plain, frozen data. Nothing here, or anywhere else in ``rnnmem.ir``, knows TensorFlow, so
 everything that is decided on a Net can be tested on a Net made by hand.
@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -132,6 +132,50 @@ class Op:
     def replace(self, **changes: Any) -> Op:
         """A copy of this op with the given fields changed."""
         return dataclasses.replace(self, **changes)
+
+
+class Path(tuple[str, ...]):
+    """The way from a Net to one below it: names of ops and keys of their step nets, in turn.
+
+    It may go one name further, to an op. It equals the plain tuple of the names.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, *names: str) -> Path:
+        """The path of these names."""
+        return cls(names)
+
+    def child(self, *names: str) -> Path:
+        """The path that goes on by these names."""
+        return Path((*self, *names))
+
+    @property
+    def text(self) -> str:
+        """The names with slashes between them, for people."""
+        return "/".join(self)
+
+    def at(self, net: Net) -> Net:
+        """The step net at the end of the path from a Net.
+
+        Raises:
+          KeyError: there is none.
+        """
+        for name, key in zip(self[::2], self[1::2], strict=True):
+            net = net.op_by_name[name].nets[key]
+        return net
+
+    def put(self, net: Net, new: Net, **marks: Any) -> Net:
+        """The Net with another step net at the end of the path; the op that runs it gets marks."""
+        if not self:
+            return new
+        name, key = self[:2]
+        op, below = net.op_by_name[name], Path(self[2:])
+        changed = op.replace(nets={**op.nets, key: below.put(op.nets[key], new, **marks)})
+        if marks and not below:
+            changed = changed.replace(attributes={**op.attributes, **marks})
+        return net.replace(ops=tuple(changed if one is op else one for one in net.ops))
 
 
 class _Index:
@@ -257,10 +301,10 @@ class Net:
         """Blob -> how often it stands among the outputs; absent where it does not."""
         return collections.Counter(self.outputs)
 
-    def walk(self):
-        """Yields ``(path, net)`` for this Net and each below it; a path is a tuple of names."""
-        yield (), self
+    def walk(self) -> Iterator[tuple[Path, Net]]:
+        """Yields ``(path, net)`` for this Net and each below it."""
+        yield Path(), self
         for op in self.ops:
             for key, inner in op.nets.items():
                 for path, net in inner.walk():
-                    yield (op.name, key, *path), net
+                    yield Path((op.name, key, *path)), net

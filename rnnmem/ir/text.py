@@ -11,7 +11,8 @@ the ops that it waits for, ``stateful``, its device, the user's line, and its st
 An op has the name of the blob that it writes, or of the blobs without their ``:0``; else it says
 ``as NAME``. A Net ``wants`` the ops that must run even where no output needs them.
 Shapes: ``[]`` a number, ``[4,?]`` an unknown dimension, ``[*]`` an unknown rank. Names that are not
-plain words stand in quotes, as in JSON. ``#`` begins a comment.
+plain words stand in quotes, as in JSON. ``#`` begins a comment. Who writes by hand may leave out
+``[*]`` and a constant's encoding.
 """
 
 from __future__ import annotations
@@ -306,7 +307,8 @@ def _rest_of_blob(reader: _Reader, name: str) -> Blob:
 
 
 def _read_shape(reader: _Reader) -> Shape:
-    reader.take("[")
+    if not reader.took("["):
+        return None
     if reader.took("*"):
         reader.take("]")
         return None
@@ -361,4 +363,4 @@ def _read_value(reader: _Reader) -> Any:
 
 
 def _data(reader: _Reader) -> bytes:
-    return base64.b64decode(reader.name())
+    return base64.b64decode(reader.name()) if reader.peek().startswith('"') else b""

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rnnmem.errors import OptionError
 from rnnmem.pipeline.tracing import feeds_of
+from rnnmem.sizes import parse_count
 
 
 class Batch:
@@ -61,7 +62,7 @@ class Batch:
         return self._flat[place][start : start + self._each]
 
 
-def batches_of(
+def _batches_of(
     x: Any, y: Any, size: int | None, order: np.ndarray | None = None
 ) -> Iterator[tuple]:
     """Cuts arrays into batches.
@@ -81,6 +82,21 @@ def batches_of(
             None if part is None else tf.nest.map_structure(lambda one, r=rows: _rows(one, r), part)
             for part in (x, y)
         )
+
+
+def checked_batches(
+    x: Any, y: Any, size: Any, micro_batches: int, order: np.ndarray | None = None
+) -> Iterable[tuple]:
+    """Batches of arrays, checked all at once, or those of a stream as they come."""
+    size = None if size is None else parse_count(size, "batch_size")
+    if is_stream(x):
+        if y is not None or size is not None:
+            raise OptionError("x gives batches by itself: pass neither y nor batch_size")
+        return (one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in x)
+    found = list(_batches_of(x, y, size, order))
+    for one in found:
+        Batch(*one, micro_batches)
+    return found
 
 
 def examples_of(x: Any) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from rnnmem.errors import OptionError
 from rnnmem.pipeline import devices
 
 ASK_SECONDS = 2.0
@@ -89,3 +90,12 @@ def patiently(act: Callable[[], Any], workers: Collection[str], timeout: float |
     if failed:
         raise failed[0]
     return found[0]
+
+
+def timeout_of(timeout: Any) -> float | None:
+    """A checked number of seconds."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise OptionError(f"timeout={timeout!r} is no number of seconds above 0, nor None")
+    return float(timeout)

@@ -8,36 +8,24 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from rnnmem.errors import MeasureError, OptionError, PipelineError
 from rnnmem.pipeline import checkpoint
 from rnnmem.pipeline import schedule as schedules
-from rnnmem.pipeline.batches import Batch, batches_of, examples_of, is_stream
+from rnnmem.pipeline.batches import Batch, checked_batches, examples_of, is_stream
 from rnnmem.pipeline.devices import is_local, resolve
 from rnnmem.pipeline.executor import Queues, Step, WorkerGone, worker_gone, workers_of
-from rnnmem.pipeline.heartbeat import patiently
+from rnnmem.pipeline.heartbeat import patiently, timeout_of
 from rnnmem.pipeline.memory import Meter, Requests, Shares, StageMemory, allocator_of, resident_of
 from rnnmem.pipeline.optimizers import maker_of
+from rnnmem.pipeline.programs import PREDICT, TEST, TRAIN, Prepared, Programs, loss_of
 from rnnmem.pipeline.schedule import Schedule, checked_count, make_schedule
-from rnnmem.pipeline.simulator import simulate
 from rnnmem.pipeline.states import StageState
-from rnnmem.pipeline.tracing import Program, Purpose, differentiated, trace
+from rnnmem.pipeline.tracing import Purpose
 from rnnmem.pipeline.wiring import stages_of
 from rnnmem.sizes import parse_count
-from rnnmem.tf import private
-
-_TRAIN = Purpose(training=True, loss=True)
-_TEST = Purpose(training=False, loss=True)
-_PREDICT = Purpose(training=False, loss=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Prepared:
-    program: Program
-    schedule: Schedule
 
 
 class Pipeline:
@@ -100,18 +88,15 @@ class Pipeline:
         self.micro_batches = checked_count(
             schedule, len(self._stages), micro_batches, schedules.TRAINING
         )
-        self._make_optimizer = maker_of(optimizer)
-        self._loss = _loss_of(loss)
+        make_optimizer, loss = maker_of(optimizer), loss_of(loss)
         self._schedule_name = schedule
         self._prefetch = bool(prefetch)
-        self._timeout = _timeout_of(timeout)
+        self._timeout = timeout_of(timeout)
         names = resolve(devices, len(self._stages))
         self._states = [StageState(i, s, names[i]) for i, s in enumerate(self._stages)]
         self._queues = [Queues(name) for name in names]
-        self._prepared: dict[Any, _Prepared] = {}
-        self._made = False
+        self._programs = Programs(self._states, loss, make_optimizer, self._make_schedule)
         self._has_run: set[Any] = set()
-        self._to_restore: str | None = None
         self._broken: str | None = None
         self.most_scopes: list[int] = [0] * len(names)
 
@@ -149,12 +134,11 @@ class Pipeline:
     @property
     def schedule(self) -> Schedule:
         """The schedule of a training step; before the first, that of a plain chain."""
-        for (purpose, _), prepared in self._prepared.items():
-            if purpose == _TRAIN:
-                return prepared.schedule
-        return make_schedule(
-            self._schedule_name, len(self._states), self.micro_batches, prefetch=self._prefetch
-        )
+        return self._programs.training_schedule or self._make_schedule(True, len(self._states))
+
+    def _make_schedule(self, training: bool, topology: Any) -> Schedule:
+        name = self._schedule_name if training else schedules.FORWARD_ONLY
+        return make_schedule(name, topology, self.micro_batches, prefetch=self._prefetch)
 
     def build(self, x: Any, y: Any = None) -> None:
         """Makes all that a training step on such a batch needs, and runs nothing.
@@ -162,7 +146,7 @@ class Pipeline:
         Raises:
           OptionError: the batch does not divide, or the stages' shapes do not meet.
         """
-        self._prepare(_TRAIN, Batch(x, y, self.micro_batches))
+        self._programs.of(TRAIN, Batch(x, y, self.micro_batches))
 
     def train_step(self, x: Any, y: Any = None) -> tf.Tensor:
         """Trains on one batch.
@@ -179,7 +163,7 @@ class Pipeline:
           PipelineError: a stage failed, or its worker is gone; the text names it. No weight was
             updated unless the failure came in the updates, after all gradients.
         """
-        batch, prepared = self._begin(_TRAIN, x, y)
+        batch, prepared = self._begin(TRAIN, x, y)
         step = self._step(prepared, batch)
         self._run(step)
         self._has_run.add(batch.signature)
@@ -199,8 +183,8 @@ class Pipeline:
           OptionError: a batch does not divide, or shapes do not meet; nothing has run then.
         """
         total = count = 0
-        for one in _batches(x, y, batch_size, self.micro_batches):
-            batch, prepared = self._begin(_TEST, *one)
+        for one in checked_batches(x, y, batch_size, self.micro_batches):
+            batch, prepared = self._begin(TEST, *one)
             self._ask_workers(self._start_losses)
             self._run(self._step(prepared, batch))
             total += float(self._mean_loss()) * batch.size
@@ -216,8 +200,8 @@ class Pipeline:
           OptionError: as ``evaluate``; or the last stage takes labels.
         """
         found = []
-        for one, _ in _batches(x, None, batch_size, self.micro_batches):
-            batch, prepared = self._begin(_PREDICT, one, None)
+        for one, _ in checked_batches(x, None, batch_size, self.micro_batches):
+            batch, prepared = self._begin(PREDICT, one, None)
             step = self._step(prepared, batch)
             self._run(step)
             found += step.runners[-1].results
@@ -262,7 +246,9 @@ class Pipeline:
             order = None
             if shuffle and not is_stream(x):
                 order = random.permutation(examples_of(x))
-            logs = {"loss": self._epoch(_batches(x, y, batch_size, self.micro_batches, order))}
+            logs = {
+                "loss": self._epoch(checked_batches(x, y, batch_size, self.micro_batches, order))
+            }
             if validation_data is not None:
                 logs["val_loss"] = self.evaluate(*validation_data, batch_size=batch_size)
             for name, value in logs.items():
@@ -295,7 +281,7 @@ class Pipeline:
         """
         checkpoint.open_checkpoint(path)
         if self._states[0].optimizer is None:
-            self._to_restore = os.fspath(path)
+            self._programs.to_restore = os.fspath(path)
             return
         self._check_usable()
         self._ask_workers(lambda: checkpoint.read(self._states, path))
@@ -320,7 +306,7 @@ class Pipeline:
           OptionError: as ``train_step``, or ``steps`` is no count.
         """
         steps = parse_count(steps, "steps")
-        batch, prepared = self._begin(_TRAIN, x, y)
+        batch, prepared = self._begin(TRAIN, x, y)
         meters = [Meter(state.device) for state in self._states]
         if batch.signature not in self._has_run:
             self.train_step(x, y)
@@ -331,7 +317,7 @@ class Pipeline:
             found = [dataclasses.replace(one, requested_bytes=asked[one.stage]) for one in found]
         return found
 
-    def _requested(self, prepared: _Prepared, batch: Batch) -> list[int]:
+    def _requested(self, prepared: Prepared, batch: Batch) -> list[int]:
         """By stage, the most bytes that it asked its allocator for at once, in a step."""
         for state in self._states:
             if not is_local(state.device):
@@ -346,7 +332,7 @@ class Pipeline:
             asked.read()
         return asked.peaks
 
-    def _measured(self, prepared: _Prepared, batch: Batch, meters: list[Meter]) -> list:
+    def _measured(self, prepared: Prepared, batch: Batch, meters: list[Meter]) -> list:
         resident = resident_of(self._states, meters)
         allocators = {allocator_of(state.device) for state in self._states}
         if len(allocators) == len(meters):
@@ -374,7 +360,7 @@ class Pipeline:
             raise OptionError("the data holds no batch")
         return total / count
 
-    def _begin(self, purpose: Purpose, x: Any, y: Any) -> tuple[Batch, _Prepared]:
+    def _begin(self, purpose: Purpose, x: Any, y: Any) -> tuple[Batch, Prepared]:
         """Checks everything that can be checked before anything runs."""
         self._check_usable()
         if not tf.executing_eagerly() or tf.inside_function():
@@ -383,89 +369,13 @@ class Pipeline:
             )
         batch = Batch(x, y, self.micro_batches)
         with self._reaching_workers():
-            return batch, self._prepare(purpose, batch)
+            return batch, self._programs.of(purpose, batch)
 
     def _check_usable(self) -> None:
         if self._broken is not None:
             raise PipelineError(f"this pipeline is lost: {self._broken}")
 
-    def _prepare(self, purpose: Purpose, batch: Batch) -> _Prepared:
-        key = purpose, batch.signature
-        if key not in self._prepared:
-            if not self._made:
-                for state in self._states:
-                    state.make()
-                self._made = True
-            program = self._trace(purpose, batch)
-            training = purpose == _TRAIN
-            name = self._schedule_name if training else schedules.FORWARD_ONLY
-            schedule = make_schedule(
-                name, program.topology, self.micro_batches, prefetch=self._prefetch
-            )
-            simulate(schedule)
-            if training:
-                trained = [state.trainable_variables for state in self._states]
-                program = differentiated(program, trained)
-            self._finish(program, purpose)
-            self._prepared[key] = _Prepared(program, schedule)
-        return self._prepared[key]
-
-    def _trace(self, purpose: Purpose, batch: Batch) -> Program:
-        """Traces all stages, with their variables on their devices."""
-        moved = []
-
-        def move(used: list[Sequence[Any]]) -> bool:
-            before = len(moved)
-            for state, refs in zip(self._states, used, strict=True):
-                moved.extend(state.fetch_variables(refs))
-            return len(moved) > before
-
-        try:
-            move([()] * len(self._states))
-            program = self._traced(purpose, batch)
-            reads = [one.function.graph.variables for one in program.stages]
-            if move([[variable.ref() for variable in read] for read in reads]):
-                program = self._traced(purpose, batch)
-            self._check_unshared(program)
-            for state, one in zip(self._states, program.stages, strict=True):
-                state.adopt([one.function])
-        except BaseException:
-            for variable, old in moved:
-                private.put_back(variable, old)
-            raise
-        return program
-
-    def _traced(self, purpose: Purpose, batch: Batch) -> Program:
-        stages = [state.stage for state in self._states]
-        loss = None if purpose == _PREDICT and self._loss is None else self._loss
-        return trace(stages, self.devices, batch.feeds, batch.specs, loss, purpose)
-
-    def _check_unshared(self, program: Program) -> None:
-        owner: dict[Any, int] = {}
-        for i, one in enumerate(program.stages):
-            for variable in one.function.graph.trainable_variables:
-                first = owner.setdefault(variable.ref(), i)
-                if first != i:
-                    raise OptionError(
-                        f"stages[{first}] and stages[{i}] share the variable {variable.name}: each "
-                        "stage trains its own; put both uses into one stage"
-                    )
-
-    def _finish(self, program: Program, purpose: Purpose) -> None:
-        """Makes optimizers and sums, and restores what waited for them."""
-        first = all(state.optimizer is None for state in self._states)
-        for state, one in zip(self._states, program.stages, strict=True):
-            # Once differentiated, the graph returns more after the loss.
-            dtype = one.function.outputs[one.results].dtype if one.has_loss else None
-            state.prepare(self._make_optimizer, dtype)
-        if first:
-            for state in self._states:
-                state.warn_of_strays()
-        if self._to_restore is not None:
-            checkpoint.read(self._states, self._to_restore)
-            self._to_restore = None
-
-    def _step(self, prepared: _Prepared, batch: Batch, copy: bool = False) -> Step:
+    def _step(self, prepared: Prepared, batch: Batch, copy: bool = False) -> Step:
         return Step(
             prepared.schedule,
             prepared.program,
@@ -520,40 +430,3 @@ class Pipeline:
             for one in here[:-1]:
                 total = total + tf.cast(one, total.dtype)
             return total / tf.cast(self.micro_batches, total.dtype)
-
-
-def _timeout_of(timeout: Any) -> float | None:
-    """A checked number of seconds."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise OptionError(f"timeout={timeout!r} is no number of seconds above 0, nor None")
-    return float(timeout)
-
-
-def _loss_of(loss: Any) -> Callable[[Any, Any], Any] | None:
-    if loss is None:
-        return None
-    if isinstance(loss, str):
-        try:
-            return keras.losses.get(loss)
-        except (TypeError, ValueError) as error:
-            raise OptionError(f"loss={loss!r}: Keras knows no such loss") from error
-    if not callable(loss):
-        raise OptionError(
-            f"loss={loss!r} is neither a callable of labels and predictions nor a name"
-        )
-    return loss
-
-
-def _batches(x, y, size, micro_batches, order=None) -> Iterable[tuple]:
-    """Batches of arrays, checked all at once, or those of a stream as they come."""
-    size = None if size is None else parse_count(size, "batch_size")
-    if is_stream(x):
-        if y is not None or size is not None:
-            raise OptionError("x gives batches by itself: pass neither y nor batch_size")
-        return (one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in x)
-    found = list(batches_of(x, y, size, order))
-    for one in found:
-        Batch(*one, micro_batches)
-    return found

@@ -15,7 +15,7 @@ from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.api import Inspection, Optimized, optimize
 from rnnmem.errors import MeasureError, OptionError
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
 from rnnmem.reports.data import Side
 from rnnmem.reports.kinds import Kinds
@@ -143,7 +143,7 @@ def report_on(
     if inspection.joint:
         notes.append("told of is the function together with its gradient")
     for path, trips in observed.items():
-        notes.append(f"loop {path} ran {trips} iterations on these arguments")
+        notes.append(f"loop {path.text} ran {trips} iterations on these arguments")
     tensors = inputs or inspection.original.graph.inputs
     held = spared("what is resident", lambda: resident(inspection.original, tensors), (), notes)
     return Report(
@@ -168,7 +168,7 @@ def _recorded(known: KnownNet, compiled: bool) -> Record:
 
 
 def _known(
-    net: Net | None, facts: list[Fact] | None, observed: Mapping[str, int]
+    net: Net | None, facts: list[Fact] | None, observed: Mapping[Path, int]
 ) -> KnownNet | None:
     return None if net is None else known_net(net, facts, None, observed)
 

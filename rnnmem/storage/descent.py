@@ -17,13 +17,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from rnnmem.analysis.loops import LoopPair, inner_pairs, loop_pairs
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.storage.plan import FORWARD_RENAME_MAP, GLOBAL, RENAME_MAP, Storage, StoragePlan
 from rnnmem.storage.units import Rules
 
-Path = tuple[str, ...]
 Plans = dict[Path, StoragePlan]
-"""Path of a step net (op and attribute names in turn) -> its plan, without those below it."""
+"""Path of a step net -> its plan, without those below it."""
 
 
 def all_plans(
@@ -38,7 +37,7 @@ def all_plans(
     for forward, gradient in pairs:
         if not (parallel and _alike(pairs, forward) > 1):
             plans[gradient] = _borrowed(plans[forward], plans[gradient])
-    return _tree(net, (), plans)
+    return _tree(net, Path(), plans)
 
 
 def with_rename_maps(net: Net, plan: StoragePlan) -> Net:
@@ -50,7 +49,7 @@ def with_rename_maps(net: Net, plan: StoragePlan) -> Net:
             own.setdefault(path[:-1], ())
             own[path[:-1]] += tuple((f"{path[-1]}/{blob}", name) for blob, name in renamed)
     forward_of = {gradient[:-1]: forward[:-1] for forward, gradient in _pairs_by_path(net)}
-    return _marked(net, (), own, forward_of)
+    return _marked(net, Path(), own, forward_of)
 
 
 def forward_loops(net: Net) -> Iterator[tuple[Op, Op]]:
@@ -68,7 +67,7 @@ def _ops_of(pair: LoopPair) -> Iterator[tuple[Op, Op]]:
 
 def _tree(net: Net, path: Path, plans: Plans) -> StoragePlan:
     steps = tuple(
-        ((op.name, key), _tree(inner, (*path, op.name, key), plans))
+        ((op.name, key), _tree(inner, path.child(op.name, key), plans))
         for op in net.ops
         for key, inner in op.nets.items()
     )
@@ -77,7 +76,7 @@ def _tree(net: Net, path: Path, plans: Plans) -> StoragePlan:
 
 def _global(plan: StoragePlan, path: Path) -> StoragePlan:
     """The plan with names of storages that no other Net has."""
-    prefix = GLOBAL + "/".join(path)
+    prefix = GLOBAL + path.text
     return dataclasses.replace(
         plan,
         storages=tuple(
@@ -110,8 +109,8 @@ def _pairs_by_path(net: Net) -> list[tuple[Path, Path]]:
 
     def visit(pair: LoopPair, forward: Path, gradient: Path) -> None:
         for one in pair.gradients:
-            ahead = (*forward, pair.forward.op.name, "body")
-            back = (*gradient, one.loop.op.name, "body")
+            ahead = forward.child(pair.forward.op.name, "body")
+            back = gradient.child(one.loop.op.name, "body")
             found.setdefault(back, ahead)
             for inner in inner_pairs(pair, one):
                 visit(inner, ahead, back)
@@ -131,14 +130,15 @@ def _marked(net: Net, path: Path, own: dict[Path, tuple], forward_of: dict[Path,
     ops = []
     for op in net.ops:
         if op.nets:
-            here = (*path, op.name)
+            here = path.child(op.name)
             attributes = dict(op.attributes)
             if own.get(here):
                 attributes[RENAME_MAP] = own[here]
             if own.get(forward_of.get(here, ())):
                 attributes[FORWARD_RENAME_MAP] = own[forward_of[here]]
             nets = {
-                key: _marked(inner, (*here, key), own, forward_of) for key, inner in op.nets.items()
+                key: _marked(inner, here.child(key), own, forward_of)
+                for key, inner in op.nets.items()
             }
             op = op.replace(attributes=attributes, nets=nets)
         ops.append(op)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from rnnmem.errors import NetError
-from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.graph import Blob, Net, Op, Path
 
 MARK = "storage_plan"
 """Name of the attribute that tells how a Net was shared; such a Net is not shared again."""
@@ -61,11 +61,12 @@ class StoragePlan:
         """Bytes of all storages of this Net, those of step nets apart."""
         return sum(storage.bytes for storage in self.storages)
 
-    def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StoragePlan]]:
+    def walk(self) -> Iterator[tuple[Path, StoragePlan]]:
         """Yields ``(path, plan)`` for this plan and those of all step nets."""
-        yield path, self
+        yield Path(), self
         for (op, key), step in self.steps:
-            yield from step.walk((*path, op, key))
+            for path, plan in step.walk():
+                yield Path((op, key, *path)), plan
 
     @property
     def changes_nothing(self) -> bool:

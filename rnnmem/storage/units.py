@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from rnnmem.analysis.live_ranges import ALREADY, HOST, views
 from rnnmem.analysis.versions import OUTSIDE, History
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, Path
 
 LEVELS = (0, 1, 2)
 """0: equal shapes share; 1: a storage at least as large; 2: a storage may grow."""
@@ -96,11 +96,11 @@ class Rules:
                 _check_in_place(op, rules)
         return rules
 
-    def inside(self, path: tuple[str, ...]) -> Rules:
+    def inside(self, path: Path) -> Rules:
         """The rules in the step net at a path; sizes are given there by the path and the name."""
         if not path or not isinstance(self.sizes, Mapping):
             return self
-        prefix = "/".join(path) + "/"
+        prefix = f"{path.text}/"
         sizes = {
             name.removeprefix(prefix): size
             for name, size in self.sizes.items()

@@ -13,7 +13,7 @@ from typing import Any
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.errors import NetError
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS
 from rnnmem.ir.order import all_needed_by
 from rnnmem.tf.workspace import Workspace
@@ -22,7 +22,7 @@ MOST_RUNS = 100_000
 """Runs of ops after which a loop is not waited for any longer: some seconds."""
 
 
-def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[str, int]:
+def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[Path, int]:
     """Runs the loops of unknown trip counts on these inputs.
 
     Args:
@@ -31,14 +31,14 @@ def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[
       inputs: its arguments and captures, as tensors.
 
     Returns:
-      Path of a loop op (``while/body/while_1``) -> iterations; for a loop inside another the mean
-      of its runs, rounded up. Empty where no count is missing, where finding out would have
+      Path of a loop op -> iterations; for a loop inside another the mean of its runs, rounded up.
+      Empty where no count is missing, where finding out would have
       effects (a print, a queue), take longer than `MOST_RUNS`, or need an op that runs only in a
       graph.
     """
-    missing = dict(_unknown(known, ""))
+    missing = dict(_unknown(known, Path()))
     wanted = [op for op in net.ops if op.type in LOOPS and not Loop(net, op).pops and op.outputs]
-    wanted = [op for op in wanted if any(_is_below(path, op.name) for path in missing)]
+    wanted = [op for op in wanted if any(path[0] == op.name for path in missing)]
     if not wanted:
         return {}
     pruned = _made_from(net, wanted)
@@ -50,25 +50,22 @@ def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[
         workspace.run(inputs)
     except NetError:
         return {}
-    runs = {path: spent.runs for path, spent in workspace.spent.items()}
-    return {
-        path: math.ceil(max(runs.get(f"{path}/body/{op.name}", 0) for op in body.ops) / runs[path])
-        for path, body in missing.items()
-        if path in runs and body.ops
-    }
+    runs = {name: spent.runs for name, spent in workspace.spent.items()}
+    found = {}
+    for path, body in missing.items():
+        if path.text in runs and body.ops:
+            most = max(runs.get(path.child("body", op.name).text, 0) for op in body.ops)
+            found[path] = math.ceil(most / runs[path.text])
+    return found
 
 
-def _unknown(known: KnownNet, path: str) -> Iterator[tuple[str, Net]]:
+def _unknown(known: KnownNet, path: Path) -> Iterator[tuple[Path, Net]]:
     """Loops of unknown trip counts, by path, with their bodies."""
     for name, trips in known.trips.items():
         if trips is None:
-            yield path + name, known.inner[name, "body"].net
+            yield path.child(name), known.inner[name, "body"].net
     for (name, key), inner in known.inner.items():
-        yield from _unknown(inner, f"{path}{name}/{key}/")
-
-
-def _is_below(path: str, name: str) -> bool:
-    return path == name or path.startswith(f"{name}/body/")
+        yield from _unknown(inner, path.child(name, key))
 
 
 def _made_from(net: Net, wanted: list[Op]) -> Net:

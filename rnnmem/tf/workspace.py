@@ -215,7 +215,7 @@ def collect_sizes(net: Net, inputs: Sequence[Any]) -> Mapping[str, int]:
     workspace = Workspace(net, poison=False)
     workspace.run(inputs)
     closed = [
-        "/".join((*path, blob))
+        path.child(blob).text
         for path, inner in net.walk()
         for op in inner.ops
         for blob in op.outputs

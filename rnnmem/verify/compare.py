@@ -11,30 +11,30 @@ from rnnmem.verify.value_numbering import Claim, Notes
 _HOW_OFTEN = ("trips", "branch")
 
 
-def judge_trips(table: Table, before: Notes, after: Notes) -> None:
+def verify_trips(table: Table, before: Notes, after: Notes) -> None:
     """Refuses another number of trips or another branch; all else differs where these do."""
-    _judge(table, before, after, lambda claim: claim.key[0] in _HOW_OFTEN)
+    _verify(table, before, after, lambda claim: claim.key[0] in _HOW_OFTEN)
 
 
-def judge_values(table: Table, before: Notes, after: Notes) -> None:
+def verify_values(table: Table, before: Notes, after: Notes) -> None:
     """Refuses another input of an effect or another output."""
-    _judge(table, before, after, lambda claim: claim.key[0] not in _HOW_OFTEN)
+    _verify(table, before, after, lambda claim: claim.key[0] not in _HOW_OFTEN)
 
 
-def _judge(table: Table, before: Notes, after: Notes, chosen: Callable[[Claim], bool]) -> None:
+def _verify(table: Table, before: Notes, after: Notes, chosen: Callable[[Claim], bool]) -> None:
     found = {claim.key: claim for claim in after.claims if chosen(claim)}
     for old in before.claims:
         if not chosen(old):
             continue
         new = found.get(old.key)
-        # Only a loop without effects may be gone, or go by another name; its readers judge it.
+        # Only a loop without effects may be gone, or go by another name; its readers tell.
         if new is None and old.key[0] == "trips":
             continue
         if new is None or old.number != new.number:
             raise _differ(table, old, new)
 
 
-def judge_guards(before: Notes, after: Notes) -> None:
+def verify_guards(before: Notes, after: Notes) -> None:
     """Refuses the loss of a check of the original (``EnsureShape``); more of them are welcome."""
     kept = {(claim.key, claim.number) for claim in after.guards}
     for claim in before.guards:
@@ -43,16 +43,16 @@ def judge_guards(before: Notes, after: Notes) -> None:
             raise refused("stateful-op-lost", sentence, claim.net, (claim.op,))
 
 
-def judge_twins(table: Table, after: Notes) -> None:
+def verify_agreements(table: Table, after: Notes) -> None:
     """Refuses an iteration run again that does not go on as the forward loop did."""
-    for twins in after.twins:
-        if twins.numbers[0] != twins.numbers[1]:
-            was, now = first_difference(table, *reversed(twins.numbers))
+    for one in after.agreements:
+        if one.numbers[0] != one.numbers[1]:
+            was, now = first_difference(table, *reversed(one.numbers))
             sentence = (
                 f"a segment run again goes on with {value_text(table, now)}, the loop went on with "
                 f"{value_text(table, was)}"
             )
-            raise refused("value-changed", sentence, twins.net, (twins.op,))
+            raise refused("value-changed", sentence, one.net, (one.op,))
 
 
 def _differ(table: Table, old: Claim, new: Claim | None):

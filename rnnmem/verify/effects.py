@@ -15,16 +15,16 @@ from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import is_pure
 from rnnmem.ir.order import all_needed_by
 from rnnmem.verify.errors import refused
-from rnnmem.verify.lowering.checkpoint import SAME
 from rnnmem.verify.lowering.encode import DECODED, ENCODED
+from rnnmem.verify.lowering.replay import SAME
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
 
 GUARDS = frozenset({"EnsureShape"})
 """Types that fail or hand their input on: more of them change no value and order nothing."""
 
-_JUDGES = frozenset({SAME, ENCODED, DECODED})
-"""Types that only the judge writes."""
+_OURS = frozenset({SAME, ENCODED, DECODED})
+"""Types that only the verifier writes."""
 
 Place = tuple[int, str]
 """The effect that runs a Net, and as which of its step nets."""
@@ -57,7 +57,7 @@ class Effects:
         """Whether the op, or one that it runs, may not be run twice or left out."""
         if op.nets:
             return any(self.has_effects(net) for net in op.nets.values())
-        return op.type not in GUARDS and op.type not in _JUDGES and not is_pure(op)
+        return op.type not in GUARDS and op.type not in _OURS and not is_pure(op)
 
     def identify(self, net: Net, place: Place) -> Mapping[str, int]:
         """Op name -> number of the effect, for every effect that stands directly in ``net``."""
@@ -116,22 +116,22 @@ class Effects:
         return self._has[id(net)][1]
 
 
-def judge_effects(original: Effects, rewritten: Effects) -> None:
+def verify_effects(original: Effects, rewritten: Effects) -> None:
     """Refuses an effect that is lost, doubled, no longer run, or run out of turn."""
     for place, before in original.places.items():
         # A place that is gone belongs to an effect that is lost; that is refused one level up.
         after = rewritten.places.get(place)
         if after is not None:
-            _judge_count(before, after)
-            _judge_living(before, after)
-            _judge_order(before, after, original.order)
+            _verify_count(before, after)
+            _verify_living(before, after)
+            _verify_order(before, after, original.order)
     for place, after in rewritten.places.items():
         if after.effects and place not in original.places:
             name = next(iter(after.effects))
             raise refused("stateful-op-doubled", f"{name!r} has no counterpart", after.net, (name,))
 
 
-def _judge_count(before: Standing, after: Standing) -> None:
+def _verify_count(before: Standing, after: Standing) -> None:
     kept = set(after.effects.values())
     for name, effect in before.effects.items():
         if effect not in kept:
@@ -147,7 +147,7 @@ def _judge_count(before: Standing, after: Standing) -> None:
             raise refused("stateful-op-doubled", text, after.net, (name,))
 
 
-def _judge_living(before: Standing, after: Standing) -> None:
+def _verify_living(before: Standing, after: Standing) -> None:
     """What outputs and control outputs made run must still run; nothing else may start to."""
     was, now = _alive(before), _alive(after)
     for name, effect in after.effects.items():
@@ -167,7 +167,7 @@ def _alive(standing: Standing) -> set[int]:
     return {effect for name, effect in standing.effects.items() if name in seen}
 
 
-def _judge_order(before: Standing, after: Standing, order: RunningOrder) -> None:
+def _verify_order(before: Standing, after: Standing, order: RunningOrder) -> None:
     fixed = set(_turns(after, order))
     lost = [turn for turn in _turns(before, order) if turn not in fixed]
     name_of = {effect: name for name, effect in after.effects.items()}

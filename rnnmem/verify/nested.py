@@ -1,7 +1,7 @@
 """Step nets that were rewritten as steps by themselves: a training loop's body, a branch.
 
 Such a step net computes the same as the original one from any inputs, with the same effects in the
-same order. That is proven of it alone, and the original one put back; then the rest is judged.
+same order. That is proven of it alone, and the original one put back; then the rest is verified.
 
     while ─► body'   =>   body' is body, proven alone   =>   while ─► body
 
@@ -23,7 +23,7 @@ from rnnmem.verify.variable_reads import UNKNOWN, Reads
 
 Handles = Mapping[str, int]
 """Input of a Net -> the variable whose handle it holds."""
-Judge = Callable[[Net, Net, Handles], None]
+Verify = Callable[[Net, Net, Handles], None]
 """Proves of two Nets, the second a rewrite of the first, that they compute the same."""
 
 
@@ -34,14 +34,14 @@ def handles_of(net: Net) -> Handles:
     }
 
 
-def without_places(original: Net, rewritten: Net, handles: Handles, judge: Judge) -> Net:
+def without_nested(original: Net, rewritten: Net, handles: Handles, verify: Verify) -> Net:
     """The rewritten Net with the original step nets where others were proven to be the same.
 
     Args:
       original: the Net as it was.
       rewritten: what a rewrite made of it.
       handles: the variables of the inputs of ``original``.
-      judge: proves one step net.
+      verify: proves one step net.
 
     Raises:
       CheckError: one is not the same, or cannot be shown to be.
@@ -64,10 +64,10 @@ def without_places(original: Net, rewritten: Net, handles: Handles, judge: Judge
                 continue
             inside = _handles_inside(reads, order, was, label)
             if IN_PLACE in op.attributes:
-                judge(before, inner, inside)
+                verify(before, inner, inside)
                 nets[label] = before
             else:
-                nets[label] = without_places(before, inner, inside, judge)
+                nets[label] = without_nested(before, inner, inside, verify)
         ops.append(op.replace(nets=nets) if nets else op)
     return rewritten.replace(ops=tuple(ops))
 

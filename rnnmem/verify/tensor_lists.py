@@ -1,4 +1,4 @@
-"""Judges every pop: it must give back what one push put there, no more often than there is any."""
+"""Verifies pops: each must give back what one push put there, no more often than there is any."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rnnmem.verify.expressions import FINAL, POPPED_LIST, PUSH, VARIABLE, Table
 from rnnmem.verify.value_numbering import Notes, Pop
 
 
-def judge_lists(table: Table, before: Notes, after: Notes) -> None:
+def verify_lists(table: Table, before: Notes, after: Notes) -> None:
     """Refuses a pop that is not understood, unless the original has the very same one.
 
     A gradient loop that empties a list runs no more often than the forward loop that filled it;

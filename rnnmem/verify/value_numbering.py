@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
-from rnnmem.ir.graph import Constant, Net, Op
+from rnnmem.ir.graph import Constant, Net, Op, Path
 from rnnmem.ir.op_table import BRANCHES, LOOPS
 from rnnmem.verify.effects import GUARDS, TOP, Effects, Place
 from rnnmem.verify.expressions import (
@@ -27,8 +27,8 @@ from rnnmem.verify.expressions import (
     Head,
     Table,
 )
-from rnnmem.verify.lowering.checkpoint import SAME
 from rnnmem.verify.lowering.encode import DECODED, ENCODED
+from rnnmem.verify.lowering.replay import SAME
 from rnnmem.verify.nested import handles_of
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.recurrences import Solution
@@ -84,7 +84,7 @@ class Pop:
 
 
 @dataclasses.dataclass(slots=True)
-class Twins:
+class Agreement:
     """Two values of one Net that must agree."""
 
     numbers: tuple[int, int]
@@ -100,7 +100,7 @@ class Notes:
     guards: list[Claim] = dataclasses.field(default_factory=list)
     pops: list[Pop] = dataclasses.field(default_factory=list)
     pops_here: list[Pop] = dataclasses.field(default_factory=list)
-    twins: list[Twins] = dataclasses.field(default_factory=list)
+    agreements: list[Agreement] = dataclasses.field(default_factory=list)
 
 
 class Numbering:
@@ -136,20 +136,20 @@ class Numbering:
         self.outputs: tuple[int, ...] = ()
 
     def run(self, net: Net) -> Numbering:
-        """Numbers the judged Net itself."""
+        """Numbers the verified Net itself."""
         given = [
             self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
             for place in range(len(net.inputs))
         ]
         handles = handles_of(net) if self._handles is None else self._handles
         self._reads = Reads(net, self._order, handles)
-        self.outputs = self._net(net, given, 0, TOP, ())
+        self.outputs = self._net(net, given, 0, TOP, Path())
         for place, number in enumerate(self.outputs):
             self.notes.claims.append(Claim(("output", place), number, net, net.outputs[place]))
         return self
 
     def _net(
-        self, net: Net, given: Sequence[int], level: int, place: Place | None, path: tuple[str, ...]
+        self, net: Net, given: Sequence[int], level: int, place: Place | None, path: Path
     ) -> tuple[int, ...]:
         """The numbers of the Net's outputs; a place is given where effects stand in it."""
         effects: Mapping[str, int] = {} if place is None else self._effects.identify(net, place)
@@ -170,7 +170,7 @@ class Numbering:
                     key = ("guard", place, attributes_of(op))
                     self.notes.guards.append(Claim(key, inputs[0], net, op.name))
             elif op.type == SAME:
-                self.notes.twins.append(Twins(inputs, net, op.name))
+                self.notes.agreements.append(Agreement(inputs, net, op.name))
                 results = ()
             elif op.type in LOOPS:
                 results = self._loop(net, op, inputs, level, effect, path)
@@ -243,7 +243,7 @@ class Numbering:
         return make(heads[0], inputs[:1], op.name), make(heads[1], inputs, op.name)
 
     def _effect(
-        self, op: Op, effect: int, inputs: tuple[int, ...], level: int, path
+        self, op: Op, effect: int, inputs: tuple[int, ...], level: int, path: Path
     ) -> Sequence[int]:
         """What an effect gives is a value of its own in every iteration around it.
 
@@ -261,14 +261,14 @@ class Numbering:
             for place in range(len(op.outputs))
         ]
 
-    def _state(self, op: Op, effect: int, path: tuple[str, ...]) -> Hashable:
+    def _state(self, op: Op, effect: int, path: Path) -> Hashable:
         """The sign of a read with the state that it sees; None where the state is not known."""
         rows = op.type == LOOKUP and not op.attributes.get("batch_dims")
         sign = _TABLE if rows else self._signs.of(op)
         at_top = self._effects.at_top
         if self._effects.are_first and (path or op.type == LOOKUP):
             reads = self._reads
-            seen = reads.below((*path, op.name), at_top) if path else reads.beside(op, at_top)
+            seen = reads.below(path.child(op.name), at_top) if path else reads.beside(op, at_top)
             if seen is not None:
                 self._states[effect] = sign, seen
         if path or self._effects.is_known(effect):
@@ -281,19 +281,19 @@ class Numbering:
         return None
 
     def _loop(
-        self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path
+        self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path: Path
     ) -> Sequence[int]:
-        table, level, path = self._table, level + 1, (*path, op.name)
+        table, level, path = self._table, level + 1, path.child(op.name)
         instance = next(_instances)
         raw = [table.head(RAW, level, (instance, index)) for index in range(len(starts))]
         first = table.fresh(raw)
         variables = range(first, first + len(starts))
         outside, self.notes = self.notes, Notes()
         (going_on,) = self._net(
-            op.nets["cond"], variables, level, self._place(op, effect, "cond"), (*path, "cond")
+            op.nets["cond"], variables, level, self._place(op, effect, "cond"), path.child("cond")
         )
         following = self._net(
-            op.nets["body"], variables, level, self._place(op, effect, "body"), (*path, "body")
+            op.nets["body"], variables, level, self._place(op, effect, "body"), path.child("body")
         )
         inside, self.notes = self.notes, outside
         solution = Solution(table, level, first, starts)
@@ -312,19 +312,23 @@ class Numbering:
         for pop in (*inside.pops, *inside.pops_here):
             pop.popped = solution.of(pop.popped)
             pop.trips = trips if pop.trips is None else solution.of(pop.trips)
-        for twins in inside.twins:
-            twins.numbers = solution.of(twins.numbers[0]), solution.of(twins.numbers[1])
-        self.notes.twins += inside.twins
+        for one in inside.agreements:
+            one.numbers = solution.of(one.numbers[0]), solution.of(one.numbers[1])
+        self.notes.agreements += inside.agreements
         self.notes.claims += inside.claims
         self.notes.guards += inside.guards
         self.notes.pops += (*inside.pops, *inside.pops_here)
 
     def _branch(
-        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
+        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path: Path
     ) -> Sequence[int]:
         taken = [
             self._net(
-                branch, inputs[1:], level, self._place(op, effect, label), (*path, op.name, label)
+                branch,
+                inputs[1:],
+                level,
+                self._place(op, effect, label),
+                path.child(op.name, label),
             )
             for label, branch in sorted(op.nets.items())
         ]
@@ -337,12 +341,12 @@ class Numbering:
         ]
 
     def _call(
-        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path
+        self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path: Path
     ) -> Sequence[int]:
         """A call that stays closed: what its body computes, under the marks that keep it closed."""
         ((label, body),) = op.nets.items()
         results = self._net(
-            body, inputs, level, self._place(op, effect, label), (*path, op.name, label)
+            body, inputs, level, self._place(op, effect, label), path.child(op.name, label)
         )
         marks = {**body.attributes.get("attributes", {}), **op.attributes}
         kept = tuple((name, exact(marks[name])) for name in _MARKS if name in marks)

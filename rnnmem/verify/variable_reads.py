@@ -14,9 +14,9 @@ found in the original alone: the rewrite runs the same effects in the same order
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from rnnmem.ir.graph import FunctionRef, Net, Op
+from rnnmem.ir.graph import FunctionRef, Net, Op, Path
 from rnnmem.ir.op_table import BRANCHES, LOOPS, is_pure
 from rnnmem.verify.order import RunningOrder
 
@@ -42,24 +42,24 @@ class Reads:
         """Looks at all ops, at any depth; ``handles`` are the variables of the Net's inputs."""
         self._net, self._order = net, order
         self._writes: dict[str, set[int]] = {}  # op of the outermost Net -> variables
-        self._inner: dict[tuple[str, ...], tuple[str, int]] = {}  # path -> outermost op, variable
+        self._inner: dict[Path, tuple[str, int]] = {}  # path -> outermost op, variable
         self._states: dict[tuple[str, int], State | None] = {}
         self._before: dict[frozenset[str], set[str]] = {}
         self._variables = self._traced(net, handles)
         for op in order.of(net):
             writes: set[int] = set()
-            self._look(net, op, self._variables, (), op.name, writes)
+            self._look(net, op, self._variables, Path(), op.name, writes)
             if writes:
                 self._writes[op.name] = writes
 
-    def below(self, path: Sequence[str], effects: Mapping[str, int]) -> State | None:
+    def below(self, path: Path, effects: Mapping[str, int]) -> State | None:
         """The state that a read in a step net sees; None where that is not known.
 
         Args:
-          path: the way to the read: names of ops and of their step nets, the read's own last.
+          path: the way to the read.
           effects: op of the outermost Net -> its effect.
         """
-        outermost, variable = self._inner.get(tuple(path), ("", UNKNOWN))
+        outermost, variable = self._inner.get(path, ("", UNKNOWN))
         if variable == UNKNOWN or self._may_write(outermost, variable):
             return None
         return self._state(outermost, variable, effects)
@@ -117,15 +117,17 @@ class Reads:
             stack.extend(more)
         return found
 
-    def _look(self, net, op, variables: _Variables, path, outermost: str, writes: set[int]) -> None:
+    def _look(
+        self, net, op, variables: _Variables, path: Path, outermost: str, writes: set[int]
+    ) -> None:
         """Notes what the op writes, and the reads below it."""
         if not op.nets:
             if op.type == READ and path:
-                self._inner[*path, op.name] = outermost, variables.get(op.inputs[0], UNKNOWN)
+                self._inner[path.child(op.name)] = outermost, variables.get(op.inputs[0], UNKNOWN)
             if not is_pure(op):
                 writes |= _written(net, op, variables)
             return
-        path = (*path, op.name)
+        path = path.child(op.name)
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
         held = [variables.get(blob, UNKNOWN) for blob in given]
         if op.type in LOOPS:
@@ -137,7 +139,7 @@ class Reads:
                 inner, {blob: one for blob, one in known.items() if one != UNKNOWN}
             )
             for one in self._order.of(inner):
-                self._look(inner, one, below, (*path, label), outermost, writes)
+                self._look(inner, one, below, path.child(label), outermost, writes)
 
     def _traced(self, net: Net, given: _Variables) -> _Variables:
         """The variables whose handles the blobs of a Net are."""

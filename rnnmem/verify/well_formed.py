@@ -26,7 +26,7 @@ _LISTS_OF_TYPES = {
 }
 
 
-def judge_form(
+def verify_form(
     net: Net, order: RunningOrder, signs: Signs, known: Signatures | None = None
 ) -> Signatures:
     """Refuses a Net that is not well formed.
@@ -45,7 +45,7 @@ def judge_form(
     return form.signatures
 
 
-def judge_signature(original: Net, rewritten: Net) -> None:
+def verify_signature(original: Net, rewritten: Net) -> None:
     """Refuses other inputs or outputs of the whole Net."""
     if original.inputs != rewritten.inputs:
         raise refused("signature-changed", f"the inputs are {rewritten.inputs}")
@@ -56,7 +56,7 @@ def judge_signature(original: Net, rewritten: Net) -> None:
             raise refused("signature-changed", f"the {what} were {before} and are {after}")
 
 
-def judge_devices(original: Net, rewritten: Net) -> None:
+def verify_devices(original: Net, rewritten: Net) -> None:
     """Refuses an op of the original that stands elsewhere now."""
     if original is rewritten:
         return
@@ -69,7 +69,7 @@ def judge_devices(original: Net, rewritten: Net) -> None:
             raise refused("device-changed", sentence, rewritten, (op.name,))
         for label, net in op.nets.items():
             if label in before.nets:
-                judge_devices(before.nets[label], net)
+                verify_devices(before.nets[label], net)
 
 
 class _Form:
@@ -77,12 +77,12 @@ class _Form:
         self.order, self.signs = order, signs
         self.known = known
         self.signatures: Signatures = {}
-        self.judged: dict[int, Net] = {}
+        self.verified: dict[int, Net] = {}
 
     def net(self, net: Net) -> None:
-        if id(net) in self.judged:
+        if id(net) in self.verified:
             return
-        self.judged[id(net)] = net
+        self.verified[id(net)] = net
         self.names(net)
         self.order.of(net)
         for op in net.ops:
@@ -215,7 +215,7 @@ class _Form:
 
 
 def _dtype(net: Net, blob: str) -> str:
-    # The inner Net is judged after its links, so it may still name blobs that nobody knows.
+    # The inner Net is verified after its links, so it may still name blobs that nobody knows.
     return net.blobs[blob].dtype if blob in net.blobs else "unknown"
 
 

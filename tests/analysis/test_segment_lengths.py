@@ -8,7 +8,7 @@ from rnnmem.analysis.loops import loops_of
 from rnnmem.analysis.rerun import rerun_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length, longest_segment, segment_count
 from tests.drawing import edited, with_input, with_op
-from tests.loop_drawings import recurrent, training
+from tests.loop_drawings import RECURRENT, training
 
 
 @pytest.mark.parametrize("trips", [0, 1, 2, 7, 64, 1000])
@@ -39,9 +39,9 @@ def test_growing_segments_keep_a_root_of_the_trip_count(state, saved):
 
 
 def test_iterations_run_again_from_the_states_that_the_wanted_blobs_take():
-    (loop, _) = loops_of(recurrent())
-    rerun = rerun_of(loop, ("h", "a:0"), frozenset())
-    assert rerun.wanted == ("h", "a:0")
+    (loop, _) = loops_of(RECURRENT)
+    rerun = rerun_of(loop, ("h", "a"), frozenset())
+    assert rerun.wanted == ("h", "a")
     assert rerun.ops == {"m", "a", "next_h", "next_c"}
     assert rerun.states == ("h", "c")
     assert rerun.invariants == ("w",)
@@ -50,9 +50,9 @@ def test_iterations_run_again_from_the_states_that_the_wanted_blobs_take():
 
 def test_a_state_that_nobody_asks_for_is_not_kept():
     def edit(body):
-        return with_input(body, "next_h", 1, "a:0")
+        return with_input(body, "next_h", 1, "a")
 
-    (loop, _) = loops_of(edited(recurrent(), ("forward", "body"), edit))
+    (loop, _) = loops_of(edited(RECURRENT, ("forward", "body"), edit))
     rerun = rerun_of(loop, ("h",), frozenset())
     assert rerun.states == ("h",)
     assert rerun.ops == {"m", "a", "next_h"}
@@ -67,9 +67,9 @@ def test_a_read_that_stays_the_same_is_no_obstacle_and_another_one_is():
     def edit(body):
         return with_op(body, "m", type="ReadVariableOp", inputs=("w",))
 
-    (loop, _) = loops_of(edited(recurrent(), ("forward", "body"), edit))
-    assert rerun_of(loop, ("a:0",), frozenset()).wanted == ()
-    rerun = rerun_of(loop, ("a:0",), frozenset({"m:0"}))
-    assert rerun.wanted == ("a:0",)
-    assert rerun.reads == ("m:0",)
+    (loop, _) = loops_of(edited(RECURRENT, ("forward", "body"), edit))
+    assert rerun_of(loop, ("a",), frozenset()).wanted == ()
+    rerun = rerun_of(loop, ("a",), frozenset({"m"}))
+    assert rerun.wanted == ("a",)
+    assert rerun.reads == ("m",)
     assert rerun.states == ()

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.ir.graph import Blob
+from rnnmem.ir.graph import Blob, Path
 from tests.handmade import blob, make_net, op, rnn
 
 
@@ -54,3 +54,19 @@ def test_nouns_cannot_be_changed():
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(noun, field, "other")
     assert net.replace(name="other").ops is net.ops
+
+
+def test_a_path_leads_to_its_step_net_and_puts_another_there():
+    net = rnn()
+    for path, inner in net.walk():
+        assert path.at(net) is inner
+        assert path == tuple(path) and Path(tuple(path)) == path
+        assert path.put(net, inner) == net
+        other = inner.replace(name="other")
+        assert path.at(path.put(net, other)) is other
+    body = Path.of("loop", "body")
+    assert body.child("m").text == "loop/body/m"
+    marked = body.put(net, body.at(net), _mark=1).op_by_name["loop"]
+    assert marked.attributes["_mark"] == 1
+    with pytest.raises(KeyError):
+        Path.of("loop", "cellar").at(net)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import strategies as st
 
 from rnnmem.errors import NetError
+from rnnmem.ir import parse
 from rnnmem.ir.graph import Blob, Constant, DType, FunctionRef, Net, Op, ShapeValue
-from rnnmem.ir.text import parse, to_text
+from rnnmem.ir.text import to_text
 from tests.handmade import rnn
 
 STEP = """
@@ -68,6 +69,13 @@ def test_every_op_has_one_line_and_step_nets_stand_inside():
         '  m float32[4,8] = MatMul(x, w) with {transpose_a=false, T=type float32} @ "train.py:12"'
     )
     assert "    body = net body(h float32[4,8], n int32[]) -> (h, n) {" in lines
+
+
+def test_shapes_and_encodings_may_be_left_out_by_hand():
+    net = parse("net n(x float32) -> (y) { y int32[] = Const() with {value=constant int32[] 1} }")
+    assert net.blobs["x"].shape is None
+    assert net.ops[0].attributes["value"] == Constant("int32", (), b"", 1)
+    assert same(parse(str(net)), net)
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=8)

@@ -14,21 +14,21 @@ from rnnmem.ir.graph import Net
 from rnnmem.verify import check
 from tests.drawing import edited, with_input, with_op
 from tests.interpreter import Failed, Interpreter
-from tests.loop_drawings import in_segments, nested, recurrent, training
+from tests.loop_drawings import RECURRENT, in_segments, nested, training
 
 PAIRS = {
     "dropout": (training(), training(recompute=True)),
     "anchored": (training(), training(recompute=True, anchored=True)),
     "two gradients": (training(gradients=2), training(recompute=True, gradients=2)),
     "nested": (nested(), nested(recompute=True)),
-    "segments": (recurrent(), in_segments(recurrent(), ("h", "a:0"), length=2)),
-    "growing segments": (recurrent(), in_segments(recurrent(), ("h",), length=1, growth=1)),
+    "segments": (RECURRENT, in_segments(("h", "a"), length=2)),
+    "growing segments": (RECURRENT, in_segments(("h",), length=1, growth=1)),
 }
 SCHEDULED = {
-    "schedule": (recurrent(), in_segments(recurrent(), ("h", "a:0"), length=1, slots=2, count=5)),
+    "schedule": (RECURRENT, in_segments(("h", "a"), length=1, slots=2, count=5)),
     "online schedule": (
-        recurrent(),
-        in_segments(recurrent(), ("h", "a:0"), length=1, slots=2, count=3, online=True),
+        RECURRENT,
+        in_segments(("h", "a"), length=1, slots=2, count=3, online=True),
     ),
 }
 GIVEN = [{"x": 0.7, "w": -0.9, "n": 5}, {"x": -1.3, "w": 0.4, "n": 1}, {"x": 0.2, "w": 2.0, "n": 0}]

@@ -6,11 +6,12 @@ import pytest
 
 from rnnmem.analysis.cost import CPU
 from rnnmem.errors import CheckError
+from rnnmem.ir import parse
 from rnnmem.ir.graph import DType, Net
 from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
 from rnnmem.verify import check
-from tests.drawing import Drawing, edited, encoded, with_input, with_more, with_op
+from tests.drawing import Drawing, edited, encoded, with_input, with_more, with_op, without_op
 from tests.read_drawings import READ, assign, nested_reading, reading
 
 R = "forward/rnnmem/read"
@@ -149,43 +150,36 @@ def test_what_the_gradient_reads_is_judged_by_value():
     assert refusal(with_op(net, "gradient", inputs=inputs)) == "value-changed"
 
 
-LOOKUP = {"Tindices": DType("int32"), **READ}
-
-
-def looked_up(again: str | None = None, wait: tuple[str, ...] = (), turns: bool = True) -> Net:
-    """write ─► Gather ─► Tanh, then a sum with rows that are looked up again ─► late write.
-
-    ``again``: the handle that the second lookup has; None: there is none, the rows are kept.
-    """
-    top = Drawing("top", x="float32", rows="int32", others="int32", v="resource", other="resource")
-    assign(top, "v", "x", "write")
-    first = top.op("ResourceGather", "v", "rows", name="g", controls=("write",) * turns, **LOOKUP)
-    once = top.op("Tanh", first, name="once")
-    second = first
-    if again is not None:
-        second = top.op("ResourceGather", again, "rows", name="g2", controls=wait, **LOOKUP)
-    total = top.op("AddV2", once, second, name="total")
-    assign(top, "v", total, "late")
-    return top.net(total).replace(control_outputs=("write", "late"))
+LOOKED_UP = """
+net top(x float32, rows int32, others int32, v resource, other resource) -> (total)
+    wants(write, late) {
+  AssignVariableOp(v, x) as write
+  g float32 = ResourceGather(v, rows) with {Tindices=type int32} after(write)
+  once float32 = Tanh(g)
+  again float32 = ResourceGather(v, rows) with {Tindices=type int32} after(write)
+  total float32 = AddV2(once, again)
+  AssignVariableOp(v, total) as late
+}
+"""
+AGAIN = parse(LOOKED_UP)
+ROWS = without_op(with_input(AGAIN, "total", 1, "g"), "again")
 
 
 def test_rows_looked_up_again_before_anybody_writes():
-    check(looked_up(), looked_up("v", ("write",)))
+    check(ROWS, AGAIN)
 
 
-@pytest.mark.parametrize(
-    ("original", "net"),
-    [
-        (looked_up(), looked_up("v")),
-        (looked_up(), looked_up("other", ("write",))),
-        (looked_up(turns=False), looked_up("v", ("write",), turns=False)),
-    ],
-    ids=["before the write", "of another variable", "where no turn is known"],
-)
-def test_rows_that_may_be_others(original, net):
-    assert refusal(net, original) == "stateful-op-doubled"
+def test_rows_that_may_be_others():
+    early = with_op(AGAIN, "again", controls=())
+    assert refusal(early, ROWS) == "stateful-op-doubled"
+    of_another = with_input(AGAIN, "again", 0, "other")
+    assert refusal(of_another, ROWS) == "stateful-op-doubled"
+
+
+def test_rows_where_no_turn_is_known():
+    apart = with_op(ROWS, "g", controls=())
+    assert refusal(with_op(AGAIN, "g", controls=()), apart) == "stateful-op-doubled"
 
 
 def test_other_rows():
-    net = with_input(looked_up("v", ("write",)), "g2", 1, "others")
-    assert refusal(net, looked_up()) == "value-changed"
+    assert refusal(with_input(AGAIN, "again", 1, "others"), ROWS) == "value-changed"

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from rnnmem.errors import CheckError
+from rnnmem.ir import parse
 from rnnmem.ir.graph import DType, Net
 from rnnmem.verify import check
 from tests.drawing import (
@@ -64,24 +65,24 @@ def test_more_control_edges_and_other_parallel_iterations_change_nothing():
 
 
 def test_a_branch_may_be_recomputed_whole():
-    """x ─► If(c): Sin | Cos ─► y; a second reader reads a clone of the If."""
-
-    def drawn(clone: bool, otherwise: str = "Cos") -> Net:
-        top = Drawing("top", c="bool", x="float32")
-        nets = {}
-        for label, type in (("then_branch", "Sin"), ("else_branch", "Cos")):
-            branch = Drawing(label, y="float32")
-            nets[label] = branch.net(branch.op(type, "y"))
-        first = top.op("If", "c", "x", nets=nets, name="if")
-        again = first
-        if clone:
-            branch = Drawing("other", y="float32")
-            nets = {**nets, "else_branch": branch.net(branch.op(otherwise, "y"))}
-            again = top.op("If", "c", "x", nets=nets, name="again")
-        return top.net(first, top.op("Tanh", again, name="reader"))
-
-    check(drawn(False), drawn(True))
-    assert refusal(drawn(True, "Tanh"), drawn(False)) == "value-changed"
+    text = """
+    net top(c bool, x float32) -> (if, reader) {
+      if float32 = If(c, x) {
+        then_branch = net one(y float32) -> (s) { s float32 = Sin(y) }
+        else_branch = net two(y float32) -> (s) { s float32 = Cos(y) }
+      }
+      again float32 = If(c, x) {
+        then_branch = net three(y float32) -> (s) { s float32 = Sin(y) }
+        else_branch = net four(y float32) -> (t) { t float32 = Cos(y) }
+      }
+      reader float32 = Tanh(again)
+    }
+    """
+    once = parse(text.replace("Tanh(again)", "Tanh(if)"))
+    check(once, parse(text))
+    assert refusal(parse(text.replace("t float32 = Cos", "t float32 = Tanh")), once) == (
+        "value-changed"
+    )
 
 
 # --- values ------------------------------------------------------------------------------------
@@ -393,50 +394,51 @@ def test_a_stateful_op_with_another_attribute():
     assert refusal(net) == "stateful-op-lost"
 
 
-def printing(*controls: tuple[str, tuple[str, ...]], reads: str = "x", kept=("p", "q")) -> Net:
-    """p and q print x and Sin(x); q waits for p through a chain of NoOps."""
-    top = Drawing("top", x="float32")
-    waits = dict(controls)
-    top.op("PrintV2", reads, gives=(), name="p", controls=waits.get("p", ()))
-    top.op("NoOp", gives=(), name="between", controls=waits.get("between", ()))
-    y = top.op("Sin", "x", name="y", controls=waits.get("y", ()))
-    top.op("PrintV2", y, gives=(), name="q", controls=waits.get("q", ()))
-    return top.net(y, control_outputs=kept)
+PRINTING = """
+net top(x float32) -> (y) wants(p, q) {
+  PrintV2(x) as p
+  NoOp() as between after(p)
+  y float32 = Sin(x)
+  PrintV2(y) as q after(between)
+}
+"""
 
 
-CHAIN = printing(("between", ("p",)), ("q", ("between",)))
+def printing(*changes: tuple[str, str]) -> Net:
+    """p prints x, then q prints Sin(x); each change is a text and what stands in its place."""
+    text = PRINTING
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text)
+
+
+APART = (" after(between)", "")  # nothing orders the two
 
 
 def test_the_order_of_effects_may_be_kept_another_way():
-    check(CHAIN, printing(("y", ("p",))))
+    check(printing(), printing(APART, ("Sin(x)", "Sin(x) after(p)")))
 
 
 def test_the_order_of_effects_is_lost():
-    assert refusal(printing(), CHAIN) == "order-lost"
+    assert refusal(printing(APART), printing()) == "order-lost"
 
 
 def test_what_an_effect_reads_is_changed():
-    changed = printing(("between", ("p",)), ("q", ("between",)), reads="y:0")
-    assert refusal(changed, CHAIN) == "value-changed"
+    assert refusal(printing(("PrintV2(y)", "PrintV2(x)")), printing()) == "value-changed"
 
 
 def test_an_effect_that_nothing_keeps_alive():
-    assert refusal(printing(kept=("p",)), printing()) == "control-lost"
+    assert refusal(printing(APART, ("p, q", "p")), printing(APART)) == "control-lost"
 
 
 def test_an_effect_that_starts_to_run():
-    assert refusal(printing(), printing(kept=("p",))) == "stateful-op-woken"
+    assert refusal(printing(APART), printing(APART, ("p, q", "p"))) == "stateful-op-woken"
 
 
 def test_an_effect_where_there_was_none():
-    def drawn(prints: bool) -> Net:
-        top = Drawing("top", x="float32")
-        y = top.op("Sin", "x", name="y")
-        if prints:
-            top.op("PrintV2", y, gives=(), name="p")
-        return top.net(y, control_outputs=("p",) if prints else ())
-
-    assert refusal(drawn(True), drawn(False)) == "stateful-op-doubled"
+    silent = parse("net top(x float32) -> (y) { y float32 = Sin(x) }")
+    assert refusal(printing(), silent) == "stateful-op-doubled"
 
 
 def test_a_check_of_the_original_that_is_gone():

@@ -17,7 +17,8 @@ run can tell the trip count they are in slots (`rnnmem.passes.checkpoint.storage
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnmem.analysis.branches import branch_read_of
@@ -30,6 +31,15 @@ from rnnmem.ir.control_flow import add_input, branch_at, branch_like
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import Blob
 from rnnmem.ir.marks import GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SEGMENTS
+from rnnmem.ir.residuals import (
+    CHECKPOINTED,
+    COUNTER,
+    REPLAYED,
+    START,
+    ResidualDecision,
+    rename_map,
+    residuals_of,
+)
 from rnnmem.passes.checkpoint.rerun import RerunWriter
 from rnnmem.passes.checkpoint.storage import checkpoints
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
@@ -86,11 +96,24 @@ class _SegmentRewrite:
 
     def run(self) -> list[str]:
         self._drop_pushes()
-        count, lists = self._keep_states()
-        self._run_again(count, lists)
-        self.forward.finish()
-        self.gradient.finish()
+        index, count, lists, ends = self._keep_states()
+        left, start, taken = self._run_again(count, ends)
+        states = zip((index, *self.segments.states), lists, taken, strict=True)
+        residuals = [
+            *self._residuals(),
+            ResidualDecision(index, COUNTER, popped=left),
+            ResidualDecision(index, START, popped=start),
+            *(ResidualDecision(state, CHECKPOINTED, *lists) for state, *lists in states),
+        ]
+        self.forward.finish(**rename_map(dataclasses.replace(one, popped="") for one in residuals))
+        self.gradient.finish(**rename_map(residuals))
         return self.held
+
+    def _residuals(self) -> Iterator[ResidualDecision]:
+        """The rename map as it was, less the lists of the forward loop that are gone."""
+        for one in residuals_of(self.gradient.op):
+            in_segments = one.blob in self.segments.wanted
+            yield ResidualDecision(one.blob, REPLAYED, popped=one.popped) if in_segments else one
 
     def _drop_pushes(self) -> None:
         """Takes the accumulators out of the forward loop."""
@@ -104,8 +127,12 @@ class _SegmentRewrite:
         if self.anchored:
             self.held += anchors.write()
 
-    def _keep_states(self) -> tuple[str, list[str]]:
-        """The forward loop's side; returns its trip count and the lists of starts and states."""
+    def _keep_states(self) -> tuple[str, str, list[str], list[str]]:
+        """The forward loop's side.
+
+        Returns:
+          Its counter, inside and behind the loop; the lists of starts and states, the same.
+        """
         loop, body = self.forward, self.forward.body
         zero = number(self.editor, 0, self.constant)
         index, count = loop.add_variable(zero, "iteration")
@@ -137,10 +164,14 @@ class _SegmentRewrite:
         )
         for argument, result in zip(changing, results, strict=True):
             loop.set_next(argument, result)
-        return count, ends
+        return index, count, lists, ends
 
-    def _run_again(self, count: str, lists: Sequence[str]) -> None:
-        """The gradient loop's side: segments are run again where their iterations begin."""
+    def _run_again(self, count: str, lists: Sequence[str]) -> tuple[str, str, list[str]]:
+        """The gradient loop's side: segments are run again where their iterations begin.
+
+        Returns:
+          Its variables: the iterations left, the start of the segment, the lists.
+        """
         loop, body = self.gradient, self.gradient.body
         left, _ = loop.add_variable(count, "iterations_left")
         loop.set_next(left, integer(body, "Sub", left, number(body, 1, self.constant)))
@@ -171,6 +202,7 @@ class _SegmentRewrite:
                 body.ops[pop.name] = pop.replace(inputs=(result, *pop.inputs[1:]))
             else:
                 loop.set_next(argument, result)
+        return left, start, kept
 
     def _empty_at_first(self, link: Link) -> str:
         """The gradient loop's list of a link: it starts empty, a segment fills it."""

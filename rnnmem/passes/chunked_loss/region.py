@@ -16,30 +16,22 @@ only a run can tell), a second loop computes the logits again.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 
 from rnnmem.analysis.row_rules import (
-    ROW,
-    RULES,
     Dim,
     Given,
     Partial,
     Rows,
     Sizes,
     Value,
-    apply,
-    apply_outside,
     product,
-    resolved,
-    rows_of,
     segments_stay_in_rows,
-    whole_numbers,
 )
-from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import reached, topological
+from rnnmem.ir.order import reached
+from rnnmem.passes.chunked_loss.row_values import NoRegion, RowValues
 
 PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
 LOSSES = frozenset(
@@ -50,31 +42,10 @@ LOSSES = frozenset(
 )
 """Types that make a projection one onto a vocabulary."""
 
-_EXACT = {
-    "GatherV2": 1,
-    "InTopKV2": 1,
-    "SoftmaxCrossEntropyWithLogits": 1,
-    "SparseSoftmaxCrossEntropyWithLogits": 1,
-}
-"""Type -> the input that must have as many rows as the first."""
-_SHAPED = {"BroadcastTo": 1, "Range": 1, "Reshape": 1, "UnsortedSegmentSum": 2}
-"""Type -> the input that says how large its result is."""
-_OF_ONE = frozenset(
-    {
-        *("All", "Any", "ExpandDims", "LogSoftmax", "Max", "Mean", "Min", "OneHot", "Prod"),
-        *("Softmax", "Squeeze", "Sum", "Transpose"),
-    }
-)
-"""Types that have the rows of their first input."""
-_COUNTING = frozenset({"Cast", "ExpandDims", "Identity", "Mul", "Reshape"})
 _NARROW = 8
 """How many times narrower than the logits a blob is at least that is handed on whole."""
 _MOST_PHASES = 2
 _MOST_SOURCES = 4
-
-
-class NoRegion(Exception):
-    """Why a projection is left as it is, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,290 +144,39 @@ def find(known: KnownNet, projection: str, source: str | None = None) -> Region:
     reasons = []
     for blob in sources(known, op) if source is None else [source]:
         try:
-            return _Finder(known, op, blob).region()
+            return _Members(RowValues(known, op, blob)).region()
         except NoRegion as error:
             reasons.append(error)
     raise reasons[-1]
 
 
-class _Finder:
-    def __init__(self, known: KnownNet, projection: Op, source: str):
-        self.known = known
-        self.net = known.net
-        self.order = topological(known.net.ops)
-        self.projection = projection
-        self.source = source
-        shape = self._fact(source).shape
-        if not shape:
-            raise NoRegion(f"the rank of {source!r} is not known")
-        self.whole = shape[0]
-        self.values: dict[str, Value] = {source: rows_of(source, shape, ROW)}
-        self.sliced: dict[tuple[str, int], Dim] = {}
-        self.shaped: dict[tuple[str, int], Sizes] = {}
-        self.pulled: set[str] = set()
-        self.outside: set[str] = set()  # ops that must be given all rows
+class _Members:
+    """The ops of a region, and the loops that run them."""
+
+    def __init__(self, rows: RowValues):
+        self.rows, self.net, self.order = rows, rows.net, rows.order
 
     def region(self) -> Region:
-        known = 0
-        while known < len(self.values):  # what is pulled in may tell more of ops seen before
-            known = len(self.values)
-            for op in self.order:
-                if any(blob in self.values for blob in op.inputs):
-                    self._judge(op)
-        ops = self._ops()
-        if not segments_stay_in_rows([self.net.op_by_name[one] for one in ops], self._all_values()):
+        rows, ops = self.rows, self._ops()
+        if not segments_stay_in_rows([self.net.op_by_name[one] for one in ops], rows.all()):
             raise NoRegion("rows are added up in places that other rows may have")
         return Region(
-            projection=self.projection.name,
-            source=self.source,
-            whole=self.whole,
-            values=self.values,
-            sliced=self.sliced,
-            shaped=self.shaped,
+            projection=rows.projection.name,
+            source=rows.source,
+            whole=rows.whole,
+            values=rows.values,
+            sliced=rows.sliced,
+            shaped=rows.shaped,
             phases=self._phases(ops),
             ops=frozenset(ops),
-            sizes=self._sizes_outside(set(ops)),
+            sizes={blob: one for blob, one in self.sizes.items() if self._leaves(blob, set(ops))},
         )
-
-    def _fact(self, blob: str) -> Fact:
-        return self.known.facts.get(blob, Fact())
-
-    def _value(self, blob: str) -> Value:
-        return self.values.get(blob) or Given(self._fact(blob))
-
-    def _all_values(self) -> Mapping[str, Value]:
-        return {blob: self._value(blob) for blob in self.net.blobs}
-
-    # --- what becomes of each op when it is given some rows
-
-    def _judge(self, op: Op) -> None:
-        """Finds what the op gives, with other inputs cut as it needs them."""
-        if op.outputs and op.outputs[0] in self.values:
-            return
-        if op.type not in RULES:
-            return
-        values = [self._value(blob) for blob in op.inputs]
-        found = apply(op, values)
-        if found is None or self._is_whole(op, values):
-            values, cut, shaped = self._with_rows(op, values)
-            found = apply(op, values)
-            if found is not None:
-                self.sliced.update(cut)
-                self.shaped.update(shaped)
-        if found is None:
-            found = apply_outside(op, [self._value(blob) for blob in op.inputs])
-            if found is not None:
-                self.outside.add(op.name)
-        if found is not None:
-            self.values.update(zip(op.outputs, found, strict=True))
-
-    def _is_whole(self, op: Op, values: list[Value]) -> bool:
-        """Whether the op is given the labels of all rows where it needs those of its own."""
-        slot = _EXACT.get(op.type)
-        return slot is not None and isinstance(values[0], Rows) and isinstance(values[slot], Given)
-
-    def _with_rows(self, op: Op, values: list[Value]):
-        """The values with rows in place of whole blobs, as far as the op needs and has them."""
-        cut: dict[tuple[str, int], Dim] = {}
-        shaped: dict[tuple[str, int], Sizes] = {}
-        values = list(values)
-        for slot, first, exact in self._wanted(op, values):
-            found = self._rows(op.inputs[slot], first, exact)
-            if found is not None:
-                values[slot] = found
-                if not isinstance(self.values.get(op.inputs[slot]), Rows):
-                    cut[op.name, slot] = first
-        slot = _SHAPED.get(op.type)
-        if slot is not None and isinstance(values[slot], Given):
-            sizes = self._sizes(op, values, slot)
-            if sizes is not None:
-                values[slot] = shaped[op.name, slot] = sizes
-        return values, cut, shaped
-
-    def _wanted(self, op: Op, values: list[Value]) -> Iterator[tuple[int, Dim, bool]]:
-        """Inputs that must be cut: ``(input, its first size, whether it can be nothing else)``."""
-        if op.type in _EXACT:
-            slot = _EXACT[op.type]
-            if isinstance(values[0], Rows) and isinstance(values[slot], Given):
-                shape = values[slot].fact.shape
-                if not (op.type.startswith("Softmax") and shape is not None and shape[:1] == (1,)):
-                    yield slot, values[0].shape[0], True
-        elif op.type == "Reshape":
-            wanted = whole_numbers(values[1])
-            shape = self._fact(op.inputs[0]).shape
-            if isinstance(values[0], Given) and isinstance(wanted, tuple) and None not in wanted:
-                if Dim(-1) in wanted:
-                    return
-                if shape and None not in shape[1:]:
-                    first = product(wanted).over(product([Dim(size) for size in shape[1:]]))
-                    if first is not None and first.rows == 1:
-                        yield 0, first, True
-        else:
-            ranked = [one for one in values if isinstance(one, Rows)]
-            if not ranked:
-                return
-            first, rank = ranked[0].shape[0], max(len(one.shape) for one in ranked)
-            for slot, value in enumerate(values):
-                shape = value.fact.shape if isinstance(value, Given) else None
-                if shape is not None and len(shape) == rank and shape[0] != 1:
-                    yield slot, first, False
-
-    def _rows(self, blob: str, first: Dim, exact: bool, pull: bool = False) -> Rows | None:
-        """A whole blob as rows: computed by chunks where it is wide or made of that, else cut."""
-        shape = self._fact(blob).shape
-        if not shape or (shape[0] is None and not exact):
-            return None
-        count = first.at(self.whole)
-        if shape[0] is not None and count is not None and shape[0] != count:
-            return None
-        if shape[0] is not None and count is None:
-            return None
-        value = self.values.get(blob)
-        if isinstance(value, Rows):
-            return value
-        if isinstance(value, Given):
-            return rows_of(blob, shape, first)
-        if value is not None:
-            return None
-        if pull or self._is_wide(shape) or self._counts(blob) or self._reads_wide(blob):
-            pulled = self._pull(blob, first, pull)
-            if pulled is not None:
-                return pulled
-        return rows_of(blob, shape, first)
-
-    @functools.cached_property
-    def _columns(self) -> int | None:
-        shape = self._fact(self.projection.outputs[0]).shape
-        return shape[-1] if shape else None
-
-    def _is_wide(self, shape) -> bool:
-        return len(shape) > 1 and self._columns is not None and shape[-1] == self._columns
-
-    def _reads_wide(self, blob: str) -> bool:
-        op = self.net.producer.get(blob)
-        return op is not None and any(
-            self._is_wide(self._fact(one).shape or ()) for one in op.inputs
-        )
-
-    def _counts(self, blob: str) -> bool:
-        """Whether the blob counts rows: 0, 1, 2, ... times a number."""
-        op = self.net.producer.get(blob)
-        while op is not None and op.type in _COUNTING:
-            op = next(
-                (self.net.producer.get(one) for one in op.inputs if self._fact(one).shape != ()),
-                None,
-            )
-        return op is not None and op.type == "Range"
-
-    def _pull(self, blob: str, first: Dim, pull: bool) -> Rows | None:
-        """What a wide blob's op gives from rows of what it reads; None: it is not pulled in."""
-        op = self.net.producer.get(blob)
-        if op is None or op.type not in RULES or len(op.outputs) != 1:
-            return None
-        values = [self._value(one) for one in op.inputs]
-        cut: dict[tuple[str, int], Dim] = {}
-        shaped: dict[tuple[str, int], Sizes] = {}
-        for slot, size, exact in self._read_by_rows(op, first):
-            counted = op.type == "UnsortedSegmentSum" and slot == 1
-            counted = counted or (op.type == "Reshape" and pull)
-            found = self._rows(op.inputs[slot], size, exact, pull=counted)
-            if found is None:
-                return None
-            values[slot] = found
-            if not isinstance(self.values.get(op.inputs[slot]), Rows):
-                cut[op.name, slot] = size
-        slot = _SHAPED.get(op.type)
-        if slot is not None and isinstance(values[slot], Given):
-            sizes = Sizes(first) if op.type == "Range" else self._sizes(op, values, slot)
-            if sizes is not None:
-                values[slot] = shaped[op.name, slot] = sizes
-        found = apply(op, values)
-        if found is None or not isinstance(found[0], Rows) or found[0].shape[0] != first:
-            return None
-        self.values[blob] = found[0]
-        self.sliced.update(cut)
-        self.shaped.update(shaped)
-        self.pulled.add(op.name)
-        return found[0]
-
-    def _read_by_rows(self, op: Op, first: Dim) -> Iterator[tuple[int, Dim, bool]]:
-        """Inputs of an op that must be cut so that it gives rows."""
-        if op.type in ("Fill", "Range"):
-            return
-        if op.type == "Reshape":
-            before, after = (self._fact(one).shape for one in (op.inputs[0], op.outputs[0]))
-            if before and after and None not in (*before[1:], *after[1:]):
-                total = first * product([Dim(size) for size in after[1:]])
-                size = total.over(product([Dim(size) for size in before[1:]]))
-                if size is not None:
-                    yield 0, size, True
-            return
-        if op.type == "UnsortedSegmentSum":
-            count = self._fact(op.inputs[1]).shape
-            places = self._fact(op.outputs[0]).shape
-            if count and places and count[0] and places[0] and not places[0] % count[0]:
-                size = first.over(Dim(places[0] // count[0]))
-                if size is not None:
-                    yield from ((0, size, True), (1, size, True))
-            return
-        rank = len(self._fact(op.outputs[0]).shape or ())
-        shapes = [self._fact(one).shape for one in op.inputs]
-        if op.type in _OF_ONE:
-            yield 0, first, True
-            return
-        alike = [
-            slot
-            for slot, shape in enumerate(shapes)
-            if shape is not None and len(shape) == rank and shape[0] != 1
-        ]
-        for slot in alike:
-            yield slot, first, len(alike) == 1
-
-    def _sizes(self, op: Op, values: list[Value], slot: int) -> Sizes | None:
-        """What stands for numbers of the whole where the op is given some rows."""
-        wanted = whole_numbers(values[slot])
-        if op.type == "UnsortedSegmentSum":
-            ids = values[1]
-            if not isinstance(ids, Rows) or ids.ramp is None or not isinstance(wanted, Dim):
-                return None
-            found = ids.shape[0] * ids.ramp
-            return Sizes(found) if found.at(self.whole) == wanted.number else None
-        if (
-            not isinstance(wanted, tuple)
-            or None in wanted
-            or not isinstance(values[0], Rows | Given)
-        ):
-            return None
-        if self.whole is None or not wanted or wanted[0] == Dim(-1):
-            return None
-        if op.type == "Reshape" and isinstance(values[0], Rows):
-            total = product(values[0].shape)
-            numbers = resolved(Dim(total.at(self.whole) or 0), wanted)
-            if numbers is None:
-                return None
-            first = total.over(product(numbers[1:]))
-            wanted = numbers
-        elif op.type == "BroadcastTo":
-            first = self._first_of(values, wanted[0])
-        else:
-            return None
-        if first is None or first.rows != 1 or first.at(self.whole) != wanted[0].number:
-            return None
-        return Sizes((first, *wanted[1:]))
-
-    def _first_of(self, values: list[Value], size: Dim) -> Dim | None:
-        """The rows of a broadcast: those of what it reads, or as many as the source's."""
-        if isinstance(values[0], Rows):
-            return values[0].shape[0]
-        if not self.whole or size.number is None or size.number % self.whole:
-            return None
-        return Dim(size.number // self.whole) * ROW
 
     # --- which ops run by chunks
 
     def _ops(self) -> list[str]:
         """Names of the region's ops, in order."""
-        logits = self.values.get(self.projection.outputs[0])
+        logits = self.rows.values.get(self.rows.projection.outputs[0])
         if not isinstance(logits, Rows):
             raise NoRegion("its tokens cannot be told apart")
         self.wide = self._wide(product(logits.shape))
@@ -465,7 +185,7 @@ class _Finder:
             for op in self.order
             if any(blob in self.wide for blob in (*op.inputs, *op.outputs))
         }
-        chosen |= self.pulled
+        chosen |= self.rows.pulled
         while True:
             before = len(chosen)
             for op in [op for op in self.order if op.name in chosen]:
@@ -473,7 +193,7 @@ class _Finder:
                 chosen |= self._sizes_around(op)
             if len(chosen) == before:
                 break
-        self.sizes = self._known_sizes(chosen)
+        self.sizes = self._known_sizes()
         ops = [op for op in self.order if op.name in chosen]
         if len({op.device for op in ops}) > 1:
             raise NoRegion("its ops stand on several devices")
@@ -481,18 +201,18 @@ class _Finder:
 
     def _wide(self, total: Dim) -> set[str]:
         """Blobs that hold as much as the logits."""
-        wide = {self.projection.outputs[0]}
+        wide = {self.rows.projection.outputs[0]}
         narrow: set[str] = set()  # what a product made narrow again, however large
-        below = {self.projection.outputs[0]}
+        below = {self.rows.projection.outputs[0]}
         for op in self.order:
             read = [blob for blob in op.inputs if blob in below]
-            if not read and op.name not in self.pulled:
+            if not read and op.name not in self.rows.pulled:
                 continue
             below.update(op.outputs)
-            contracts = op.type in PRODUCTS and isinstance(self._value(op.inputs[1]), Given)
+            contracts = op.type in PRODUCTS and isinstance(self.rows.of(op.inputs[1]), Given)
             large = [blob for blob in read if self._large(blob, total)]
             narrows = contracts or (large and narrow.issuperset(large))
-            own = op is self.projection or op.name in self.pulled
+            own = op is self.rows.projection or op.name in self.rows.pulled
             for blob in op.outputs:
                 if self._large(blob, total):
                     (narrow if narrows and not own else wide).add(blob)
@@ -500,7 +220,7 @@ class _Finder:
 
     def _large(self, blob: str, total: Dim) -> bool:
         """Whether the blob's rows are about as wide as those of the logits, or wider."""
-        value = self.values.get(blob)
+        value = self.rows.values.get(blob)
         if not isinstance(value, Rows):
             return False
         size = product(value.shape)
@@ -509,7 +229,7 @@ class _Finder:
 
     def _demand_rows(self, op: Op) -> None:
         """Refuses an op that must see all rows."""
-        if op.name in self.outside or any(blob not in self.values for blob in op.outputs):
+        if op.name in self.rows.outside or any(blob not in self.rows.values for blob in op.outputs):
             where = f" ({op.source})" if op.source else ""
             raise NoRegion(f"{op.type} {op.name!r}{where} reads the logits of all tokens")
 
@@ -517,14 +237,11 @@ class _Finder:
         """Ops that must join an op, because what they give it is the size of a chunk."""
         found = set()
         for slot, blob in enumerate(op.inputs):
-            held = isinstance(self.values.get(blob), Sizes) or self._is_counted(blob)
-            if held and (op.name, slot) not in self.shaped:
+            value = self.rows.values.get(blob)
+            counted = isinstance(value, Rows) and value.ramp is not None
+            if (counted or isinstance(value, Sizes)) and (op.name, slot) not in self.rows.shaped:
                 found.add(self.net.producer[blob].name)
         return found
-
-    def _is_counted(self, blob: str) -> bool:
-        value = self.values.get(blob)
-        return isinstance(value, Rows) and value.ramp is not None
 
     # --- the loops
 
@@ -563,11 +280,11 @@ class _Finder:
         op = self.net.op_by_name[name]
         return any(blob in self.wide for blob in (*op.inputs, *op.outputs))
 
-    def _known_sizes(self, chosen: set[str]) -> dict[str, Sizes]:
+    def _known_sizes(self) -> dict[str, Sizes]:
         """Sizes that follow from the number of rows alone, so nothing need wait for a loop."""
         return {
             blob: value
-            for blob, value in self.values.items()
+            for blob, value in self.rows.values.items()
             if isinstance(value, Sizes)
             and blob in self.net.producer
             and all(
@@ -595,15 +312,12 @@ class _Finder:
             level[op.name] = found
         return level
 
-    def _sizes_outside(self, chosen: set[str]) -> dict[str, Sizes]:
-        return {blob: one for blob, one in self.sizes.items() if self._leaves(blob, chosen)}
-
     def _leaves(self, blob: str, chosen: set[str]) -> bool:
         readers = self.net.readers.get(blob, ())
         return blob in self.net.outputs or any(op.name not in chosen for op in readers)
 
     def _exported(self, blob: str) -> type[Value]:
-        value = self.values[blob]
+        value = self.rows.values[blob]
         if isinstance(value, Partial):
             return Partial
         if blob in self.wide or not isinstance(value, Rows) or value.ramp is not None:

@@ -22,8 +22,7 @@ incoming gradient of its iteration, so that recomputation never runs ahead of th
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rnnmem.analysis.loops import Link, LoopPair, inner_pairs, through_identities
 from rnnmem.grappler.keepalive import Anchors
@@ -40,8 +39,8 @@ from rnnmem.ir.builders import (
     remove_pop,
 )
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.marks import RENAME_MAP
 from rnnmem.ir.order import order_shows
+from rnnmem.ir.residuals import ResidualDecision, rename_map
 from rnnmem.passes.encode.apply import Keeper
 from rnnmem.passes.rematerialise.clone import Materialiser
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
@@ -151,13 +150,22 @@ class _PairRewrite:
         for one in self.plan.encodings:
             leftover.encoded[one.blob] = keeper.encode(one, *self._lists_of(one.blob))
             self.renamed[one.blob] = SAVED_AS[one.means]
-        marks = {RENAME_MAP: json.dumps(self.renamed, sort_keys=True).encode()}
-        for editor in (*self.gradients, self.forward):
+        for number, editor in enumerate((*self.gradients, self.forward)):
             own_pace = order_shows(editor.op.nets["body"])
             own_pace |= editor is self.forward and bool(racing(self.pair.forward))
             pace = {"parallel_iterations": self.plan.in_flight}
+            marks = rename_map(self._residuals(number))
             editor.finish(**marks, **({} if own_pace else pace))
         return leftover
+
+    def _residuals(self, number: int) -> Iterator[ResidualDecision]:
+        """What stands for each residual in a gradient loop; after the last, in the forward loop."""
+        for blob, becomes in self.renamed.items():
+            pushed, popped = [], []
+            if becomes in SAVED_AS.values():
+                pushed, popped = self._lists_of(blob)
+            mine = [argument for one, argument in popped if one == number]
+            yield ResidualDecision(blob, becomes, "".join(pushed[:1]), "".join(mine[:1]))
 
     def _rewrite_inner(self) -> None:
         plans = {inner.path: inner for inner in self.plan.inner if not inner.closed}
@@ -245,6 +253,7 @@ class _PairRewrite:
         held = self.around.carry(number, self._accumulator(blob))
         argument, _ = editor.add_variable(held, "accumulator")
         self.popping.append((number, blob, argument))
+        self.renamed[blob] = SAVED
         kind = self.forward.body.blobs[blob]
         shape = element_shape(editor.body, kind.shape, self.around.constant)
         rest, popped = pop(editor.body, argument, kind.dtype, kind.shape, shape, name="rnnmem/pop")

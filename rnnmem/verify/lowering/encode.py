@@ -1,4 +1,4 @@
-"""Recognises what encodes a pushed blob and what decodes a popped one, op by op.
+"""Lowering of encodings: recognises what encodes a pushed blob and decodes a popped one, op by op.
 
 Of ops that keep booleans as bits, or numbers as their signs or rounded, these are shown:
 
@@ -10,7 +10,7 @@ Of ops that keep booleans as bits, or numbers as their signs or rounded, these a
     bfloat16  what is decoded is x, rounded; it was in a list meanwhile, and nobody else reads it
 
 The Net handed out has one op each, `ENCODED` and `DECODED`, with the form they share. Whether the
-two meet in a list is left to the judge, for whom decoding undoes encoding.
+two meet in a list is left to value numbering, where decoding undoes encoding.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
-from rnnmem.ir.graph import Constant, DType, Net, Op
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import DECODES, ENCODES
+from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.verify.errors import refused
+from rnnmem.verify.lowering.patterns import dtype_name, made_by, number
 
 ENCODED, DECODED = "rnnmem.Encoded", "rnnmem.Decoded"
-"""Op types of this judge alone."""
+"""Op types of the verifier alone."""
 
-
-_PUSH, _POP = "TensorListPushBack", "TensorListPopBack"
 _GATHERS, _SPREADS, _SELECTS = 0x0102040810204080, 0x0101010101010101, 0x8040201008040201
 _ASKS_SIGN = {"LeakyReluGrad": 1, "ReluGrad": 1}
 
 
-def judge_roundings(net: Net, allowed: bool) -> None:
+def verify_roundings(net: Net, allowed: bool) -> None:
     """Refuses a rounded copy that is more than a saved one, or that nobody allowed.
 
     Raises:
@@ -49,7 +49,7 @@ def judge_roundings(net: Net, allowed: bool) -> None:
                 raise _refused(inner, op, "what is rounded is not just saved")
 
 
-def with_encodings(net: Net) -> Net:
+def lower_encodings(net: Net) -> Net:
     """The Net with one op in place of those that encode a blob, and one of those that decode it.
 
     Raises:
@@ -58,7 +58,7 @@ def with_encodings(net: Net) -> Net:
     changed = {}
     for op in net.ops:
         if op.nets:
-            nets = {label: with_encodings(inner) for label, inner in op.nets.items()}
+            nets = {label: lower_encodings(inner) for label, inner in op.nets.items()}
             if any(nets[label] is not inner for label, inner in op.nets.items()):
                 changed[op.name] = op.replace(nets=nets)
         for mark, type in ((ENCODES, ENCODED), (DECODES, DECODED)):
@@ -81,7 +81,7 @@ def _is_only_pushed(net: Net, op: Op) -> bool:
     return blob not in net.outputs and all(
         _is_only_pushed(net, one)
         if one.type == "Identity"
-        else one.type == _PUSH and one.inputs[1] == blob and one.inputs[0] in net.inputs
+        else one.type == PUSH and one.inputs[1] == blob and one.inputs[0] in net.inputs
         for one in net.readers.get(blob, ())
     )
 
@@ -91,7 +91,7 @@ def _was_popped(net: Net, op: Op) -> bool:
     source = net.producer.get(op.inputs[0])
     if source is None or source.type != "Identity":
         pushed = source is not None and net.producer.get(source.inputs[0])
-        return source is not None and source.type == _POP and not (pushed and pushed.type == _PUSH)
+        return source is not None and source.type == POP and not (pushed and pushed.type == PUSH)
     return _was_popped(net, source)
 
 
@@ -119,7 +119,7 @@ class _Chain:
 
     def _rounded(self, type: str) -> tuple[str, Hashable]:
         wide, narrow = ("SrcT", "DstT") if type == ENCODED else ("DstT", "SrcT")
-        dtypes = [_name(self.last, wide), _name(self.last, narrow)]
+        dtypes = [dtype_name(self.last, wide), dtype_name(self.last, narrow)]
         self._demand(self.last.type == "Cast" and dtypes[1] == "bfloat16")
         return self.last.inputs[0], ("bfloat16", dtypes[0])
 
@@ -158,7 +158,7 @@ class _Chain:
         blob, dtype = self.last.outputs[0], "bool"
         if signs:
             self._demand(self._asks_sign(blob), "more is asked of a sign than the sign")
-            dtype = _name(self.last, "DstT")
+            dtype = dtype_name(self.last, "DstT")
             (blob,) = self._op(blob, "Cast", SrcT="bool").inputs
         blob, wanted = self._op(blob, "Reshape").inputs
         size = None
@@ -214,22 +214,21 @@ class _Chain:
 
     def _op(self, blob: str, kind: str, /, **dtypes: str) -> Op:
         """The op that writes the blob; it must be of the kind and name the dtypes."""
-        op = self.net.producer.get(blob)
-        self._demand(op is not None and op.type == kind)
+        op = made_by(self.net, blob, kind)
+        self._demand(op is not None)
         for name, dtype in dtypes.items():
-            written = _name(op, name) or ("int32" if name == "out_type" else "")
+            written = dtype_name(op, name) or ("int32" if name == "out_type" else "")
             self._demand(written == dtype)
         return op
 
     def _joined(self, blob: str) -> tuple[str, str]:
         op = self._op(blob, "ConcatV2")
-        self._demand(len(op.inputs) == 3 and self._held(op.inputs[2]) == 0)
+        self._demand(len(op.inputs) == 3 and number(self.net, op.inputs[2]) == 0)
         return op.inputs[0], op.inputs[1]
 
-    def _number(self, op: Op, number: int) -> str:
+    def _number(self, op: Op, wanted: int) -> str:
         """The first input of the op, whose second one must be a number."""
-        held = self._held(op.inputs[1])
-        self._demand(held is not None and held is not True and held == number)
+        self._demand(number(self.net, op.inputs[1]) == wanted)
         return op.inputs[0]
 
     def _vector(self, op: Op, slot: int, numbers: tuple[int, ...]) -> Op:
@@ -238,15 +237,5 @@ class _Chain:
         return op
 
     def _numbers(self, blob: str) -> tuple[int, ...] | None:
-        held = self._held(blob)
+        held = number(self.net, blob)
         return held if isinstance(held, tuple) else None
-
-    def _held(self, blob: str) -> object:
-        op = self.net.producer.get(blob)
-        held = op.attributes.get("value") if op is not None and op.type == "Const" else None
-        return held.value if isinstance(held, Constant) else None
-
-
-def _name(op: Op, attribute: str) -> str:
-    held = op.attributes.get(attribute)
-    return held.name if isinstance(held, DType) else ""

@@ -1,4 +1,4 @@
-"""Undoes folds: the original as it would be if the same ops broadcast their operands themselves.
+"""Lowering of implicit broadcasts: the original as if its ops broadcast the same operands.
 
     x ─► BroadcastTo ─► b ─► Mul(b, y)        is        Mul(x, y)
 
@@ -17,8 +17,8 @@ _POINTWISE = ("Mul", "RealDiv", "Sub")
 _ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
 
 
-def with_folds(original: Net, rewritten: Net) -> Net:
-    """The original, with operands folded where those of the rewritten Net are.
+def lower_broadcasts(original: Net, rewritten: Net) -> Net:
+    """The original, with operands broadcast where those of the rewritten Net are.
 
     Args:
       original: the Net as imported.
@@ -26,7 +26,7 @@ def with_folds(original: Net, rewritten: Net) -> Net:
     """
     if not _differs(original, rewritten):
         return original
-    return _folded(original, with_known_shapes(original), rewritten)
+    return _lowered(original, with_known_shapes(original), rewritten)
 
 
 def _differs(original: Net, rewritten: Net) -> bool:
@@ -58,14 +58,14 @@ def _repeated(net: Net, blob: str) -> bool:
     return maker is not None and maker.type in _REPEATING
 
 
-def _folded(net: Net, known: Net, rewritten: Net) -> Net:
+def _lowered(net: Net, known: Net, rewritten: Net) -> Net:
     ops = []
     for op in net.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
             inner = known.op_by_name[op.name].nets
             nets = {
-                label: _folded(below, inner[label], other.nets[label])
+                label: _lowered(below, inner[label], other.nets[label])
                 if label in other.nets
                 else below
                 for label, below in op.nets.items()

@@ -1,4 +1,4 @@
-"""Undoes empty starts: the original as it would be if the same lists of gradients began empty.
+"""Lowering of lazy gradient lists: the original as if the same lists of gradients began empty.
 
     zeros like list ─► loop, which adds lists that have one element d each      is
     no element      ─► loop, which adds lists that have one element 0 + d each
@@ -13,14 +13,15 @@ shown by the original alone.
 
 from __future__ import annotations
 
-from rnnmem.ir.graph import Blob, Constant, DType, Net, Op
+from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.op_table import LOOPS
+from rnnmem.verify.lowering.patterns import behind, dtype_name, maker, number
 
 _ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
 _FINDING_ZEROS = ("TensorListGetItem", "TensorListStack")
 
 
-def with_empty_starts(original: Net, rewritten: Net) -> Net:
+def lower_lazy_lists(original: Net, rewritten: Net) -> Net:
     """The original, with lists of gradients begun empty where those of the rewritten Net are.
 
     Args:
@@ -33,7 +34,7 @@ def with_empty_starts(original: Net, rewritten: Net) -> Net:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op and op.nets:
             nets = {
-                label: with_empty_starts(inner, other.nets[label]) if label in other.nets else inner
+                label: lower_lazy_lists(inner, other.nets[label]) if label in other.nets else inner
                 for label, inner in op.nets.items()
             }
             if any(nets[label] is not inner for label, inner in op.nets.items()):
@@ -54,8 +55,8 @@ def _hinted(net: Net, loop: Op, rewritten: Net, other: Op) -> list[int]:
     found = []
     for index, argument in enumerate(loop.nets["body"].inputs):
         if argument in place and place[argument] < len(other.inputs):
-            mine = _maker(net, loop.inputs[index])
-            yours = _maker(rewritten, other.inputs[place[argument]])
+            mine = maker(net, loop.inputs[index])
+            yours = maker(rewritten, other.inputs[place[argument]])
             types = tuple(one.type if one is not None else "" for one in (mine, yours))
             if types == ("ZerosLike", "TensorListReserve"):
                 found.append(index)
@@ -64,13 +65,11 @@ def _hinted(net: Net, loop: Op, rewritten: Net, other: Op) -> list[int]:
 
 def _begun_empty(net: Net, loop: Op, index: int, blobs: dict[str, Blob]) -> tuple[Op, list[Op]]:
     """The loop with the variable begun empty, and the ops that make the list; itself and none."""
-    zeros = _maker(net, loop.inputs[index])
+    zeros = maker(net, loop.inputs[index])
     body = loop.nets["body"]
     puts = _puts(body, loop.nets["cond"], index)
     dtype = _elements(net, zeros.inputs[0])
-    right = (
-        puts and dtype and all(_name(put.attributes.get("element_dtype")) == dtype for put in puts)
-    )
+    right = puts and dtype and all(dtype_name(put, "element_dtype") == dtype for put in puts)
     if not right or not _finds_zeros(net, loop.outputs[index]):
         return loop, []
     stem = f"{loop.name}/begun_empty_{index}"
@@ -95,21 +94,16 @@ def _begun_empty(net: Net, loop: Op, index: int, blobs: dict[str, Blob]) -> tupl
 
 def _elements(net: Net, blob: str) -> str:
     """The dtype of a list's elements, whose whole shape it knows; empty where that is not shown."""
-    while (op := _maker(net, blob)) is not None and op.type in LOOPS:
-        index = op.outputs.index(_through(net, blob))
+    while (op := maker(net, blob)) is not None and op.type in LOOPS:
+        index = op.outputs.index(behind(net, blob))
         body = op.nets["body"]
-        if _through(body, body.outputs[index]) != body.inputs[index]:
+        if behind(body, body.outputs[index]) != body.inputs[index]:
             return ""
         blob = op.inputs[index]
     if op is None or op.type != "TensorListFromTensor":
         return ""
-    shape = _maker(net, op.inputs[1])
-    held = shape.attributes.get("value") if shape is not None and shape.type == "Const" else None
-    known = (
-        isinstance(held, Constant)
-        and isinstance(held.value, tuple)
-        and min(held.value, default=0) >= 0
-    )
+    shape = number(net, behind(net, op.inputs[1]))
+    known = isinstance(shape, tuple) and min(shape, default=0) >= 0
     dtype = net.blobs[op.inputs[0]].dtype
     return dtype if known and dtype in _ROUNDED_ONE_BY_ONE else ""
 
@@ -130,10 +124,10 @@ def _finds_zeros(net: Net, blob: str) -> bool:
 def _puts(body: Net, cond: Net, index: int) -> list[Op]:
     """The ops whose lists are added to the variable, if it is summed up and nothing else."""
     argument = body.inputs[index]
-    sums = _maker(body, body.outputs[index])
+    sums = maker(body, body.outputs[index])
     if sums is None or sums.type != "AddN" or cond.fan_out(cond.inputs[index]):
         return []
-    mine = [blob for blob in sums.inputs if _through(body, blob) == argument]
+    mine = [blob for blob in sums.inputs if behind(body, blob) == argument]
     if len(mine) != 1 or not _reads_once(body, argument, sums.name):
         return []
     if not _reads_once(body, sums.outputs[0], None):
@@ -182,17 +176,3 @@ def _adding_zeros(body: Net, puts: list[Op]) -> Net:
             op = op.replace(inputs=(*op.inputs[:2], added))
         ops.append(op)
     return body.replace(ops=tuple(ops), blobs=blobs)
-
-
-def _through(net: Net, blob: str) -> str:
-    while (op := net.producer.get(blob)) is not None and op.type == "Identity":
-        blob = op.inputs[0]
-    return blob
-
-
-def _maker(net: Net, blob: str) -> Op | None:
-    return net.producer.get(_through(net, blob))
-
-
-def _name(dtype: object) -> str:
-    return dtype.name if isinstance(dtype, DType) else ""

@@ -1,7 +1,6 @@
 """The rewrite of a loop pair: who pops, who recomputes, and who waits for whom."""
 
 import dataclasses
-import json
 
 import pytest
 
@@ -9,8 +8,8 @@ from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import UNWRAP, WRAP
-from rnnmem.ir.marks import RENAME_MAP
 from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.residuals import residuals_of
 from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.plan import Plan
@@ -90,7 +89,7 @@ def test_forward_results_are_written_by_the_same_ops():
 def test_both_loops_record_what_stands_for_each_blob():
     net = rewritten()
     for loop in loops_of(net):
-        held = json.loads(loop.op.attributes[RENAME_MAP])
+        held = {one.blob: one.becomes for one in residuals_of(loop.op)}
         assert held == {"h": "saved", "t": "recomputed", "w": "recomputed"}
 
 
