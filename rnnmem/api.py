@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import threading
+import time
 import types
 import warnings
 import weakref
@@ -18,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rnnmem import log
 from rnnmem.analysis.cost import CPU, GPU, Machine
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.training_regions import Place, places
@@ -509,8 +511,12 @@ def _optimized(concrete: Any, options: Options, where: str = "") -> _Trace:
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
     check_budget(options.budget)
+    began = time.perf_counter()
     with paused():
-        return _planned(concrete, options, where)
+        trace = _planned(concrete, options, where)
+    if trace.work is not None and not trace.gradient_only:
+        log.planned(concrete.graph.name, where, trace.work.plan, began)
+    return trace
 
 
 def _planned(concrete: Any, options: Options, where: str) -> _Trace:
@@ -831,7 +837,7 @@ class _Work:
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
-        count = private.result_count(self.concrete)
+        count, began = private.result_count(self.concrete), time.perf_counter()
 
         def rewritten_by(work: _Work, net: Net) -> Net | None:
             return work.rewrite(without_dead_ops(net), differentiated=True)
@@ -853,6 +859,7 @@ class _Work:
             self.give_up(error)
             return None
         finally:
+            log.planned(self.concrete.graph.name, self.where, self.plan, began)
             if not self.keeps_nets:
                 self.forget_nets()
 
