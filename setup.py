@@ -13,8 +13,8 @@ NMT = ["sentencepiece", "sacrebleu"]
 REPORT = ["matplotlib", "tensorboard"]
 BENCH = ["matplotlib"]
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
-TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "ruff>=0.17,<0.18"]
-TEST += ["pytest>=8", "pytest-timeout", "pytest-xdist"]
+TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
+TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
 
 setup(
     name="rnnmem",

@@ -15,7 +15,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import tensorflow as tf
 
@@ -67,6 +67,34 @@ _COMPILED = "XLA compiles the function: what its loops save is kept as it is"
 _NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
 _PYTHON = ("PyFunc", "PyFuncStateless")
 _NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_Unbound = ParamSpec("_Unbound")
+_Self = TypeVar("_Self")
+_Method = TypeVar("_Method")
+
+
+class Choices(TypedDict, total=False):
+    """The options of ``optimize``, for type checkers."""
+
+    budget: int | str | None
+    max_slowdown: float
+    allow: tuple[str, ...] | None
+    verify: bool
+    plan: Plan | str | os.PathLike | None
+    profile: bool
+
+
+@overload
+def optimize(fn: Callable[P, R], **choices: Unpack[Choices]) -> Optimized[P, R]: ...
+
+
+@overload
+def optimize(
+    **choices: Unpack[Choices],
+) -> Callable[[Callable[P, R]], Optimized[P, R]]: ...
 
 
 @with_known_names
@@ -205,10 +233,15 @@ class Inspection:
     options: Options
 
 
-class Optimized:
+def _unconverted(method: _Method) -> _Method:
+    """Has AutoGraph leave a method as it is; type checkers see nothing behind TensorFlow's own."""
+    return tf.autograph.experimental.do_not_convert(method)
+
+
+class Optimized(Generic[P, R]):
     """A function that ``optimize`` was applied to; call it like the original."""
 
-    def __init__(self, fn: Callable[..., Any], options: Options):
+    def __init__(self, fn: Callable[P, R], options: Options):
         self.__wrapped__ = fn
         functools.update_wrapper(self, fn, updated=())
         self._options = options
@@ -227,8 +260,8 @@ class Optimized:
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
             self._outer = private.function_like(self._base, self._run_traced)
 
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @_unconverted
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the optimised function on the same arguments as the original."""
         try:
             return self._call(args, kwargs)
@@ -382,6 +415,14 @@ class Optimized:
         return Optimized(
             fn if self._concrete is not None else copy.deepcopy(fn, memo), self._options
         )
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Optimized[P, R]: ...
+
+    @overload
+    def __get__(
+        self: Optimized[Concatenate[_Self, _Unbound], R], instance: _Self, owner: Any = None
+    ) -> Optimized[_Unbound, R]: ...
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds to an instance, so that methods can be decorated."""

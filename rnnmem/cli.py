@@ -258,7 +258,7 @@ def _measure(options: argparse.Namespace) -> None:
     if options.html:
         report(step, *found.args, **found.kwargs).save(_html(options))
     if options.json:
-        told = {"name": found.name, "before": dataclasses.asdict(pair.first)}
+        told: dict[str, Any] = {"name": found.name, "before": dataclasses.asdict(pair.first)}
         told |= {"after": dataclasses.asdict(pair.second), "time_ratio": pair.time_ratio}
         _print_json(told)
     else:

@@ -19,9 +19,12 @@ RAISED = (BudgetError, MeasureError, NotUnderstood, OptionError, PlanError, Veri
 """Errors that are an answer to what the caller asked."""
 
 _T = TypeVar("_T")
+_Instead = TypeVar("_Instead")
 
 
-def spared(what: str, make: Callable[[], _T], instead: _T, notes: list[str] | None = None) -> _T:
+def spared(
+    what: str, make: Callable[[], _T], instead: _Instead, notes: list[str] | None = None
+) -> _T | _Instead:
     """What ``make`` gives; where it fails through no fault of the caller, one warning says so.
 
     Args:

@@ -150,7 +150,9 @@ def sums_reordered(original: Net, inlined: Net, rewritten: Net) -> Iterator[Op]:
             if path not in numbers:
                 break
             known = numbers[path].inputs if kept else numbers[path].switches
-            orders.append(sorted(arguments, key=lambda blob, known=known: f"_{known[blob]}"))
+            orders.append(
+                [blob for _, blob in sorted((f"_{known[one]}", one) for one in arguments)]
+            )
         if len(orders) == 2 and orders[0] != orders[1]:
             yield root
 

@@ -198,7 +198,7 @@ class Pipeline:
         Raises:
           OptionError: a batch does not divide, or shapes do not meet; nothing has run then.
         """
-        total = count = 0
+        total, count = 0.0, 0
         for one in _batches(x, y, batch_size, self.micro_batches):
             batch, prepared = self._begin(_TEST, *one)
             self._ask_workers(self._start_losses)
@@ -365,7 +365,7 @@ class Pipeline:
         ]
 
     def _epoch(self, batches: Iterable[tuple]) -> float:
-        total = count = 0
+        total, count = 0.0, 0
         for one in batches:
             size = examples_of(one[0])
             total += float(self.train_step(*one)) * size
@@ -412,7 +412,7 @@ class Pipeline:
 
     def _trace(self, purpose: Purpose, batch: Batch) -> Program:
         """Traces all stages, with their variables on their devices."""
-        moved = []
+        moved: list[tuple[Any, Any]] = []
 
         def move(used: list[Sequence[Any]]) -> bool:
             before = len(moved)
@@ -554,6 +554,6 @@ def _batches(x, y, size, micro_batches, order=None) -> Iterable[tuple]:
             raise OptionError("x gives batches by itself: pass neither y nor batch_size")
         return (one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in x)
     found = list(batches_of(x, y, size, order))
-    for one in found:
-        Batch(*one, micro_batches)
+    for inputs, targets in found:
+        Batch(inputs, targets, micro_batches)
     return found
