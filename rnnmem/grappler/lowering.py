@@ -150,9 +150,8 @@ def sums_reordered(original: Net, inlined: Net, rewritten: Net) -> Iterator[Op]:
             if path not in numbers:
                 break
             known = numbers[path].inputs if kept else numbers[path].switches
-            orders.append(
-                [blob for _, blob in sorted((f"_{known[one]}", one) for one in arguments)]
-            )
+            labels = {blob: f"_{known[blob]}" for blob in arguments}
+            orders.append(sorted(arguments, key=labels.__getitem__))
         if len(orders) == 2 and orders[0] != orders[1]:
             yield root
 
