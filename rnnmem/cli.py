@@ -82,7 +82,7 @@ def _told(error: Exception) -> str:
     lines = [line for line in lines if line and not line.startswith("[[")] or [""]
     said = lines[-1].removeprefix(f"{type(error).__name__}: ")
     where = _line_of(error)
-    return f"{_shortened(said)}{f' ({where})' if where else ''}; --traceback tells more"
+    return f"{_shortened(said)}{f' ({where})' if where else ''}; --traceback shows more"
 
 
 def _line_of(error: Exception) -> str:

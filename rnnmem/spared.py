@@ -38,7 +38,7 @@ def spared(
     except RAISED:
         raise
     except Exception as error:
-        reason = f"{what} cannot be told: {type(error).__name__}: {error}"
+        reason = f"{what} could not be computed: {type(error).__name__}: {error}"
         if notes is not None:
             notes.append(reason)
         warn_user(f"rnnmem: {reason}; please report it, see docs/errors.md")

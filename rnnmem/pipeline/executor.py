@@ -261,7 +261,7 @@ def worker_gone(states: list[StageState]) -> WorkerGone | None:
     names = ", ".join(f"stage {s.index} ({s.name}) on {s.device}" for s in lost)
     return WorkerGone(
         f"lost {names}: its worker no longer answers. Start the worker again, call "
-        "rnnmem.pipeline.connect, make the pipeline anew and restore a checkpoint"
+        "rnnmem.pipeline.connect, make a new pipeline and restore a checkpoint"
     )
 
 

@@ -551,7 +551,7 @@ def _batches(x, y, size, micro_batches, order=None) -> Iterable[tuple]:
     size = None if size is None else parse_count(size, "batch_size")
     if is_stream(x):
         if y is not None or size is not None:
-            raise OptionError("x gives batches by itself: pass neither y nor batch_size")
+            raise OptionError("x already gives batches: pass neither y nor batch_size")
         return (one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in x)
     found = list(batches_of(x, y, size, order))
     for inputs, targets in found:

@@ -142,7 +142,7 @@ def report_on(
             draw = functools.partial(graphs, original, rewritten, plan)
             drawn = spared("the step nets", draw, (), more)
     if inspection.joint:
-        more.append("told of is the function together with its gradient")
+        more.append("the report covers the function together with its gradient")
     for path, trips in observed.items():
         more.append(f"loop {path} ran {trips} iterations on these arguments")
     tensors = inputs or inspection.original.graph.inputs

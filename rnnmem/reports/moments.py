@@ -201,7 +201,7 @@ class _Parts:
 
 
 def _chunks(size: int) -> Part:
-    return Part("room in chunks", ALLOCATOR, size, reason=KINDS[ALLOCATOR])
+    return Part("allocator rounding", ALLOCATOR, size, reason=KINDS[ALLOCATOR])
 
 
 def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, ...]:
