@@ -7,7 +7,7 @@ PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 TEST_PROCESSES ?= auto
 
-.PHONY: demo test lint format fuzz conformance conformance-table benchmark docs clean
+.PHONY: demo test coverage lint format fuzz conformance conformance-table benchmark docs clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
@@ -16,9 +16,14 @@ demo: .venv/ready-nmt
 test: lint
 	$(PY) -m pytest -n $(TEST_PROCESSES) $(TEST_FLAGS)
 
+# Which lines no test runs; what runs in a process of its own is not counted.
+coverage: .venv/ready-test
+	$(PY) -m pytest -n $(TEST_PROCESSES) --cov=rnnmem --cov-report=term:skip-covered $(TEST_FLAGS)
+
 lint: .venv/ready-test
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
+	$(PY) -m mypy
 
 format: .venv/ready-test
 	$(PY) -m ruff format .
@@ -43,7 +48,7 @@ docs: .venv/ready-test
 	$(PY) tools/error_list.py
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .ruff_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A half-made environment is removed, so that the next try starts afresh.

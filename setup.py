@@ -10,11 +10,11 @@ VERSION_FILE = (HERE / "rnnmem" / "version.py").read_text(encoding="utf-8")
 VERSION = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE, re.MULTILINE).group(1)
 
 NMT = ["sentencepiece", "sacrebleu"]
-REPORT = ["matplotlib", "rich", "tensorboard"]
+REPORT = ["matplotlib", "tensorboard"]
 BENCH = ["matplotlib"]
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
-TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "ruff>=0.17,<0.18"]
-TEST += ["pytest>=8", "pytest-timeout", "pytest-xdist"]
+TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
+TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
 
 setup(
     name="rnnmem",
@@ -29,7 +29,7 @@ setup(
         "rnnmem": ["py.typed", "reports/page.html"],
         "models.nmt": ["flagfiles/*.flags"],
     },
-    install_requires=["absl-py", "ml_dtypes", "numpy", "scipy", "tensorflow>=2.16"],
+    install_requires=["absl-py", "ml_dtypes", "numpy", "rich", "scipy", "tensorflow>=2.16"],
     extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "test": TEST},
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -10,14 +10,16 @@ import math
 import os
 import sys
 import threading
+import time
 import types
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import tensorflow as tf
 
+from rnnmem import log
 from rnnmem.analysis.cost import CPU, GPU, Machine
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.training_regions import Place, places
@@ -65,6 +67,34 @@ _COMPILED = "XLA compiles the function: what its loops save is kept as it is"
 _NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
 _PYTHON = ("PyFunc", "PyFuncStateless")
 _NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_Unbound = ParamSpec("_Unbound")
+_Self = TypeVar("_Self")
+_Method = TypeVar("_Method")
+
+
+class Choices(TypedDict, total=False):
+    """The options of ``optimize``, for type checkers."""
+
+    budget: int | str | None
+    max_slowdown: float
+    allow: tuple[str, ...] | None
+    verify: bool
+    plan: Plan | str | os.PathLike | None
+    profile: bool
+
+
+@overload
+def optimize(fn: Callable[P, R], **choices: Unpack[Choices]) -> Optimized[P, R]: ...
+
+
+@overload
+def optimize(
+    **choices: Unpack[Choices],
+) -> Callable[[Callable[P, R]], Optimized[P, R]]: ...
 
 
 @with_known_names
@@ -203,10 +233,15 @@ class Inspection:
     options: Options
 
 
-class Optimized:
+def _unconverted(method: _Method) -> _Method:
+    """Has AutoGraph leave a method as it is; type checkers see nothing behind TensorFlow's own."""
+    return tf.autograph.experimental.do_not_convert(method)
+
+
+class Optimized(Generic[P, R]):
     """A function that ``optimize`` was applied to; call it like the original."""
 
-    def __init__(self, fn: Callable[..., Any], options: Options):
+    def __init__(self, fn: Callable[P, R], options: Options):
         self.__wrapped__ = fn
         functools.update_wrapper(self, fn, updated=())
         self._options = options
@@ -225,8 +260,8 @@ class Optimized:
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
             self._outer = private.function_like(self._base, self._run_traced)
 
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @_unconverted
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the optimised function on the same arguments as the original."""
         try:
             return self._call(args, kwargs)
@@ -381,6 +416,14 @@ class Optimized:
             fn if self._concrete is not None else copy.deepcopy(fn, memo), self._options
         )
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Optimized[P, R]: ...
+
+    @overload
+    def __get__(
+        self: Optimized[Concatenate[_Self, _Unbound], R], instance: _Self, owner: Any = None
+    ) -> Optimized[_Unbound, R]: ...
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Binds to an instance, so that methods can be decorated."""
         if instance is None:
@@ -509,8 +552,12 @@ def _optimized(concrete: Any, options: Options, where: str = "") -> _Trace:
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return _Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
     check_budget(options.budget)
+    began = time.perf_counter()
     with paused():
-        return _planned(concrete, options, where)
+        trace = _planned(concrete, options, where)
+    if trace.work is not None and not trace.gradient_only:
+        log.planned(concrete.graph.name, where, trace.work.plan, began)
+    return trace
 
 
 def _planned(concrete: Any, options: Options, where: str) -> _Trace:
@@ -831,7 +878,7 @@ class _Work:
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
-        count = private.result_count(self.concrete)
+        count, began = private.result_count(self.concrete), time.perf_counter()
 
         def rewritten_by(work: _Work, net: Net) -> Net | None:
             return work.rewrite(without_dead_ops(net), differentiated=True)
@@ -853,6 +900,7 @@ class _Work:
             self.give_up(error)
             return None
         finally:
+            log.planned(self.concrete.graph.name, self.where, self.plan, began)
             if not self.keeps_nets:
                 self.forget_nets()
 

@@ -82,7 +82,7 @@ def _told(error: Exception) -> str:
     lines = [line for line in lines if line and not line.startswith("[[")] or [""]
     said = lines[-1].removeprefix(f"{type(error).__name__}: ")
     where = _line_of(error)
-    return f"{_shortened(said)}{f' ({where})' if where else ''}; --traceback tells more"
+    return f"{_shortened(said)}{f' ({where})' if where else ''}; --traceback shows more"
 
 
 def _line_of(error: Exception) -> str:
@@ -258,7 +258,7 @@ def _measure(options: argparse.Namespace) -> None:
     if options.html:
         report(step, *found.args, **found.kwargs).save(_html(options))
     if options.json:
-        told = {"name": found.name, "before": dataclasses.asdict(pair.first)}
+        told: dict[str, Any] = {"name": found.name, "before": dataclasses.asdict(pair.first)}
         told |= {"after": dataclasses.asdict(pair.second), "time_ratio": pair.time_ratio}
         _print_json(told)
     else:

@@ -113,23 +113,28 @@ class MemoryCallback(keras.callbacks.Callback):
             raise OptionError(f"batch_size={batch_size!r} must be a count of examples, or None")
         self._log_dir, self._device = log_dir, device
         self._batch_size, self._verbose = batch_size, verbose
-        self._log: MemoryLog | None = None
+        self._kept_log: MemoryLog | None = None
         self._in_epoch: list[int] = []
         self.report: Report | None = None
 
     @property
     def peaks(self) -> list[int]:
         """Peaks of the batches so far, in bytes."""
-        return [] if self._log is None else self._log.peaks
+        return [] if self._kept_log is None else self._kept_log.peaks
 
     @property
     def plan(self) -> Plan | None:
         """The decisions for the train step."""
         return None if self.report is None else self.report.plan
 
+    @property
+    def _log(self) -> MemoryLog:
+        assert self._kept_log is not None, "training has not begun"
+        return self._kept_log
+
     def on_train_begin(self, logs: dict | None = None) -> None:
         """Starts to count."""
-        self._log = MemoryLog(self._log_dir, self._device)
+        self._kept_log = MemoryLog(self._log_dir, self._device)
         self.report = None
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:

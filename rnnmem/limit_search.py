@@ -219,7 +219,7 @@ class _Search:
             )
         if not self._warned:
             self._warned = True
-            warn_user(f"sizes are judged by predicted peaks alone: {uncounted()}")
+            warn_user(f"sizes are chosen by predicted peaks alone: {uncounted()}")
         return needs
 
     def _too_small(self, low: int) -> BudgetError:

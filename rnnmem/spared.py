@@ -19,9 +19,12 @@ RAISED = (BudgetError, MeasureError, NotUnderstood, OptionError, PlanError, Veri
 """Errors that are an answer to what the caller asked."""
 
 _T = TypeVar("_T")
+_Instead = TypeVar("_Instead")
 
 
-def spared(what: str, make: Callable[[], _T], instead: _T, notes: list[str] | None = None) -> _T:
+def spared(
+    what: str, make: Callable[[], _T], instead: _Instead, notes: list[str] | None = None
+) -> _T | _Instead:
     """What ``make`` gives; where it fails through no fault of the caller, one warning says so.
 
     Args:
@@ -35,7 +38,7 @@ def spared(what: str, make: Callable[[], _T], instead: _T, notes: list[str] | No
     except RAISED:
         raise
     except Exception as error:
-        reason = f"{what} cannot be told: {type(error).__name__}: {error}"
+        reason = f"{what} could not be computed: {type(error).__name__}: {error}"
         if notes is not None:
             notes.append(reason)
         warn_user(f"rnnmem: {reason}; please report it, see docs/errors.md")

@@ -187,10 +187,13 @@ def _script(path: str) -> Any:
     if known is not None and getattr(known, "__file__", None) == path:
         return known
     sys.path.insert(0, os.path.dirname(path))
-    made = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise OptionError(f"target={path!r} is no Python file")
+    made = importlib.util.module_from_spec(spec)
     sys.modules[name] = made
     try:
-        made.__spec__.loader.exec_module(made)
+        spec.loader.exec_module(made)
     except BaseException:
         del sys.modules[name]
         raise

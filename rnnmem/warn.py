@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from types import FrameType
 
 from rnnmem.errors import RnnmemWarning
 
@@ -14,7 +15,8 @@ _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 def warn_user(text: str) -> None:
     """Warns at the innermost line that stands neither here, nor in a package, nor in made code."""
-    level, frame = 2, sys._getframe(1)  # noqa: SLF001
+    level = 2
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_library(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, RnnmemWarning, stacklevel=level)

@@ -2,16 +2,35 @@
 
 import ast
 import importlib.metadata
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import rnnmem
 
 ROOT = Path(__file__).resolve().parent.parent
-PRIVATE = "rnnmem/tf/private.py"
+PRIVATE = "rnnmem/tf/private"
+LONGEST = 500
+# Files that are still longer; one that no longer is must leave the list, and none joins it.
+STILL_LONGER = {
+    "rnnmem/analysis/row_rules.py",
+    "rnnmem/analysis/shape_rules.py",
+    "rnnmem/api.py",
+    "rnnmem/passes/chunked_loss/region.py",
+    "rnnmem/passes/rematerialise/select.py",
+    "rnnmem/pipeline/pipeline.py",
+    "rnnmem/planning/plan.py",
+    "rnnmem/planning/search.py",
+    "rnnmem/simulate/executor.py",
+    "rnnmem/simulate/program.py",
+    "rnnmem/verify/lowering/checkpoint.py",
+    "rnnmem/verify/lowering/chunked_loss.py",
+}
 BASICS = {"errors", "sizes", "solver", "version", "warn"}
 # Which rooms of rnnmem, or which modules of them, a room may import; a new room needs a line here.
 MAY_IMPORT = {
@@ -82,10 +101,22 @@ def uses_private_names(path: Path) -> bool:
     return by_import or by_attribute
 
 
-def test_private_tensorflow_stands_in_one_file():
+def test_private_tensorflow_stands_in_one_folder():
     files = sources("rnnmem", "models", "examples", "benchmarks")
-    private = [path.relative_to(ROOT).as_posix() for path in files if uses_private_names(path)]
-    assert private == [PRIVATE]
+    private = {
+        path.parent.relative_to(ROOT).as_posix() for path in files if uses_private_names(path)
+    }
+    assert private == {PRIVATE}
+
+
+def test_no_file_is_longer_than_a_reader_can_hold():
+    longer = {
+        path.relative_to(ROOT).as_posix()
+        for path in sources("rnnmem")
+        if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST
+    }
+    assert longer - STILL_LONGER == set()
+    assert STILL_LONGER - longer == set(), "shorter now: take it off the list"
 
 
 def test_planning_imports_neither_tensorflow_nor_what_does():
@@ -127,6 +158,39 @@ def test_a_rule_about_a_file_that_is_gone_fails():
         sources("rnnmem/gone.py")
     with pytest.raises(AssertionError, match="rnnmem/nowhere is gone"):
         sources("rnnmem/nowhere")
+
+
+WITH_TENSORFLOW = {"google", "keras"}  # protobuf and Keras, which TensorFlow requires
+
+
+def packaging() -> dict:
+    """What setup.py tells setuptools."""
+    with mock.patch("setuptools.setup") as setup:
+        runpy.run_path(str(ROOT / "setup.py"))
+    return setup.call_args.kwargs
+
+
+def modules(requirements: list[str]) -> set[str]:
+    """The modules that required packages hold."""
+    names = {re.split(r"[<>=~]", one)[0].replace("-", "_") for one in requirements}
+    return {"absl" if name == "absl_py" else name for name in names}
+
+
+def at_the_top(path: Path) -> set[str]:
+    """The packages that the file imports outside of functions."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {one.name for node in tree.body if isinstance(node, ast.Import) for one in node.names}
+    names |= {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"rnnmem"}
+
+
+def test_what_rnnmem_imports_is_required():
+    required = modules(packaging()["install_requires"]) | WITH_TENSORFLOW
+    extra = modules(packaging()["extras_require"]["report"])
+    for path in sources("rnnmem"):
+        assert at_the_top(path) <= required, path
+        everywhere = {name.split(".")[0] for name in imported(path)}
+        assert everywhere <= required | extra | {"rnnmem", *sys.stdlib_module_names}, path
 
 
 def test_importing_rnnmem_imports_no_tensorflow():

@@ -63,7 +63,9 @@ def test_an_error_in_planning_warns_and_leaves_the_function_alone(monkeypatch, x
 def test_an_error_in_telling_warns_and_all_else_is_told(monkeypatch, x, name):
     whole = rnnmem.report(rnnmem.optimize(tf.function(step)), x, measure=False)
     monkeypatch.setattr(f"rnnmem.reports.api.{name}", defect)
-    with pytest.warns(rnnmem.RnnmemWarning, match="cannot be told: ZeroDivisionError: a defect"):
+    with pytest.warns(
+        rnnmem.RnnmemWarning, match="could not be computed: ZeroDivisionError: a defect"
+    ):
         report = rnnmem.report(rnnmem.optimize(tf.function(step)), x, measure=False)
     assert report.plan.loops == whole.plan.loops
     assert report.resident == whole.resident or name == "resident"
@@ -77,13 +79,13 @@ def test_what_is_missing_is_among_the_notes(monkeypatch, x):
     with pytest.warns(rnnmem.RnnmemWarning):
         report = rnnmem.report(rnnmem.optimize(tf.function(step)), x, measure=False)
     text = re.sub(r"\s+", " ", str(report))
-    assert "the timeline before cannot be told: ZeroDivisionError: a defect" in text
+    assert "the timeline before could not be computed: ZeroDivisionError: a defect" in text
     assert report.before.peak_bytes is None
 
 
 def test_other_plans_may_be_missing(monkeypatch, x):
     monkeypatch.setattr(Decision, "frontier", defect)
-    with pytest.warns(rnnmem.RnnmemWarning, match="other plans cannot be told"):
+    with pytest.warns(rnnmem.RnnmemWarning, match="other plans could not be computed"):
         explanation = rnnmem.optimize(tf.function(step)).explain(x)
     assert explanation.plan.loops and "a defect" in str(explanation)
 

@@ -264,7 +264,7 @@ def _do(changes: list[Change]) -> None:
         raise
 
 
-def _excess_text(excess: list[Excess], dtype: str) -> str:
+def _excess_text(excess: list[Excess], dtype: str | None) -> str:
     named = ", ".join(map(str, excess[:_NAMED]))
     more = f" and {len(excess) - _NAMED} more" if len(excess) > _NAMED else ""
     many = "tensor holds" if len(excess) == 1 else "tensors hold"

@@ -127,6 +127,7 @@ class TensorHolder:
 
     def count(self) -> int:
         """How many elements it has."""
+        assert self._tensor is not None
         return self._tensor.shape.num_elements()
 
     def prepare(self, unused_dtype: tf.DType) -> None:

@@ -153,7 +153,7 @@ class ConversionPlan:
         lines = []
         for device, peak in self.peak.items():
             free = self.free.get(device)
-            known = "nobody knows what is free" if free is None else f"{format_bytes(free)} free"
+            known = "free memory is unknown" if free is None else f"{format_bytes(free)} free"
             lines.append(f"{device}: peak {format_bytes(peak)} above the start, {known}")
         for device, size in self.short.items():
             lines.append(f"{device}: {format_bytes(size)} are missing, the conversion cannot fit")

@@ -30,6 +30,7 @@ class StoredDTypePolicy(keras.dtype_policies.DTypePolicy):
 
     def _parse_name(self, name: str) -> tuple[str, str]:
         match = _STORED.fullmatch(name)
+        assert match is not None, name
         return match["compute"], match["variable"]
 
 
@@ -61,7 +62,8 @@ def policy_changes(layers: list[Any], dtype: str) -> list[Change]:
     Raises:
       ConvertError: Keras does not know such a policy for a quantized layer.
     """
-    changes, maps = [], {}
+    changes: list[Change] = []
+    maps: dict[int, Any] = {}
     for layer in layers:
         old = layer._dtype_policy  # noqa: SLF001
         if isinstance(old, keras.dtype_policies.DTypePolicyMap):

@@ -41,7 +41,7 @@ def retire(readers: private.Readers, handles: dict[int, str]) -> None:
     for concrete in readers.concretes:
         error = StaleFunctionError(
             "this function was traced before rnnmem.convert changed variable "
-            f"{_first(concrete, handles)!r}: get_concrete_function once more traces it anew"
+            f"{_first(concrete, handles)!r}: get_concrete_function once more traces it again"
         )
         private.forbid_calls(concrete, error)
 

@@ -43,8 +43,8 @@ def _totals(plan: ConversionPlan) -> str:
 def _rows(plan: ConversionPlan) -> Table:
     rows = Table(box=None, pad_edge=False, header_style="")
     for heading in ("before", "after", "route", "tensor", "dtype", "device", "why"):
-        justify = "right" if heading in ("before", "after") else "left"
-        rows.add_column(heading, justify=justify, no_wrap=True)
+        number = heading in ("before", "after")
+        rows.add_column(heading, justify="right" if number else "left", no_wrap=True)
     for step in plan.steps:
         rows.add_row(*_row(step))
     return rows

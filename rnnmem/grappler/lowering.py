@@ -150,7 +150,8 @@ def sums_reordered(original: Net, inlined: Net, rewritten: Net) -> Iterator[Op]:
             if path not in numbers:
                 break
             known = numbers[path].inputs if kept else numbers[path].switches
-            orders.append(sorted(arguments, key=lambda blob, known=known: f"_{known[blob]}"))
+            labels = {blob: f"_{known[blob]}" for blob in arguments}
+            orders.append(sorted(arguments, key=labels.__getitem__))
         if len(orders) == 2 and orders[0] != orders[1]:
             yield root
 

@@ -194,7 +194,7 @@ class LoopEditor:
     def finish(self, **attributes: Any) -> Op:
         """Writes the loop back into the outer Net."""
         arguments = [self.body.blobs[name] for name in self.body.inputs]
-        changed = {
+        changed: dict[str, Any] = {
             "T": tuple(DType(blob.dtype) for blob in arguments),
             "output_shapes": self._output_shapes(),
         }
@@ -261,10 +261,11 @@ def edit_step_nets(
       NetError: the Net has no such step net.
     """
     here: list[Edit] = []
-    inside: dict[tuple[str, str], list[Edit]] = {}
+    inside: dict[tuple[str, ...], list[Edit]] = {}
     for edit in edits:
         if edit.path:
-            deeper = dataclasses.replace(edit, path=edit.path[2:])
+            # A protocol cannot say that its classes are dataclasses.
+            deeper = dataclasses.replace(edit, path=edit.path[2:])  # type: ignore[type-var]
             inside.setdefault(edit.path[:2], []).append(deeper)
         else:
             here.append(edit)

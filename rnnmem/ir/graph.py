@@ -92,9 +92,10 @@ class Blob:
 def bytes_of(dtype: str, shape: Shape) -> int | None:
     """Bytes of a value, or None where the dtype holds handles or a dimension is unknown."""
     size = BYTES_PER_ELEMENT.get(dtype)
-    if size is None or shape is None or None in shape:
+    known = None if shape is None else [one for one in shape if one is not None]
+    if size is None or known is None or len(known) != len(shape or ()):
         return None
-    return size * math.prod(shape)
+    return size * math.prod(known)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class _Inliner:
         renamed = {}
         for outer, inner in zip(call.inputs, body.inputs, strict=True):
             renamed[inner] = (
-                self._gated(outer, inner, prefix, enter, body) if call.controls else outer
+                self._gated(outer, inner, prefix, enter, body) if enter and call.controls else outer
             )
         for op in body.ops:
             renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
@@ -115,7 +115,7 @@ class _Inliner:
         for outer, inner in zip(call.outputs, body.outputs, strict=True):
             self.stands_for[outer] = renamed[inner]
         waits = tuple(f"{prefix}/{name}" for name in body.control_outputs)
-        self.waits_on[call.name] = waits or ((enter.name,) if call.controls else ())
+        self.waits_on[call.name] = waits or ((enter.name,) if enter and call.controls else ())
 
     def _gated(self, outer: str, inner: str, prefix: str, enter: Op, body: Net) -> str:
         """An Identity of an argument that waits for what the call waited for."""

@@ -224,7 +224,7 @@ class _Reader:
 
     def list(self, item: Callable[[], Any], close: str = ")") -> tuple:
         """Items up to a closing mark, with commas between them."""
-        found = []
+        found: list[Any] = []
         while not self.took(close):
             if found:
                 self.take(",")

@@ -92,9 +92,9 @@ def holds_its_layers(fn: Any) -> bool:
 
 def may_be_moved(fn: Any) -> bool:
     """Whether no trace of the stage exists yet, which would go on with its old variables."""
-    traced = fn
+    traced: Any = fn
     while traced is not None:
-        base = getattr(traced, "_base", None)
+        base: Any = getattr(traced, "_base", None)
         if private.is_concrete(traced) or private.is_concrete(getattr(traced, "_concrete", None)):
             return False
         for function in (traced, base):

@@ -68,7 +68,7 @@ def _sends(events: list[Event]) -> dict[int, str]:
     cells: dict[int, str] = {}
     for event in events:
         if event.action.kind == nouns.SEND:
-            buffer = event.action.buffer
+            buffer = event.action.its_buffer
             arrow = ">" if buffer.kind == nouns.VALUE_OUT else "<"
             column = math.floor(event.start)
             cells[column] = cells.get(column, "") + f"{arrow}{buffer.micro_batch}"
@@ -124,8 +124,8 @@ def _draw(axes: Any, event: Event, timeline: Timeline) -> None:
     action = event.action
     if action.kind in _COLORS:
         _draw_computation(axes, event)
-    elif action.kind == nouns.RECEIVE and action.buffer.peer != nouns.HOST:
-        sent = action.buffer.other_end
+    elif action.kind == nouns.RECEIVE and action.its_buffer.peer != nouns.HOST:
+        sent = action.its_buffer.other_end
         axes.annotate(
             "",
             xy=(event.end, action.stage),

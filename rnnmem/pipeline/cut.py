@@ -133,19 +133,22 @@ def _best(costs, stages, budgets, schedule, micro_batches) -> Cut | None:
         budget = math.inf if budgets[stage] is None else budgets[stage]
         for j in range(stage + 1, count + 1):
             for i in range(stage, j):
-                if best[i] is None:
+                first = best[i]
+                if first is None:
                     continue
                 if _bytes(costs, i, j, stage, stages, schedule, micro_batches) > budget:
                     continue
                 seconds = before[j] - before[i]
-                slowest, squares, bounds = best[i]
+                slowest, squares, bounds = first
                 one = (max(slowest, seconds), squares + seconds**2, (*bounds, j))
-                if following[j] is None or one < following[j]:
+                other = following[j]
+                if other is None or one < other:
                     following[j] = one
         best = following
-    if best[count] is None:
+    found = best[count]
+    if found is None:
         return None
-    bounds = best[count][2]
+    bounds = found[2]
     spans = list(zip(bounds[:-1], bounds[1:], strict=True))
     return Cut(
         bounds,

@@ -65,7 +65,7 @@ def connect(
     for address in workers:
         if not _will_listen(address, timeout):
             raise OptionError(
-                f"workers={workers!r}: nobody listens at {address!r}; start that worker "
+                f"workers={workers!r}: nothing listens at {address!r}; start that worker "
                 f"({START}), or correct the address"
             )
     if known != wanted or not all(is_alive(name) for name in names):

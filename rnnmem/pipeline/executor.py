@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -215,6 +216,7 @@ class Step:
         self.exchange.fail(states[0].index, error)
 
     def _raise(self) -> None:
+        assert self.exchange.failure is not None
         stage, error = self.exchange.failure
         states = [runner.state for runner in self.runners]
         gone = worker_gone(states)
@@ -259,7 +261,7 @@ def worker_gone(states: list[StageState]) -> WorkerGone | None:
     names = ", ".join(f"stage {s.index} ({s.name}) on {s.device}" for s in lost)
     return WorkerGone(
         f"lost {names}: its worker no longer answers. Start the worker again, call "
-        "rnnmem.pipeline.connect, make the pipeline anew and restore a checkpoint"
+        "rnnmem.pipeline.connect, make a new pipeline and restore a checkpoint"
     )
 
 
@@ -310,7 +312,7 @@ class Runner:
             with self.queues.scope(fetching=False):
                 while self.left:
                     action = self.left[0]
-                    self.step.exchange.wait(lambda action=action: self.is_ready(action))
+                    self.step.exchange.wait(functools.partial(self.is_ready, action))
                     self.do(self.left.popleft())
         except BaseException as error:
             self.step.exchange.fail(self.state.index, error)
@@ -323,7 +325,7 @@ class Runner:
         try:
             with self.queues.scope(fetching=True):
                 while (buffer := self.requests.get()) is not None:
-                    exchange.wait(lambda buffer=buffer: self.is_offered(buffer))
+                    exchange.wait(functools.partial(self.is_offered, buffer))
                     self.fetch(buffer)
         except BaseException as error:
             exchange.fail(self.state.index, error)
@@ -344,7 +346,7 @@ class Runner:
                 return
         action = self.left.popleft()
         if action.kind == nouns.RECEIVE:
-            self.pending.append(action.buffer)
+            self.pending.append(action.its_buffer)
             return
         with self.queues.scope(fetching=False):
             self.do(action)
@@ -357,7 +359,7 @@ class Runner:
         """Whether the action need not wait."""
         if action.kind in (nouns.FORWARD, nouns.BACKWARD):
             return all(buffer in self.store for buffer in self.reads(action))
-        if action.kind == nouns.FREE and action.buffer.kind in nouns.SENT:
+        if action.kind == nouns.FREE and action.its_buffer.kind in nouns.SENT:
             return action.buffer in self.step.exchange.fetched
         if action.kind == nouns.UPDATE:
             count = self.step.schedule.micro_batches
@@ -400,13 +402,14 @@ class Runner:
 
     def send(self, action: Action) -> None:
         """Lets the receiver fetch."""
-        self.step.exchange.offer(action.buffer, self.store[action.buffer])
+        self.step.exchange.offer(action.its_buffer, self.store[action.its_buffer])
 
     def free(self, action: Action) -> None:
         """Drops a buffer."""
-        if action.buffer.kind in nouns.SENT:
-            self.step.exchange.take_back(action.buffer)
-        del self.store[action.buffer]
+        buffer = action.its_buffer
+        if buffer.kind in nouns.SENT:
+            self.step.exchange.take_back(buffer)
+        del self.store[buffer]
 
     def inputs(self, number: int) -> list[tf.Tensor]:
         """What the stage reads for a micro-batch, in its own order."""

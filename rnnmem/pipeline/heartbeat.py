@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -28,7 +29,7 @@ class Heartbeats:
           workers: ``/job:worker/replica:0/task:N`` of each.
           timeout: seconds that a worker may leave a question unanswered; None: any time.
         """
-        self._timeout = timeout
+        self._timeout = math.inf if timeout is None else timeout
         self._heard: dict[str, float] = {}
         self._workers = () if timeout is None else tuple(workers)
         self._over = threading.Event()

@@ -81,12 +81,13 @@ def guard(address: str) -> None:
     if not is_loopback(address):
         return
     port = int(address.rsplit(":", 1)[1])
+    guarded, reason = 0, "no listening socket was found"
     try:
-        guarded = [_accept_loopback_only(one) for one in _listening(port)]
+        for one in _listening(port):
+            _accept_loopback_only(one)
+            guarded += 1
     except OSError as error:
-        guarded, reason = [], str(error)
-    else:
-        reason = "no listening socket was found"
+        guarded, reason = 0, str(error)
     if not guarded:
         warnings.warn(
             f"TensorFlow's server at {address!r} listens on every interface of this machine and "

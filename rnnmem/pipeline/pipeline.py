@@ -182,7 +182,7 @@ class Pipeline:
         Raises:
           OptionError: a batch does not divide, or shapes do not meet; nothing has run then.
         """
-        total = count = 0
+        total, count = 0.0, 0
         for one in checked_batches(x, y, batch_size, self.micro_batches):
             batch, prepared = self._begin(TEST, *one)
             self._ask_workers(self._start_losses)
@@ -351,7 +351,7 @@ class Pipeline:
         ]
 
     def _epoch(self, batches: Iterable[tuple]) -> float:
-        total = count = 0
+        total, count = 0.0, 0
         for one in batches:
             size = examples_of(one[0])
             total += float(self.train_step(*one)) * size

@@ -89,6 +89,12 @@ class Action:
     micro_batch: int = -1
     buffer: Buffer | None = None
 
+    @property
+    def its_buffer(self) -> Buffer:
+        """The buffer of what is no computation."""
+        assert self.buffer is not None, self.kind
+        return self.buffer
+
     def __str__(self) -> str:
         """Prints e.g. ``stage 1: forward 4`` or ``stage 1: free scope 0 of stage 1``."""
         if self.buffer is not None:
@@ -291,7 +297,7 @@ class _Order:
             for buffer in list(self.unfreed):
                 reader = FORWARD if buffer.kind == VALUE_OUT else BACKWARD
                 fetched = place.get((reader, buffer.micro_batch))
-                if buffer.peer == arrived.peer and fetched < place[step]:
+                if buffer.peer == arrived.peer and fetched is not None and fetched < place[step]:
                     self.free(buffer)
 
     def forward(self, micro_batch: int) -> None:

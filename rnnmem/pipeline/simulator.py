@@ -155,7 +155,7 @@ class _Play:
         self.peak = [0] * stages
         self.last_backward: dict[int, float] = {}
         self.born: dict[Buffer, int] = {}
-        self.done = [Counter() for _ in range(stages)]
+        self.done: list[Counter] = [Counter() for _ in range(stages)]
 
     def run(self) -> None:
         places = [0] * len(self.schedule.orders)
@@ -203,7 +203,7 @@ class _Play:
         self.events.append(Event(action, start, end))
 
     def receive(self, action: Action) -> bool:
-        buffer = action.buffer
+        buffer = action.its_buffer
         if buffer.kind not in (nouns.VALUE_IN, nouns.GRADIENT_IN):
             raise ScheduleError(f"{action}: {buffer.kind} is not received")
         now = self.clock[action.stage]
@@ -223,7 +223,7 @@ class _Play:
         self.record(action, start, self.arrived[buffer])
 
     def send(self, action: Action) -> bool:
-        buffer = action.buffer
+        buffer = action.its_buffer
         self.need(buffer, action)
         if buffer in self.offered:
             raise ScheduleError(f"{action}: sent twice")

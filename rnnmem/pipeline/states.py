@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -247,17 +247,18 @@ class StageState:
         Returns:
           By input the gradient, or None.
         """
-        scope = kept if isinstance(kept, Scope) else self._run_again(traced, kept, inputs)
-        gradient, loss = traced.gradient, scope.loss
-        found = iter(())
+        scope = kept if isinstance(kept, Scope) else self._run_again(traced, kept, inputs or [])
+        gradient, loss = traced.its_gradient, scope.loss
+        found: Iterator[tf.Tensor] = iter(())
         if gradient.halves is not None:
             upstream = [_sum(gradients[place]) for place in gradient.places]
             if traced.has_loss:
                 upstream.append(tf.ones_like(loss))
-            found = gradient.halves.backward(upstream, scope.kept)
+            made = gradient.halves.backward(upstream, scope.kept)
             del upstream
-            found = (one for one in found if one is not None)
-        scope.kept = scope.loss = None
+            found = iter([one for one in made if one is not None])
+            del made
+        scope.kept, scope.loss = [], None
         back = [next(found) if connected else None for connected in gradient.reads]
         self._accumulate(gradient.trained, list(found), loss, first)
         self._settle([one for one in back if one is not None])
@@ -282,12 +283,14 @@ class StageState:
 
     def add_loss(self, loss: tf.Tensor) -> None:
         """Adds a loss that no gradient follows."""
+        assert self._loss_sum is not None
         self._loss_sum.assign_add(tf.cast(loss, self._loss_sum.dtype))
 
     def _run(self, traced: Traced, inputs: list[tf.Tensor]) -> tuple[Scope, list[tf.Tensor]]:
-        halves = traced.gradient.halves
+        halves = traced.its_gradient.halves
+        kept: list[tf.Tensor] = []
         if halves is None:
-            results, kept = list(traced.function(*inputs)), []
+            results = list(traced.function(*inputs))
         else:
             results, kept = halves.forward(inputs)
         self._settle(results)
@@ -325,7 +328,7 @@ class StageState:
 
     def _function(self, key: tuple, body: Any, specs: list[tf.TensorSpec]) -> Any:
         """A trace on the stage's device, one for each set of variables that have a gradient."""
-        key = (*key, *self._connected)
+        key = (*key, *(self._connected or ()))
         if key not in self._functions:
             with tf.device(self.device):
                 traced = tf.function(body, autograph=False).get_concrete_function(*specs)
@@ -337,7 +340,7 @@ class StageState:
         return total / tf.cast(count, total.dtype)
 
     def _apply(self, count: tf.Tensor) -> None:
-        pairs = zip(self._sums, self._trainable, self._connected, strict=True)
+        pairs = zip(self._sums, self._trainable, self._connected or (), strict=True)
         used = [(self._mean(total, count), variable) for total, variable, on in pairs if on]
         self.optimizer.apply([mean for mean, _ in used], [variable for _, variable in used])
 

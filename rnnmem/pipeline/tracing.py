@@ -59,6 +59,12 @@ class Traced:
     restored: list[tf.Variable]
     gradient: Gradient | None = None
 
+    @property
+    def its_gradient(self) -> Gradient:
+        """The gradient of a stage that was traced for training."""
+        assert self.gradient is not None
+        return self.gradient
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -160,7 +166,7 @@ def differentiated(program: Program, trained: list[list[tf.Variable]]) -> Progra
         places = {
             leaf.place
             for after in stages[i + 1 :]
-            for leaf, connected in zip(after.reads, after.gradient.reads, strict=True)
+            for leaf, connected in zip(after.reads, after.its_gradient.reads, strict=True)
             if connected and leaf.stage == i
         }
         stages[i] = with_gradient(stages[i], sorted(places), trained[i])

@@ -138,7 +138,7 @@ def _recomputed(recompute: bool | Iterable[int], stages: int) -> set[int]:
     if isinstance(recompute, bool):
         return set(range(stages)) if recompute else set()
     try:
-        chosen = set(recompute)
+        chosen: set[Any] = set(recompute)
     except TypeError:
         chosen = {None}
     if not all(isinstance(stage, int) and 0 <= stage < stages for stage in chosen):

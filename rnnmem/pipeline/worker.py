@@ -15,7 +15,7 @@ from rnnmem.pipeline.listening import check_trusted, guard, is_loopback
 from rnnmem.pipeline.memory import PROBE, count_memory
 from rnnmem.tf.measure import enable_cpu_memory_stats
 
-_kept = []
+_kept: list[object] = []
 
 
 def serve(

@@ -22,7 +22,7 @@ from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import resident, weight_kinds
-from rnnmem.reports.stepnets import graphs
+from rnnmem.reports.stepnets import Graph, graphs
 from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
@@ -74,7 +74,8 @@ def report(
     inputs = None
     if given and not specs:
         inputs = optimised.flat_inputs(inspection, args, kwargs)
-    peaks, notes = (None, None), []
+    peaks: tuple[int | None, int | None] = (None, None)
+    notes: list[str] = []
     if measure is not False and inputs is not None:
         peaks, notes = _measured(optimised, inspection, args, kwargs, measure)
     measured = time.perf_counter()
@@ -103,7 +104,7 @@ def report_on(
       notes: more to be told.
       batch: where ``inputs`` is None, stands for a first dimension that an input leaves open.
     """
-    notes = list(notes)
+    more = list(notes)
     with paused():
         plan = inspection.plan
         variables = inspection.original.graph.variables
@@ -111,15 +112,15 @@ def report_on(
             "which variables are weights", lambda: weight_kinds(variables), frozenset()
         )
         facts = spared("the arguments' shapes", lambda: _facts(inspection, inputs, batch), None)
-        observed = _observed(inspection, inputs, facts, notes)
+        observed = _observed(inspection, inputs, facts, more)
 
         def told(name: str, net: Net | None, peak: int | None) -> tuple[Side, Net | None]:
             """One variant's timeline, and its Net with all shapes that are known."""
-            known = spared(f"the shapes {name}", lambda: _known(net, facts, observed), None, notes)
+            known = spared(f"the shapes {name}", lambda: _known(net, facts, observed), None, more)
             unknown = Side(name, None, peak, unknown=("the function",))
             if known is None:
                 return unknown, None
-            whole = spared(f"the Net {name}", lambda: filled(known), None, notes)
+            whole = spared(f"the Net {name}", lambda: filled(known), None, more)
             if whole is None:
                 return unknown, None
 
@@ -128,7 +129,7 @@ def report_on(
                 kinds = Kinds(whole, first, plan, weights)
                 return side(name, _recorded(known, compiled), kinds, peak)
 
-            return spared(f"the timeline {name}", timeline, unknown, notes), whole
+            return spared(f"the timeline {name}", timeline, unknown, more), whole
 
         compiled = private.is_compiled(inspection.original)
         original = None
@@ -136,16 +137,16 @@ def report_on(
         after, rewritten = _renamed(before, "after"), original
         if inspection.rewritten is not None:
             after, rewritten = told("after", inspection.rewritten, peaks[1])
-        drawn = ()
+        drawn: tuple[Graph, ...] = ()
         if original is not None and rewritten is not None:
             draw = functools.partial(graphs, original, rewritten, plan)
-            drawn = spared("the step nets", draw, (), notes)
+            drawn = spared("the step nets", draw, (), more)
     if inspection.joint:
-        notes.append("told of is the function together with its gradient")
+        more.append("the report covers the function together with its gradient")
     for path, trips in observed.items():
-        notes.append(f"loop {path.text} ran {trips} iterations on these arguments")
+        more.append(f"loop {path.text} ran {trips} iterations on these arguments")
     tensors = inputs or inspection.original.graph.inputs
-    held = spared("what is resident", lambda: resident(inspection.original, tensors), (), notes)
+    held = spared("what is resident", lambda: resident(inspection.original, tensors), (), more)
     return Report(
         name=inspection.name,
         before=before,
@@ -154,7 +155,7 @@ def report_on(
         resident=held,
         budget=inspection.options.budget,
         graphs=drawn,
-        notes=(*plan.notes, *_left(plan), *notes),
+        notes=(*plan.notes, *_left(plan), *more),
         seconds={},
     )
 

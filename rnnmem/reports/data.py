@@ -23,7 +23,7 @@ KINDS: Mapping[str, str] = {
     SAVED: "blobs that a loop keeps for its gradient loop",
     RECOMPUTED: "blobs that the gradient computes once more",
     TEMPORARY: "everything else that ops hand to each other",
-    ALLOCATOR: "room in the allocator's chunks that nobody asked for",
+    ALLOCATOR: "allocator rounding",
 }
 """Kind -> what it means, as they are stacked from the bottom."""
 

@@ -133,7 +133,8 @@ class Kinds:
     @functools.cached_property
     def _in_later_chunks(self) -> frozenset[tuple[Place, str]]:
         """Ops that a loop over chunks of rows runs once more than an earlier one."""
-        found, seen = set(), set()
+        found: set[tuple[Place, str]] = set()
+        seen: set[str] = set()
         for loops, net in places(self.net):
             for loop in (op for op in net.ops if CHUNKS in op.attributes):
                 names = {op.name for op in loop.nets["body"].ops}

@@ -173,7 +173,8 @@ class _Parts:
         op, told = self.kinds.op(origin), self.kinds.outcome(origin)
         if kind == RECOMPUTED:
             told = Outcome(RECOMPUTED, told.reason if told else _AGAIN)
-        known = told is not None and kind in (SAVED, TEMPORARY, RECOMPUTED)
+        if kind not in (SAVED, TEMPORARY, RECOMPUTED):
+            told = None
         return Part(
             label=f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob,
             kind=kind,
@@ -183,8 +184,8 @@ class _Parts:
             shape=origin.shape,
             source=(op.source if op else origin.source) or origin.op,
             loops=origin.loops,
-            fate=told.word if known else "",
-            reason=told.reason if known else "",
+            fate=told.word if told else "",
+            reason=told.reason if told else "",
         )
 
     def _rest(self, key: tuple) -> tuple:
@@ -200,7 +201,7 @@ class _Parts:
 
 
 def _chunks(size: int) -> Part:
-    return Part("room in chunks", ALLOCATOR, size, reason=KINDS[ALLOCATOR])
+    return Part("allocator rounding", ALLOCATOR, size, reason=KINDS[ALLOCATOR])
 
 
 def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, ...]:

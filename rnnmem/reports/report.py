@@ -38,7 +38,7 @@ class Report:
     budget: int | None = None
     graphs: tuple[Graph, ...] = ()
     notes: tuple[str, ...] = ()
-    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         """The report as text of 80 columns."""

@@ -90,7 +90,7 @@ class _Drawing:
 
     def graph(self) -> Graph:
         """The graph."""
-        shown = [*self._inputs(), *self._visible()]
+        shown: list[Op | str] = [*self._inputs(), *self._visible()]
         edges = self._edges(shown)
         layers = _layers(len(shown), edges)
         spots = _spots(layers, edges)

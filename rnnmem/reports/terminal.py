@@ -41,8 +41,8 @@ def text(report: Report) -> str:
             console.print()
             for line in _curve(side, top):
                 console.print(line, no_wrap=True, crop=True)
-        for line in _parts(side):
-            console.print(line)
+        for part in _parts(side):
+            console.print(part)
     if report.resident:
         console.print()
         console.print(_resident(report.resident))
@@ -53,8 +53,10 @@ def text(report: Report) -> str:
 
 def _console() -> tuple[Console, io.StringIO]:
     out = io.StringIO()
-    options = {"no_color": True, "highlight": False, "markup": False, "emoji": False}
-    return Console(file=out, width=WIDTH, **options), out
+    console = Console(
+        file=out, width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False
+    )
+    return console, out
 
 
 def _text(out: io.StringIO) -> str:

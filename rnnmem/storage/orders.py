@@ -299,7 +299,7 @@ def _beam(memory: _Memory) -> list[int]:
 
     start = tuple(index for index, others in enumerate(past.before) if not others)
     # peak, bytes alive, ready ops, done ops (a bit each), order as a linked list
-    states = [(0, 0, start, 0, None)]
+    states: list[tuple] = [(0, 0, start, 0, None)]
     for _ in range(total):
         found: dict[int, tuple] = {}
         for state in states:
@@ -321,7 +321,8 @@ def _beam(memory: _Memory) -> list[int]:
             fresh = tuple(one for one in past.after[index] if need[one] & ~now == 0)
             rest = tuple(one for one in state[2] if one != index)
             states.append((most, low, rest + fresh, now, (index, state[4])))
-    path, found_order = states[0][4], []
+    path = states[0][4]
+    found_order: list[int] = []
     while path is not None:
         found_order.append(path[0])
         path = path[1]

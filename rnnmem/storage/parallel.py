@@ -38,9 +38,9 @@ def assign_parallel(past: History, units: list[Unit], level: int, by_use: bool) 
     for others in past.before:
         now = reach.advance()
         # What ends with the op before this one has its place on a chain by now.
-        for track in ending.pop(now - 1, ()):
-            last = track.units[-1]
-            pools[last.kind].give(track, reach.chain.get(last.used))
+        for ended in ending.pop(now - 1, ()):
+            last = ended.units[-1]
+            pools[last.kind].give(ended, reach.chain.get(last.used))
         near = tuple(dict.fromkeys(reach.chain[op] for op in others if op in reach.chain))
         while unit is not None and unit.defined == now:
             pool = pools.setdefault(unit.kind, Pool(level, by_use))

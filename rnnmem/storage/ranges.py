@@ -196,12 +196,14 @@ def _integer_program(ranges: Sequence[Range], known: Tracks) -> tuple[Tracks, bo
     from scipy.sparse import coo_array
 
     order = sorted(ranges, key=lambda one: (-one.size, one.defined))
-    clash = [set() for _ in order]
+    clash: list[set[int]] = [set() for _ in order]
     for i, j in interference(order):
         clash[i].add(j)
     pairs = [(i, j) for i in range(len(order)) for j in range(i, len(order)) if j not in clash[i]]
     number = {pair: index for index, pair in enumerate(pairs)}
-    rows, columns, values, low, high = [], [], [], [], []
+    rows, columns, values = [], [], []
+    low: list[float] = []
+    high: list[float] = []
 
     def row(entries, least, most):
         for column, value in entries:

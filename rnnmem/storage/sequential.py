@@ -56,8 +56,8 @@ def _through_time(units: list[Unit], level: int, by_use: bool) -> list[Track]:
     ending: list[tuple[int, int]] = []
     for unit in units:
         while ending and ending[0][0] < unit.defined:
-            track = tracks[heapq.heappop(ending)[1]]
-            pools[track.units[-1].kind].give(track)
+            ended = tracks[heapq.heappop(ending)[1]]
+            pools[ended.units[-1].kind].give(ended)
         pool = pools.setdefault(unit.kind, Pool(level, by_use))
         track = pool.take(unit, lambda _: True)
         if track is None:

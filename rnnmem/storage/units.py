@@ -186,7 +186,8 @@ class _Finder:
 
     def _held(self, version: int) -> set[int] | None:
         """Ops until which lists keep a value, if any do; None where one leaves the Net."""
-        past, found = self.past, set()
+        past = self.past
+        found: set[int] = set()
         pending = [
             written
             for index in past.readers[version]
@@ -237,8 +238,8 @@ class _Finder:
                 last.update(held)
         group, size = self._class(blob)
         kind = (blob.dtype, past.ops[first].device, group)
-        held = size if group in ((), ("known",)) else blob.bytes or 0
-        return Unit(root, kind, size, held, first, tuple(sorted(last)))
+        taken = size if group in ((), ("known",)) else blob.bytes or 0
+        return Unit(root, kind, size, taken, first, tuple(sorted(last)))
 
     @property
     def _by_shape(self) -> bool:
@@ -259,10 +260,10 @@ class _Finder:
             self.unknown.append(blob.name)
             return ("unknown",), 0
         rest = blob.shape[1:] if blob.shape and blob.shape[0] is None else blob.shape
-        if None in rest:
-            return ("shape", blob.shape), 0
         size = BYTES_PER_ELEMENT[blob.dtype]
         for dimension in rest:
+            if dimension is None:
+                return ("shape", blob.shape), 0
             size *= dimension
         if self.rules.level == 0:
             return ("shape", blob.shape), size

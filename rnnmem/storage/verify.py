@@ -165,9 +165,9 @@ def _is_ordered(old: History, new: History) -> None:
             questions += [(user, later) for user in users if user not in (later, OUTSIDE)]
     wrong = all_come_before(old.before, questions)
     if wrong is not None:
-        user, later = (new.ops[index].name for index in wrong)
+        before, after = (new.ops[index].name for index in wrong)
         raise CheckError(
-            f"not-ordered: {later!r} overwrites what {user!r} uses; nothing orders them"
+            f"not-ordered: {after!r} overwrites what {before!r} uses; nothing orders them"
         )
 
 

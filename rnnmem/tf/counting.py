@@ -63,7 +63,8 @@ def shows_small_tensors(device: str, bytes_in_use: Callable[[], int]) -> bool:
         device: where the tensors are put.
         bytes_in_use: reads the device's figure.
     """
-    probes, shown = [], 0
+    probes: list[tf.Tensor] = []
+    shown = 0
     while len(probes) < _PROBES and shown < _SHOWN:
         before = bytes_in_use()
         with tf.device(device):

@@ -46,7 +46,7 @@ def check_budget(budget: int | None) -> None:
       OptionError: names the budget and what the device has.
     """
     limit = None if budget is None else device_bytes()
-    if limit is not None and budget > limit:
+    if budget is not None and limit is not None and budget > limit:
         raise OptionError(
             f"budget={budget} ({format_bytes(budget)}) is more than the device has: {limit} bytes "
             f"({format_bytes(limit)}); give at most that, or no budget"

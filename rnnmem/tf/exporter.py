@@ -54,7 +54,7 @@ class _Writer:
         node.name, node.op, node.device = op.name, op.type, op.device
         node.input.extend(input_name(blob) for blob in op.inputs)
         node.input.extend(f"^{name}" for name in op.controls)
-        lists: dict[str, list[FunctionRef]] = {}
+        lists: dict[str, list[tuple[int, FunctionRef]]] = {}
         for key, value in op.attributes.items():
             if key.startswith("_name_of/"):
                 label = key.removeprefix("_name_of/")
@@ -95,9 +95,9 @@ class _Writer:
         for position, blob in enumerate(net.outputs):
             signature.output_arg.add(name=f"r{position}", type=dtype_enum(net.blobs[blob].dtype))
             function.ret[f"r{position}"] = names(blob)
-        for position, op in enumerate(net.control_outputs):
+        for position, waited in enumerate(net.control_outputs):
             signature.control_output.append(f"c{position}")
-            function.control_ret[f"c{position}"] = op
+            function.control_ret[f"c{position}"] = waited
         for key, value in net.attributes.get("attributes", {}).items():
             function.attr[key].CopyFrom(encode(value))
         for op in net.ops:

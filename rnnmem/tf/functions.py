@@ -18,11 +18,12 @@ from rnnmem.tf.exporter import export_graph_def, tensor_names
 from rnnmem.tf.importer import NETS_OF, import_graph_def
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_FRAMEWORKS = [find_spec(name) for name in ("tensorflow", "keras")]
 _LIBRARIES = (
     *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")),
     _OWN,
     # Wherever they are: a user's own folder, the system's.
-    *(os.path.dirname(find_spec(name).origin) for name in ("tensorflow", "keras")),
+    *(os.path.dirname(one.origin) for one in _FRAMEWORKS if one and one.origin),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op
@@ -65,7 +66,7 @@ def import_graph_def(
 
 @dataclasses.dataclass
 class _Reader:
-    library: Mapping[str, object]
+    library: Mapping[str, Any]  # FunctionDefs
     source_of: SourceOf
     nets: dict[str, Net] = dataclasses.field(default_factory=dict)
 

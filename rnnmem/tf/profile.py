@@ -59,7 +59,8 @@ def profiled(machine: Machine, net: Net, seconds: float = SECONDS) -> Machine:
             cache.times[signature] = _measured(op, inner)
             cache.changed = True
     cache.save()
-    times = {key: cache.times[key] for key in wanted if cache.times.get(key) is not None}
+    known = {key: cache.times.get(key) for key in wanted}
+    times = {key: one for key, one in known.items() if one is not None}
     return dataclasses.replace(machine, measured={**machine.measured, **times})
 
 
@@ -155,7 +156,7 @@ def _can_be_measured(op: Op, net: Net) -> bool:
     blobs = [net.blobs[blob] for blob in (*_given(op, net), *op.outputs)]
     if any(blob.dtype not in BYTES_PER_ELEMENT or blob.bytes is None for blob in blobs):
         return False
-    return sum(blob.bytes for blob in blobs) <= LARGEST
+    return sum(blob.bytes or 0 for blob in blobs) <= LARGEST
 
 
 def _measured(op: Op, net: Net) -> float | None:

@@ -131,7 +131,7 @@ def _iterator(handle: Any, name: str, ops: Sequence[Op]) -> Kept:
 def _cannot_save(ops: Sequence[Op], error: tf.errors.OpError) -> str:
     reason = error.message.rpartition("}} ")[2].partition(" [Op:")[0]
     return (
-        "a second run would take elements from an iterator whose place TensorFlow cannot keep "
+        "a second run would take elements from an iterator whose position TensorFlow cannot save "
         f"({reason}): {described(tuple(ops))}"
     )
 

@@ -237,7 +237,7 @@ class _Both:
         hidden = unread(found.results)
         if hidden:
             warn_user(
-                f"rnnmem verified {name}, all but what nobody can look into: {', '.join(hidden)}"
+                f"rnnmem verified {name}, except what cannot be inspected: {', '.join(hidden)}"
             )
 
     def _why(self) -> str:

@@ -200,6 +200,7 @@ class Workspace:
         if op.type in BRANCHES or op.type in CALLS:
             key, given = _chosen(op, values)
             return self._net(op.nets[key], given, f"{path}{op.name}/{key}/")
+        assert step.kernel is not None  # an op without step nets has one
         try:
             return step.kernel(values)
         except tf.errors.OpError as error:
@@ -307,7 +308,8 @@ def _kernel(op: Op, path: str) -> Callable[[list[Any]], list[Any]]:
 
 def _inferred(definition: Any, values: list[Any]) -> list[tuple[str, Any]]:
     """Types and counts that the inputs tell, for an op that does not state them."""
-    found, rest = [], list(values)
+    found: list[tuple[str, Any]] = []
+    rest = list(values)
     single = [arg for arg in definition.input_arg if not (arg.number_attr or arg.type_list_attr)]
     for arg in definition.input_arg:
         if arg.number_attr or arg.type_list_attr:

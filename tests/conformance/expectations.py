@@ -22,7 +22,7 @@ LEFT_ALONE: dict[str, str] = {
 """Program -> why no loop of it is rewritten, whatever time may be spent."""
 
 _XLA = "XLA fuses a step net otherwise once it hands less out; close, not equal"
-_UNKNOWN = "no peak is foretold: a shape or a trip count is unknown to the Net"
+_UNKNOWN = "no peak is predicted: a shape or a trip count is unknown to the Net"
 _FORETOLD = {
     "effects.numpy_function": _UNKNOWN,
     "effects.py_function": _UNKNOWN,
@@ -87,7 +87,7 @@ def record(program: str, property_name: str, value: object) -> None:
             file.write(json.dumps([program, property_name, value]) + "\n")
 
 
-def foretold(program: str, property_name: str, problem: str) -> None:
+def predicted(program: str, property_name: str, problem: str) -> None:
     """Records whether a prediction holds; asked only with the whole table, on a quiet machine.
 
     Which ops meet in memory is a race between threads, and no race decides CI.

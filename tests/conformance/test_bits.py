@@ -7,7 +7,7 @@ predicted are held against those that are measured.
 
 import pytest
 
-from tests.conformance.expectations import GAPS, LEFT_ALONE, RACES, foretold, hold, record
+from tests.conformance.expectations import GAPS, LEFT_ALONE, RACES, hold, predicted, record
 from tests.conformance.harness import (
     EVERYTHING,
     Subject,
@@ -41,10 +41,10 @@ def test_three_steps_leave_the_same(name):
         hold(name, "side effects", "" if run.effects == original.effects else str(run.effects))
         hold(name, "peak", rose(subject, function, original, run))
         if PROGRAMS[name].known:
-            foretold(name, "prediction", far_from(subject.prediction(its_plan), run))
+            predicted(name, "prediction", far_from(subject.prediction(its_plan), run))
     if PROGRAMS[name].known:
         far = far_from(subject.prediction(), original, subject.lowest_prediction)
-        foretold(name, "prediction as it was", far)
+        predicted(name, "prediction as it was", far)
     if is_improved(plan):
         set_fusions(False)
         try:

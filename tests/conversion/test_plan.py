@@ -135,6 +135,6 @@ def test_it_prints_every_tensor_against_what_is_free():
     text = str(make_plan(tensors, {"CPU:0": 3 * MIB, "GPU:0": None}))
     assert "1 of 2 tensors change, 4.0 MiB become 2.0 MiB; 1 through the host" in text
     assert "CPU:0: peak 0 B above the start, 3.0 MiB free" in text
-    assert "nobody knows what is free" in text
+    assert "free memory is unknown" in text
     assert "4.0 MiB" in text and "2.0 MiB" in text and "through host" in text
     assert "untouched     count" in text

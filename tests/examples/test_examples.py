@@ -34,7 +34,7 @@ def met(predicted, peaks) -> bool:
     """Whether the prediction lies in the range of what runs held, within 10 %.
 
     Which of two ready ops runs first is a race: a step has a range of peaks, of which the worse end
-    is foretold, and may need some runs to show it.
+    is predicted, and may need some runs to show it.
     """
     return bool(peaks) and 0.9 * min(peaks) <= predicted <= 1.1 * max(peaks)
 

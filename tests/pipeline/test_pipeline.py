@@ -339,7 +339,7 @@ BAD = [
     (dict(devices=here(3)), "3 devices for 4 stages"),
     (dict(devices=["CPU:0", "CPU:0", "CPU:0", "CPU:9"]), r"devices\[3\]='CPU:9' is unknown"),
     (dict(devices=["/job:worker/task:7"] * 4), "'/job:worker/task:7' is unknown; known: .*connect"),
-    (dict(devices=["localhost:1"] * 4), "nobody listens at 'localhost:1'"),
+    (dict(devices=["localhost:1"] * 4), "nothing listens at 'localhost:1'"),
     (dict(micro_batches=3), "micro_batches=3 are too few for 4 stages"),
     (dict(micro_batches=0), "micro_batches=0"),
     (dict(schedule="zigzag"), "schedule='zigzag' is none of 1f1b"),

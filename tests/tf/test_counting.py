@@ -112,7 +112,7 @@ SCRIPT = """
     sort = tf.function(lambda n: tf.reduce_sum(tf.sort(n)))
     found, told = warned(lambda: rnnmem.largest(sort, rows, "1MiB", high=99))
     assert 16 <= found <= 99 and len(told) == 1, (found, told)
-    assert told[0].startswith("sizes are judged by predicted peaks alone"), told
+    assert told[0].startswith("sizes are chosen by predicted peaks alone"), told
 
     some = tf.function(lambda n: tf.reduce_sum(tf.sort(tf.boolean_mask(n, n > -1.0))))
     try:

@@ -112,7 +112,7 @@ def test_keras_trains_with_lines_too():
 def test_what_goes_wrong_in_telling_lines_hides_no_error(monkeypatch):
     optimised = rnnmem.optimize(step, max_slowdown=3.0)
     optimised.plan(NAN)
-    monkeypatch.setattr("rnnmem.tf.private._debug_info", lambda graph: 1 / 0)
+    monkeypatch.setattr("rnnmem.tf.private.lines._debug_info", lambda graph: 1 / 0)
     assert "the state" in error_of(optimised, NAN)
 
 

@@ -191,7 +191,7 @@ MOST_RUNS = 16
 def met(predicted, asked, chunks) -> bool:
     """Whether a prediction lies in the range of what the runs held, within 10 %.
 
-    Which of two ready ops runs first is a race, so a step has a range of peaks, foretold for either
+    Which of two ready ops runs first is a race, so a step has a range of peaks, predicted for each
     order; under load a peak may be rare. Whole chunks are never fewer bytes than what that run
     asked for.
     """

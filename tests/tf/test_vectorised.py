@@ -7,7 +7,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.ops.parallel_for import pfor
 
 import rnnmem
-from rnnmem.tf import private
+from rnnmem.tf.private import gradients, vectorisation
 
 REWRITERS = ("arithmetic_optimization", "constant_folding", "remapping")
 
@@ -256,10 +256,10 @@ def test_what_cannot_be_vectorised_is_called_in_turn(monkeypatch):
 
 def test_ordinary_gradients_are_not_left_to_tensorflow(monkeypatch):
     asked = []
-    look = private._is_vectorised_or_differentiated_again
+    look = vectorisation.is_vectorised_or_differentiated_again
     monkeypatch.setattr(
-        private,
-        "_is_vectorised_or_differentiated_again",
+        gradients,
+        "is_vectorised_or_differentiated_again",
         lambda graph: asked.append(look(graph)) or asked[-1],
     )
 

@@ -110,7 +110,7 @@ def test_lists_optionals_and_composites_come_through():
 def test_an_output_that_nobody_can_look_into_is_named():
     _, told = verified(lambda x: (gradient_of(x), tf.data.Dataset.range(3)), X)
     assert len(told.texts) == 1
-    assert "all but what nobody can look into: output 1" in told.texts[0]
+    assert "except what cannot be inspected: output 1" in told.texts[0]
 
 
 # What is put back.
@@ -244,7 +244,7 @@ def test_a_python_generator_is_not_read_twice():
     elements = iter(source)
     _, told = verified(lambda x: gradient_of(x * next(elements)), X, calls=2)
     assert len(told.texts) == 1
-    assert "an iterator whose place TensorFlow cannot keep (PyFunc is stateful" in told.texts[0]
+    assert "an iterator whose position TensorFlow cannot save (PyFunc is stateful" in told.texts[0]
     assert next(elements).numpy() == 2.0
 
 

@@ -1,0 +1,58 @@
+"""FuncGraphs: what a copy of one needs beside its ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import func_graph as _func_graph
+
+
+def new_func_graph(name: str):
+    """An empty FuncGraph."""
+    return _func_graph.FuncGraph(name)
+
+
+def run_loops_in_turn(graph: Any) -> None:
+    """Has the loops of a graph that is being traced run one iteration at a time.
+
+    The loops of its gradient, which TensorFlow makes later, do so too.
+    """
+    for op in graph.get_operations():
+        if op.type in ("While", "StatelessWhile"):
+            op._set_attr("parallel_iterations", tf.compat.v1.AttrValue(i=1))
+
+
+def copy_attribute(name: str, source: tf.Operation, target: tf.Operation) -> None:
+    """Gives ``target`` the attribute that ``source`` has, where it has it."""
+    if name in source.node_def.attr:
+        target._set_attr(name, source.node_def.attr[name])
+
+
+def copy_call_time_captures(source: Any, target: Any, stands_for: dict[int, tf.Tensor]) -> None:
+    """Gives a FuncGraph the captures of another whose values are asked for at each call.
+
+    A distribution strategy has them, to number its collective ops.
+
+    Args:
+      source: the FuncGraph that has them.
+      target: the FuncGraph that is to have them.
+      stands_for: id of a placeholder of ``source`` -> the one of ``target``.
+    """
+    captures = source._function_captures
+    for key, closure in captures.by_ref_external.items():
+        target._function_captures.add_or_replace(
+            key=key,
+            external=closure,
+            internal=tf.nest.map_structure(
+                lambda tensor: stands_for[id(tensor)], captures.by_ref_internal[key]
+            ),
+            tracetype=captures.by_ref_tracetype[key],
+            is_by_ref=True,
+        )
+
+
+def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
+    """The FuncGraph that Python still holds behind a library function, where it does."""
+    function = graph._get_function(name)
+    return getattr(function, "graph", None)
