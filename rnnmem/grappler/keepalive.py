@@ -8,18 +8,72 @@ that somebody waits for it, who now is the push of a number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
+from rnnmem.analysis.liveness import needed
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import LoopEditor
-from rnnmem.ir.graph import DType, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
+from rnnmem.ir.op_table import BRANCHES, OPAQUE_SOURCES
 
 _SHELF_PUT = "rnnmem/shelf_put"
+NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
+"""Types of ops that nothing is fused with, however many readers they have."""
 
 
 def is_shelf(op: Op) -> bool:
     """Whether the op puts a blob where it is held until the iteration is over."""
     return op.name.startswith(_SHELF_PUT)
+
+
+def used_inputs(op: Op) -> Iterator[str]:
+    """What the op reads, without inputs of a branch that nothing inside needs."""
+    if op.type not in BRANCHES:
+        yield from op.inputs
+        return
+    yield op.inputs[0]
+    used = set()
+    for net in op.nets.values():
+        read = {blob for one in needed(net).ops for blob in used_inputs(one)} | set(net.outputs)
+        used |= {place for place, blob in enumerate(net.inputs) if blob in read}
+    yield from (op.inputs[1 + place] for place in sorted(used))
+
+
+def missed_results(op: Op, read: Collection[int]) -> set[int]:
+    """Results of a branch that must be read too, so that ops inside keep as many readers.
+
+    What only an unread result needs, TensorFlow prunes inside: an optional, say, that a gradient
+    without a use was given. What had two readers would have one, and might be fused with it.
+
+    Args:
+      op: any op.
+      read: positions of the results that somebody reads.
+    """
+    if op.type not in BRANCHES:
+        return set()
+    unread = [place for place in range(len(op.outputs)) if place not in read]
+    return {place for net in op.nets.values() for place in _missed(net, read, unread)}
+
+
+def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
+    runs = needed(net, read).ops
+    handed = [net.outputs[place] for place in read]
+    reads = [*handed, *(blob for op in runs for blob in op.inputs)]
+    lonely = {
+        blob
+        for blob in reads
+        if reads.count(blob) == 1 < net.fan_out(blob)
+        and net.blobs[blob].dtype in BYTES_PER_ELEMENT
+        and (source := net.producer.get(blob)) is not None
+        and source.type not in NEVER_FUSED
+    }
+    names = {op.name for op in runs}
+    found = set()
+    for place in unread if lonely else ():
+        more = [op for op in needed(net, (place,)).ops if op.name not in names]
+        if not lonely.isdisjoint([net.outputs[place], *(one for op in more for one in op.inputs)]):
+            found.add(place)
+    return found
 
 
 class Anchors:

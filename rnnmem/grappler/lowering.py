@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 
 from rnnmem.analysis.loops import through_identities
 from rnnmem.grappler.cse import reader_counts
-from rnnmem.grappler.summation_order import summing_trees
+from rnnmem.grappler.summation_order import addends_of, summing_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import is_open_call
-from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
 
 Path = tuple[str, ...]
 """Loops from the outermost one to a step net, each under the name that it has once inlined."""
@@ -186,3 +186,41 @@ def _suspects(
                 if len(some) > 1:
                     yield inner, tree[0], tuple(some), False
         yield from _suspects(old.nets["body"], new, inner)
+
+
+def sums_what_is_given(op: Op) -> bool:
+    """Whether a branch sorts what it is given among what it computes, in the op or inside it.
+
+    Inside, an op is named ``IF/then/_3/OP`` and an input ``IF/SOURCE/_4``, after the op outside
+    that gives it: ``while/body/_1/OP`` in a forward loop, ``gradient_tape/while/...`` in the
+    gradient loop. So an input that comes behind the other addends of a sum comes in front of them
+    there, or the other way round. What a branch reads of a variable is an input there too.
+    """
+    inner = op.nets.values()
+    if op.type in BRANCHES and any(map(_sorts_inputs, inner)):
+        return True
+    return any(sums_what_is_given(one) for net in inner for one in net.ops)
+
+
+def _sorts_inputs(net: Net) -> bool:
+    given = {*net.inputs, *(op.outputs[0] for op in net.ops if op.type == READ)}
+    groups = [addends_of(net, tree) for tree in summing_trees(net)]
+    groups += [op.inputs for op in net.ops if op.type == "Mul" and _takes_a_constant(net, op)]
+    return any(
+        len({through_identities(net, blob) in given for blob in blobs}) == 2 for blobs in groups
+    )
+
+
+def _takes_a_constant(net: Net, product: Op) -> bool:
+    """Whether the optimizer multiplies one factor, by the order of their names, with a constant."""
+    readers = net.readers.get(product.outputs[0], ())
+    return (
+        net.fan_out(product.outputs[0]) == 1
+        and len(readers) == 1
+        and readers[0].type == "Mul"
+        and any(
+            source.type == "Const"
+            for blob in readers[0].inputs
+            if (source := net.producer.get(through_identities(net, blob))) is not None
+        )
+    )

@@ -24,7 +24,7 @@ from typing import Any
 from rnnmem.analysis.branches import branch_read_of
 from rnnmem.analysis.loops import Link, LoopPair, through_identities
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.keepalive import Anchors, used_inputs
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, empty_list, integer, number
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like
@@ -182,7 +182,9 @@ class _SegmentRewrite:
         invariants = [self._carried(blob) for blob in self.segments.invariants]
         changing, given = [start, *kept, *saved], [left, *reads, *invariants]
         again = branch_like(body, "rnnmem_again", [*changing, *given])
-        writer = RerunWriter(again, self.pair.forward, self.segments, self.constant)
+        writer = RerunWriter(
+            again, self.pair.forward, self.segments, self.constant, self._popped_for_nothing()
+        )
         anchors = writer.write(self.kept, [link.pushed for link in self.links], self.anchored)
         for dtype in anchors:
             outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/anchor")
@@ -203,6 +205,12 @@ class _SegmentRewrite:
             else:
                 loop.set_next(argument, result)
         return left, start, kept
+
+    def _popped_for_nothing(self) -> set[str]:
+        """Pushed blobs that only branches of the gradient are given, which do not read them."""
+        body = self.pair.gradients[0].loop.body
+        used = {blob for op in body.ops for blob in used_inputs(op)}
+        return {link.pushed for link in self.links if link.popped not in used}
 
     def _empty_at_first(self, link: Link) -> str:
         """The gradient loop's list of a link: it starts empty, a segment fills it."""

@@ -14,19 +14,19 @@ that know the shapes of the states.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rnnmem.analysis.branches import branch_read_of, branch_reads
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.keepalive import NEVER_FUSED, Anchors, missed_results
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, element, integer, number, push
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
 from rnnmem.ir.marks import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, SEGMENTS
-from rnnmem.ir.op_table import OPAQUE_SOURCES, POP, PUSH
+from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.ir.order import reached
 from rnnmem.passes.checkpoint.revolve import split_table
 from rnnmem.passes.checkpoint.storage import Taken, checkpoints
@@ -38,13 +38,29 @@ BARRIER = "EnsureShape"
 
 
 class RerunWriter:
-    """Writes the branch into a Net that has its inputs."""
+    """Writes the branch into a Net that has its inputs.
 
-    def __init__(self, net: NetEditor, forward: Loop, segments: Segments, constant: Encode):
+    Args:
+      net: the Net.
+      forward: the forward loop.
+      segments: the decisions.
+      constant: encodes a number: (value, dtype) -> Constant.
+      for_nothing: blobs whose lists TensorFlow prunes, and with them what pushes.
+    """
+
+    def __init__(
+        self,
+        net: NetEditor,
+        forward: Loop,
+        segments: Segments,
+        constant: Encode,
+        for_nothing: Collection[str] = (),
+    ):
         self.net = net
         self.forward = forward
         self.segments = segments
         self.constant = constant
+        self.for_nothing = for_nothing
         self.checkpoints = checkpoints(segments, constant)
 
     def write(self, kept: Sequence[Blob], pushed: Sequence[str], anchored: bool) -> list[str]:
@@ -174,8 +190,15 @@ class RerunWriter:
             if kind.dtype in BYTES_PER_ELEMENT
             and blob in forward.blobs
             and net.fan_out(blob) == 1 < forward.fan_out(blob)
-            and (blob not in forward.producer or forward.producer[blob].type not in _NEVER_FUSED)
+            and (blob not in forward.producer or forward.producer[blob].type not in NEVER_FUSED)
         )
+        for op in net.ops:
+            read = {
+                place
+                for place, blob in enumerate(op.outputs)
+                if net.fan_out(blob) > (blob in self.for_nothing)
+            }
+            anchors.add(op.outputs[place] for place in sorted(missed_results(op, read)))
         anchors.hold(
             blob
             for blob in sums_of(self.forward.body).addends
@@ -294,9 +317,6 @@ class SegmentWay:
         """How many parts of a size a whole has, the last one perhaps smaller."""
         rest = integer(keep, "Sub", size, number(keep, 1, self.writer.constant))
         return integer(keep, "FloorDiv", integer(keep, "AddV2", whole, rest), size)
-
-
-_NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 
 
 def _keepers(net: Net, blob: str) -> list[Op]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 
 from rnnmem.analysis.branches import BranchRead, branch_reads
@@ -9,6 +10,7 @@ from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
+from rnnmem.grappler.keepalive import missed_results, used_inputs
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import DType, Op, Shape
@@ -77,18 +79,22 @@ class Materialiser:
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
-        """Clones' blobs with one reader, where the forward blob has more."""
-        reads: dict[str, int] = {}
-        for op in self.gradient.body.ops.values():
-            for blob in op.inputs:
-                blob = self.gradient.body.resolve(blob)
-                reads[blob] = reads.get(blob, 0) + 1
-        return [
-            copy
-            for name, clone in self.clones.items()
-            for blob, copy in zip(self.body.op_by_name[name].outputs, clone.outputs, strict=True)
-            if self.body.fan_out(blob) > 1 and reads.get(copy, 0) == 1
-        ]
+        """Clones' blobs with fewer readers, one or none, where that shows."""
+        reads = collections.Counter(
+            self.gradient.body.resolve(blob)
+            for op in self.gradient.body.ops.values()
+            for blob in used_inputs(op)
+        )
+        found = []
+        for name, clone in self.clones.items():
+            op = self.body.op_by_name[name]
+            missed = missed_results(clone, [i for i, one in enumerate(clone.outputs) if reads[one]])
+            found += [
+                copy
+                for place, (blob, copy) in enumerate(zip(op.outputs, clone.outputs, strict=True))
+                if place in missed or (self.body.fan_out(blob) > 1 and reads[copy] == 1)
+            ]
+        return found
 
     def held_addends(self) -> list[str]:
         """What clones read for a blob that an accumulator kept a sum from adding up in place."""

@@ -11,6 +11,7 @@ from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs, through_identities
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.analysis.variable_effects import Writers
+from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import summing_trees, sums_of
 from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.graph import Blob, Net, Op
@@ -544,15 +545,17 @@ def _sums_of_arguments(forward: Loop) -> frozenset[str]:
     """Sums of three addends or more, one of them an argument of the step net.
 
     TensorFlow's graph optimizer sorts addends by name. What stands for an op's result in the
-    gradient step net is named after the op, and keeps its place; an argument's name is not known.
+    gradient step net is named after the op, and keeps its place; an argument's name is not known,
+    nor what a branch or a loop calls its inputs there.
     """
     body = forward.body
-    return frozenset(
+    sums = frozenset(
         op.name
         for tree in summing_trees(body)
         if any(through_identities(body, blob) in body.inputs for op in tree for blob in op.inputs)
         for op in tree
     )
+    return sums | {op.name for op in body.ops if sums_what_is_given(op)}
 
 
 def _slots(net: Net, blob: str) -> int:
@@ -628,7 +631,7 @@ def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> 
         return "state at the start of the iteration"
     if facts(producer) is None and producer.name not in step.reading:
         return why_never_twice(producer)
-    if producer.name in step.never and not producer.nets:
+    if producer.name in step.never and producer.type not in LOOPS:
         return "a sum whose order the gradient step net would not keep"
     if blob not in step.pushed:
         return "others are recomputed from it"
