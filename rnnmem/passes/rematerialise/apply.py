@@ -159,11 +159,14 @@ class _PairRewrite:
     def _residuals(self, number: int) -> Iterator[ResidualDecision]:
         """What stands for each residual in a gradient loop; after the last, in the forward loop."""
         for blob, becomes in self.renamed.items():
-            pushed, popped = [], []
+            lists = [("", "")]
             if becomes in SAVED_AS.values():
                 pushed, popped = self._lists_of(blob)
-            mine = [argument for one, argument in popped if one == number]
-            yield ResidualDecision(blob, becomes, "".join(pushed[:1]), "".join(mine[:1]))
+                mine = [argument for one, argument in popped if one == number]
+                # All lists of a blob hold the same.
+                lists = [(pushed[0], one) for one in mine] or [(one, "") for one in pushed]
+            for pair in lists:
+                yield ResidualDecision(blob, becomes, *pair)
 
     def _rewrite_inner(self) -> None:
         plans = {inner.path: inner for inner in self.plan.inner if not inner.closed}
