@@ -24,8 +24,8 @@ REPLAYED = "saved in a replay"
 
 
 @dataclasses.dataclass(frozen=True)
-class ResidualDecision:
-    """What stands for one blob of a forward step net.
+class Residual:
+    """What stands for one blob of a forward step net in a loop and its gradient.
 
     Attributes:
       blob: its name there.
@@ -41,21 +41,21 @@ class ResidualDecision:
     popped: str = ""
 
 
-def rename_map(decisions: Iterable[ResidualDecision]) -> dict[str, bytes]:
-    """The attribute that holds the decisions."""
-    rows = sorted(map(dataclasses.astuple, decisions))
+def rename_map(residuals: Iterable[Residual]) -> dict[str, bytes]:
+    """The attribute that holds what stands for each residual."""
+    rows = sorted(map(dataclasses.astuple, residuals))
     return {RENAME_MAP: json.dumps(rows).encode()}
 
 
-def residuals_of(loop: Op) -> tuple[ResidualDecision, ...]:
-    """The decisions that stand on a loop op; none where nobody wrote any.
+def residuals_of(loop: Op) -> tuple[Residual, ...]:
+    """What the rename map on a loop op says; nothing where there is none.
 
     Raises:
       ValueError: what stands there is no rename map.
     """
     rows = json.loads(loop.attributes.get(RENAME_MAP, b"[]"))
     try:
-        found = tuple(ResidualDecision(*row) for row in rows)
+        found = tuple(Residual(*row) for row in rows)
     except TypeError as error:
         raise ValueError(f"no rename map: {error}") from None
     if not all(isinstance(part, str) for one in found for part in dataclasses.astuple(one)):

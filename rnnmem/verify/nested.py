@@ -109,6 +109,6 @@ def _done_before_next(loop: Op, body: Reads, variable: int) -> bool:
     for argument, result in zip(cond.inputs, step.outputs, strict=True):
         if argument in decisive and result in step.producer:
             last = step.producer[result].name
-            if writers <= body.needed({last}) | {last}:
+            if writers <= body.needed(last) | {last}:
                 return True
     return False

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 from rnnmem.ir.graph import FunctionRef, Net, Op, Path
 from rnnmem.ir.op_table import BRANCHES, LOOPS, is_pure
+from rnnmem.ir.order import all_needed_by, needed_by
 from rnnmem.verify.order import RunningOrder
 
 READ, LOOKUP = "ReadVariableOp", "ResourceGather"
@@ -44,7 +45,7 @@ class Reads:
         self._writes: dict[str, set[int]] = {}  # op of the outermost Net -> variables
         self._inner: dict[Path, tuple[str, int]] = {}  # path -> outermost op, variable
         self._states: dict[tuple[str, int], State | None] = {}
-        self._before: dict[frozenset[str], set[str]] = {}
+        self._before: dict[str, set[str]] = {}
         self._variables = self._traced(net, handles)
         for op in order.of(net):
             writes: set[int] = set()
@@ -75,7 +76,7 @@ class Reads:
 
     def _state(self, name: str, variable: int, effects: Mapping[str, int]) -> State | None:
         if (name, variable) not in self._states:
-            before = (self.writers(variable) - {name}) & self.needed({name})
+            before = (self.writers(variable) - {name}) & self.needed(name)
             state = variable, frozenset(effects[one] for one in before)
             in_turn = self.others_in_turn(name, variable)
             self._states[name, variable] = state if in_turn else None
@@ -88,34 +89,25 @@ class Reads:
     def others_in_turn(self, name: str, variable: int) -> bool:
         """Whether each other op that may write the variable runs before that op or after it."""
         others = self.writers(variable) - {name}
-        late = others - self.needed({name})
-        return all(name in self.needed({one}) for one in late)
+        late = others - self.needed(name)
+        return all(name in self.needed(one) for one in late)
 
-    def given_to(self, op: Op) -> list[int]:
+    def given_to(self, op: Op, variables: _Variables | None = None) -> list[int]:
         """The variables whose handles the inputs of the op's step nets hold at all times."""
+        variables = self._variables if variables is None else variables
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
-        held = [self._variables.get(blob, UNKNOWN) for blob in given]
+        held = [variables.get(blob, UNKNOWN) for blob in given]
         if op.type not in LOOPS:
             return held
         body = op.nets["body"]
         return [one if self._stays(body, place) else UNKNOWN for place, one in enumerate(held)]
 
-    def needed(self, names: set[str]) -> set[str]:
-        """The ops that must have run before these."""
-        key = frozenset(names)
-        if key not in self._before:
-            self._before[key] = self._reached(names)
-        return self._before[key]
-
-    def _reached(self, names: set[str]) -> set[str]:
-        net, found, stack = self._net, set(), list(names)
-        while stack:
-            op = net.op_by_name[stack.pop()]
-            sources = [net.producer[blob].name for blob in op.inputs if blob in net.producer]
-            more = {*sources, *op.controls} - found
-            found |= more
-            stack.extend(more)
-        return found
+    def needed(self, name: str) -> set[str]:
+        """The ops that must have run before that op."""
+        if name not in self._before:
+            op = self._net.op_by_name[name]
+            self._before[name] = all_needed_by(self._net, needed_by(self._net, op))
+        return self._before[name]
 
     def _look(
         self, net, op, variables: _Variables, path: Path, outermost: str, writes: set[int]
@@ -128,11 +120,7 @@ class Reads:
                 writes |= _written(net, op, variables)
             return
         path = path.child(op.name)
-        given = op.inputs[1:] if op.type in BRANCHES else op.inputs
-        held = [variables.get(blob, UNKNOWN) for blob in given]
-        if op.type in LOOPS:
-            body = op.nets["body"]
-            held = [one if self._stays(body, place) else UNKNOWN for place, one in enumerate(held)]
+        held = self.given_to(op, variables)
         for label, inner in op.nets.items():
             known = dict(zip(inner.inputs, held, strict=True))
             below = self._traced(

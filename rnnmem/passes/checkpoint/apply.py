@@ -36,7 +36,7 @@ from rnnmem.ir.residuals import (
     COUNTER,
     REPLAYED,
     START,
-    ResidualDecision,
+    Residual,
     rename_map,
     residuals_of,
 )
@@ -101,19 +101,19 @@ class _SegmentRewrite:
         states = zip((index, *self.segments.states), lists, taken, strict=True)
         residuals = [
             *self._residuals(),
-            ResidualDecision(index, COUNTER, popped=left),
-            ResidualDecision(index, START, popped=start),
-            *(ResidualDecision(state, CHECKPOINTED, *lists) for state, *lists in states),
+            Residual(index, COUNTER, popped=left),
+            Residual(index, START, popped=start),
+            *(Residual(state, CHECKPOINTED, *lists) for state, *lists in states),
         ]
         self.forward.finish(**rename_map(dataclasses.replace(one, popped="") for one in residuals))
         self.gradient.finish(**rename_map(residuals))
         return self.held
 
-    def _residuals(self) -> Iterator[ResidualDecision]:
+    def _residuals(self) -> Iterator[Residual]:
         """The rename map as it was, less the lists of the forward loop that are gone."""
         for one in residuals_of(self.gradient.op):
             in_segments = one.blob in self.segments.wanted
-            yield ResidualDecision(one.blob, REPLAYED, popped=one.popped) if in_segments else one
+            yield Residual(one.blob, REPLAYED, popped=one.popped) if in_segments else one
 
     def _drop_pushes(self) -> None:
         """Takes the accumulators out of the forward loop."""

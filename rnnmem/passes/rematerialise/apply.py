@@ -40,7 +40,7 @@ from rnnmem.ir.builders import (
 )
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.order import order_shows
-from rnnmem.ir.residuals import ResidualDecision, rename_map
+from rnnmem.ir.residuals import Residual, rename_map
 from rnnmem.passes.encode.apply import Keeper
 from rnnmem.passes.rematerialise.clone import Materialiser
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
@@ -158,14 +158,17 @@ class _PairRewrite:
             editor.finish(**marks, **({} if own_pace else pace))
         return leftover
 
-    def _residuals(self, number: int) -> Iterator[ResidualDecision]:
+    def _residuals(self, number: int) -> Iterator[Residual]:
         """What stands for each residual in a gradient loop; after the last, in the forward loop."""
         for blob, becomes in self.renamed.items():
-            pushed, popped = [], []
+            lists = [("", "")]
             if becomes in SAVED_AS.values():
                 pushed, popped = self._lists_of(blob)
-            mine = [argument for one, argument in popped if one == number]
-            yield ResidualDecision(blob, becomes, "".join(pushed[:1]), "".join(mine[:1]))
+                mine = [argument for one, argument in popped if one == number]
+                # All lists of a blob hold the same.
+                lists = [(pushed[0], one) for one in mine] or [(one, "") for one in pushed]
+            for pair in lists:
+                yield Residual(blob, becomes, *pair)
 
     def _rewrite_inner(self) -> None:
         plans = {inner.path: inner for inner in self.plan.inner if not inner.closed}
