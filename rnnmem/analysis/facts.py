@@ -12,7 +12,75 @@ from rnnmem.ir.graph import Blob, Op, Shape
 _Rule = TypeVar("_Rule", bound=Callable)
 
 
-Value = int | tuple[int | None, ...] | None
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dim:
+    """A size: a number times symbols, e.g. ``32 * n``.
+
+    Where what is asked of it depends on the symbols, it raises TypeError.
+    """
+
+    factor: int
+    symbols: tuple[str, ...] = ()
+
+    def __mul__(self, other: Dim | int) -> Dim:
+        """The product."""
+        if isinstance(other, int):
+            other = Dim(other)
+        symbols = tuple(sorted((*self.symbols, *other.symbols)))
+        return Dim(self.factor * other.factor, symbols if self.factor * other.factor else ())
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Dim) -> Dim:
+        """The sum of sizes of the same symbols."""
+        if not isinstance(other, Dim) or other.symbols != self.symbols:
+            return NotImplemented
+        return Dim(self.factor + other.factor, self.symbols)
+
+    def __floordiv__(self, other: Dim | int) -> Dim:
+        """The quotient, where it is whole."""
+        found = self.over(Dim(other) if isinstance(other, int) else other)
+        return NotImplemented if found is None else found
+
+    def __rfloordiv__(self, other: int) -> Dim:
+        """The quotient of a number, where it is whole."""
+        return Dim(other) // self
+
+    def __lt__(self, other: int) -> bool:
+        """Whether the size is negative; nothing else can be told of it."""
+        return self.factor < 0 if other == 0 else NotImplemented
+
+    def over(self, other: Dim) -> Dim | None:
+        """The quotient; None where it is not known to be whole."""
+        left = list(self.symbols)
+        for symbol in other.symbols:
+            if symbol not in left:
+                return None
+            left.remove(symbol)
+        if not other.factor or self.factor % other.factor:
+            return None
+        return Dim(self.factor // other.factor, tuple(left))
+
+    @property
+    def number(self) -> int | None:
+        """The size, where it is a number."""
+        return None if self.symbols else self.factor
+
+    @property
+    def rows(self) -> int:
+        """How often the number of rows is a factor."""
+        return self.symbols.count("n")
+
+    def at(self, whole: int | None) -> int | None:
+        """The size where there are so many rows."""
+        if any(symbol != "n" for symbol in self.symbols):
+            return None
+        if whole is None:
+            return self.number
+        return self.factor * whole**self.rows
+
+
+Value = int | Dim | tuple[int | Dim | None, ...] | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,7 +89,8 @@ class Fact:
 
     Attributes:
       shape: as in Blob.
-      value: of a small integer, or of a vector of them (None where one is unknown).
+      value: of a small integer, or of a vector of them (None where one is unknown); with symbols in
+        it where a part of the rows is followed (`rnnmem.analysis.row_rules`).
       element: of a list or an optional, what is known of all that it may hold; of a list's element
         shape, an element of that shape.
       length: of a list, how many elements it has.
@@ -123,7 +192,7 @@ def vector(fact: Fact) -> tuple[int | None, ...] | None:
     """The value as a vector, where it is one."""
     if isinstance(fact.value, tuple):
         return fact.value
-    return (fact.value,) if isinstance(fact.value, int) else None
+    return (fact.value,) if isinstance(fact.value, int | Dim) else None
 
 
 def of_value(value: Value) -> Fact:
@@ -156,11 +225,35 @@ def broadcast(shapes: list[Shape]) -> Shape:
     return tuple(reversed(result))
 
 
-def small(value: int | None) -> int | None:
+def small(value: int | Dim | None) -> int | Dim | None:
     """The number, where a run cannot have wrapped it around."""
-    return value if value is not None and abs(value) < LARGEST else None
+    return None if isinstance(value, int) and abs(value) >= LARGEST else value
 
 
 def changed(held: Fact, **fields) -> Fact:
     """A list in which something else is than was."""
     return dataclasses.replace(held, pushed=None, **fields)
+
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises where inputs or attributes fit neither the op nor each other."""
+
+
+def results_of(op: Op, ins: Sequence[Fact]) -> list[Fact]:
+    """What is known of each result of an op; of what no rule understands, nothing.
+
+    Args:
+      op: the op.
+      ins: what is known of its inputs, which a mistaken trace or caller may have got wrong.
+    """
+    rule, count = SHAPES.get(op.type), len(op.outputs)
+    try:
+        found = list(rule(op, list(ins))) if rule else []
+    except MALFORMED:
+        found = []
+    found = [UNKNOWN if _is_negative(one.shape) else one for one in found[:count]]
+    return [*found, *[UNKNOWN] * (count - len(found))]
+
+
+def _is_negative(shape: Shape) -> bool:
+    return bool(shape) and any(size is not None and size < 0 for size in shape)

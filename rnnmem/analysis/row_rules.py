@@ -13,26 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rnnmem.analysis.facts import Fact, possible
+from rnnmem.analysis.facts import MALFORMED, Dim, possible, results_of
 from rnnmem.analysis.row_values import (
     ONE,
     ROW,
-    Dim,
     Given,
     Partial,
     Rows,
     RowValue,
     Sizes,
     as_float,
+    followed,
     has_rows,
     numbers,
     product,
     resolved,
     rows_of,
+    settled,
     whole_numbers,
 )
 from rnnmem.analysis.rules import ROWS
-from rnnmem.analysis.shape_rules import MALFORMED, results_of
 from rnnmem.ir.graph import Op
 from rnnmem.ir.op_table import is_pure
 
@@ -59,12 +59,13 @@ def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if rule is None:
         return None
     try:
-        found = rule(op, values)
+        cut = any(isinstance(value, Rows) for value in values)
+        found = (None if cut else followed(op, values)) or rule(op, values)
     except MALFORMED:
         return None
     if found is None or not all(map(_is_understood, found)):
         return None
-    return [_settled(one) for one in found]
+    return [settled(one) for one in found]
 
 
 def _is_understood(value: Value) -> bool:
@@ -107,17 +108,6 @@ def _of_all_rows(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
             if shape is not None and has_rows(shape):
                 return [Rows(shape)]
     return None
-
-
-def _settled(value: Value) -> Value:
-    """Sizes that are plain numbers are the same in the whole program."""
-    if not isinstance(value, Sizes):
-        return value
-    if isinstance(value.value, Dim):
-        number = value.value.number
-        return value if number is None else Given(Fact((), number))
-    numbers = tuple(dim.number for dim in value.value)
-    return value if None in numbers else Given(Fact((len(numbers),), numbers))
 
 
 def segments_stay_in_rows(ops: Sequence[Op], values: Mapping[str, Value]) -> bool:

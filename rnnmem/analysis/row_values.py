@@ -14,51 +14,8 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
-from rnnmem.analysis.facts import Fact, Rules
+from rnnmem.analysis.facts import Dim, Fact, Rules, of_value, possible, results_of, vector
 from rnnmem.ir.graph import Op
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Dim:
-    """A size: a number times symbols, e.g. ``32 * n``."""
-
-    factor: int
-    symbols: tuple[str, ...] = ()
-
-    def __mul__(self, other: Dim) -> Dim:
-        """The product."""
-        symbols = tuple(sorted((*self.symbols, *other.symbols)))
-        return Dim(self.factor * other.factor, symbols if self.factor * other.factor else ())
-
-    def over(self, other: Dim) -> Dim | None:
-        """The quotient; None where it is not known to be whole."""
-        left = list(self.symbols)
-        for symbol in other.symbols:
-            if symbol not in left:
-                return None
-            left.remove(symbol)
-        if not other.factor or self.factor % other.factor:
-            return None
-        return Dim(self.factor // other.factor, tuple(left))
-
-    @property
-    def number(self) -> int | None:
-        """The size, where it is a number."""
-        return None if self.symbols else self.factor
-
-    @property
-    def rows(self) -> int:
-        """How often the number of rows is a factor."""
-        return self.symbols.count("n")
-
-    def at(self, whole: int | None) -> int | None:
-        """The size where there are so many rows."""
-        if any(symbol != "n" for symbol in self.symbols):
-            return None
-        if whole is None:
-            return self.number
-        return self.factor * whole**self.rows
-
 
 ONE, ROW = Dim(1), Dim(1, ("n",))
 
@@ -104,6 +61,46 @@ RowValue = Given | Rows | Sizes | Partial
 RowRule = Callable[[Op, Sequence[RowValue]], "Sequence[RowValue] | None"]
 ROWS: Rules[RowRule] = Rules()
 """Op type -> what it gives for parts; None where it must see all rows."""
+
+
+def followed(op: Op, values: Sequence[RowValue]) -> list[RowValue] | None:
+    """What an op makes of sizes and shapes, by its rule of facts; None where no number is known."""
+    facts = [_fact_of(name, value) for name, value in zip(op.inputs, values, strict=True)]
+    found = [_sizes_of(possible(one)) for one in results_of(op, facts)]
+    return None if None in found else found
+
+
+def _fact_of(name: str, value: RowValue) -> Fact:
+    """A blob as a fact, its sizes numbers or symbols."""
+    if isinstance(value, Sizes):
+        held = value.value
+        return of_value(_plain(held) if isinstance(held, Dim) else tuple(map(_plain, held)))
+    shape = value.fact.shape if isinstance(value, Given) else value.shape
+    known = None if shape is None else tuple(map(_plain, shape_of(name, value)))
+    return dataclasses.replace(value.fact if isinstance(value, Given) else Fact(), shape=known)
+
+
+def _plain(size: Dim) -> Dim | int:
+    return size if size.symbols else size.factor
+
+
+def _sizes_of(fact: Fact) -> Sizes | Given | None:
+    held = fact.value
+    if held is None or isinstance(held, tuple) and None in held:
+        return None
+    sizes = tuple(one if isinstance(one, Dim) else Dim(one) for one in vector(fact))
+    return settled(Sizes(sizes if isinstance(held, tuple) else sizes[0]))
+
+
+def settled(value: RowValue) -> RowValue:
+    """The value; sizes that are plain numbers are the same in the whole program."""
+    if not isinstance(value, Sizes):
+        return value
+    held = value.value
+    numbers = [dim.number for dim in ((held,) if isinstance(held, Dim) else held)]
+    if None in numbers:
+        return value
+    return Given(of_value(numbers[0] if isinstance(held, Dim) else tuple(numbers)))
 
 
 def product(dims: Sequence[Dim]) -> Dim:

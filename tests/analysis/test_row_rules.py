@@ -191,6 +191,36 @@ def test_sizes_are_followed():
     assert give("Mul", ramp, Given(Fact((), 7))) == Rows((ROW,), Dim(7))
 
 
+def test_sizes_are_followed_by_the_rules_of_facts():
+    def give(type, *values, outputs="i*", **attributes):
+        names = " ".join(f"i{place}" for place in range(len(values)))
+        return apply(op("o", type, names, outputs, attributes=attributes).op, values)
+
+    def numbers(*held):
+        return Given(Fact((len(held),), held))
+
+    vector, axis = Sizes((ROW, Dim(3))), Given(Fact((), 0))
+    # a vector of one number is repeated, as the kernel does
+    assert give("Mul", vector, numbers(2)) == [Sizes((Dim(2) * ROW, Dim(6)))]
+    assert give("AddV2", vector, vector) == [Sizes((Dim(2) * ROW, Dim(6)))]
+    assert give("Sub", vector, vector) is None  # no rule says what is left of n
+    assert give("FloorDiv", vector, numbers(3)) is None  # n / 3 may be no whole number
+    assert give("Prod", vector, numbers(0), keep_dims=True) == [Sizes((Dim(3) * ROW,))]
+    assert give("ConcatV2", numbers(7), vector, axis) == [Sizes((Dim(7), ROW, Dim(3)))]
+    assert give("Pack", Sizes(ROW), Given(Fact((), 4))) == [Sizes((ROW, Dim(4)))]
+    assert give("Pack", Sizes(ROW), numbers(5, 1)) is None
+    assert give("Reshape", Sizes((ROW,)), numbers()) == [Sizes(ROW)]
+    assert give("DynamicStitch", numbers(1), numbers(0), Sizes((ROW,)), numbers(9)) == [
+        Sizes((Dim(9), ROW))
+    ]
+    assert give("BroadcastGradientArgs", vector, numbers(1, 3), outputs="i* i*") == [
+        Given(Fact((0,), ())),
+        numbers(0),
+    ]
+    # n may be 5, and then nothing is summed over
+    assert give("BroadcastGradientArgs", vector, numbers(5, 3), outputs="i* i*") is None
+
+
 def test_every_rule_is_for_a_registered_type_without_state():
     from rnnmem.tf import private
 

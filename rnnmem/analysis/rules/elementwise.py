@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
     SHAPES,
+    Dim,
     Fact,
     Value,
     broadcast,
@@ -16,9 +17,7 @@ from rnnmem.analysis.facts import (
     small,
 )
 from rnnmem.analysis.row_values import (
-    ONE,
     ROWS,
-    Dim,
     Given,
     Rows,
     RowValue,
@@ -44,23 +43,42 @@ def _like_first(op: Op, ins: list[Fact]) -> list[Fact]:
 
 
 def _pointwise(op: Op, ins: list[Fact]) -> list[Fact]:
-    number = ARITHMETIC.get(op.type)
-    value = _combined(number, ins[0].value, ins[1].value) if number and len(ins) == 2 else None
+    value = None
+    if len(ins) == 2 and (op.type in ARITHMETIC or op.type in _DIVIDES):
+        value = _combined(op.type, ins[0].value, ins[1].value)
     return [Fact(broadcast([one.shape for one in ins]), value)]
 
 
-def _combined(number, first: Value, second: Value) -> Value:
+def _combined(type: str, first: Value, second: Value) -> Value:
     if first is None or second is None:
         return None
-    if isinstance(first, int) and isinstance(second, int):
-        return small(number(first, second))
+    if not isinstance(first, tuple) and not isinstance(second, tuple):
+        return _number(type, first, second)
     vectors = [one if isinstance(one, tuple) else (one,) for one in (first, second)]
     lengths = {len(one) for one in vectors} - {1}
     if len(lengths) > 1:
         return None
     length = lengths.pop() if lengths else 1
     pairs = zip(*(one * length if len(one) == 1 else one for one in vectors), strict=True)
-    return tuple(None if None in pair else small(number(*pair)) for pair in pairs)
+    return tuple(None if None in pair else _number(type, *pair) for pair in pairs)
+
+
+_DIVIDES = ("Div", "FloorDiv", "RealDiv", "TruncateDiv")
+
+
+def _number(type: str, one: int | Dim, two: int | Dim) -> int | Dim | None:
+    """What an op makes of two numbers; of symbols only what holds whatever they are."""
+    if isinstance(one, int) and isinstance(two, int):
+        known = ARITHMETIC.get(type)
+        return None if known is None else small(known(one, two))
+    if type == "Mul":
+        return one * two
+    if type in _DIVIDES:
+        return one // two
+    if type == "Maximum":  # a size of 0 is that of a part without rows, which is the whole
+        size = one if two == 1 else two if one == 1 else None
+        return size if isinstance(size, Dim) and size.factor > 0 else None
+    return one + two if type in ("Add", "AddV2") else None
 
 
 @SHAPES.of("Cast")
@@ -112,7 +130,8 @@ def _pointwise_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | 
         held = (held,) if isinstance(held, Dim) else held
         return None if any(dim.rows for dim in held) else as_float(values[0])
     if any(isinstance(value, Sizes) for value in values):
-        return _arithmetic(op, values)
+        ramps = [one for one in values if isinstance(one, Rows) and one.ramp is not None]
+        return _ramped(op, values, ramps, ramps[0].shape) if ramps else None
     rows = [value for value in values if isinstance(value, Rows)]
     ramps = [value for value in rows if value.ramp is not None]
     shape: tuple[Dim, ...] = rows[0].shape
@@ -140,43 +159,6 @@ def _ramped(op, values, ramps, shape) -> Sequence[RowValue] | None:
         factor = whole_numbers(values[1 - values.index(ramp)])
         if isinstance(factor, Dim) and not factor.rows:
             return [Rows(shape, ramp.ramp * factor)]
-    return None
-
-
-def _arithmetic(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    """Sizes from sizes."""
-    if isinstance(values[0], Rows) or isinstance(values[-1], Rows):
-        ramps = [one for one in values if isinstance(one, Rows) and one.ramp is not None]
-        return _ramped(op, values, ramps, ramps[0].shape) if ramps else None
-    if len(values) != 2:
-        return None
-    held = [whole_numbers(value) for value in values]
-    if None in held:
-        return None
-    length = max((len(one) for one in held if isinstance(one, tuple)), default=None)
-    if length is None:
-        found = _number(op.type, *held)
-        return None if found is None else [Sizes(found)]
-    pairs = zip(*(one if isinstance(one, tuple) else (one,) * length for one in held), strict=False)
-    found = tuple(None if None in pair else _number(op.type, *pair) for pair in pairs)
-    return None if None in found else [Sizes(found)]
-
-
-def _number(type: str, one: Dim, two: Dim) -> Dim | None:
-    if type == "Mul":
-        return one * two
-    if type in ("FloorDiv", "RealDiv", "TruncateDiv", "Div"):
-        return one.over(two)
-    if type == "Maximum":  # a size of 0 is that of a part without rows, which is the whole
-        if two == ONE and one.factor > 0:
-            return one
-        if one == ONE and two.factor > 0:
-            return two
-    if one.number is not None and two.number is not None:
-        known = ARITHMETIC.get(type)
-        return None if known is None else Dim(known(one.factor, two.factor))
-    if type in ("Add", "AddV2") and one.symbols == two.symbols:
-        return Dim(one.factor + two.factor, one.symbols)
     return None
 
 

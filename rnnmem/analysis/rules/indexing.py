@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
     SHAPES,
+    Dim,
     Fact,
     Value,
     of_value,
@@ -14,14 +15,11 @@ from rnnmem.analysis.facts import (
 )
 from rnnmem.analysis.row_values import (
     ROWS,
-    Dim,
-    Given,
     Rows,
     RowValue,
-    Sizes,
     counts_rows,
+    followed,
     numbers,
-    whole_numbers,
 )
 from rnnmem.ir.graph import Op, Shape
 from rnnmem.ir.marks import PART
@@ -55,7 +53,8 @@ def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
     if ins[0].shape is None:
         return []
     if ins[0].shape == ():
-        return [Fact((len(ins),), tuple(one.value for one in ins))]
+        scalars = all(one.shape == () for one in ins)
+        return [Fact((len(ins),), tuple(one.value for one in ins) if scalars else None)]
     at = axis % (len(ins[0].shape) + 1)
     return [Fact((*ins[0].shape[:at], len(ins), *ins[0].shape[at:]))]
 
@@ -203,8 +202,6 @@ def _gather_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | Non
     held, indices, axis = values[0], values[1], numbers(values[2])
     if axis is None:
         return None
-    if isinstance(held, Sizes):
-        return _gathered_sizes(held, indices, axis[0])
     shared = op.attributes.get("batch_dims") or 0
     if not isinstance(held, Rows) or not isinstance(indices, Rows) or counts_rows(values):
         return None
@@ -214,25 +211,11 @@ def _gather_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | Non
     return [Rows((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
 
 
-def _gathered_sizes(held: Sizes, indices: RowValue, axis: int) -> Sequence[RowValue] | None:
-    picked = numbers(indices)
-    if axis != 0 or picked is None or not isinstance(held.value, tuple):
-        return None
-    if any(not 0 <= one < len(held.value) for one in picked):
-        return None
-    found = tuple(held.value[one] for one in picked)
-    is_vector = isinstance(indices, Given) and isinstance(indices.fact.value, tuple)
-    return [Sizes(found if is_vector else found[0])]
-
-
 @ROWS.of("Slice")
 def _slice_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     held, begin, size = values[0], numbers(values[1]), numbers(values[2])
     if begin is None or size is None:
         return None
-    if isinstance(held, Sizes) and isinstance(held.value, tuple):
-        stop = len(held.value) if size[0] == -1 else begin[0] + size[0]
-        return [Sizes(held.value[begin[0] : stop])]
     if not isinstance(held, Rows) or held.ramp is not None or begin[0] or size[0] != -1:
         return None
     shape = [held.shape[0]]
@@ -243,68 +226,4 @@ def _slice_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None
     return [Rows(tuple(shape))]
 
 
-@ROWS.of("StridedSlice")
-def _strided_slice_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    held = values[0]
-    begin, end, step = (numbers(value) for value in values[1:4])
-    masks = {
-        name: int(op.attributes.get(f"{name}_mask") or 0)
-        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-    }
-    if not isinstance(held, Sizes) or not isinstance(held.value, tuple) or begin is None:
-        return None
-    if len(begin) != 1 or masks["ellipsis"] or masks["new_axis"]:
-        return None
-    if masks["shrink_axis"]:
-        inside = -len(held.value) <= begin[0] < len(held.value)
-        return [Sizes(held.value[begin[0]])] if inside else None
-    if step is None or (end is None and not masks["end"]):
-        return None
-    first = None if masks["begin"] else begin[0]
-    last = None if masks["end"] else end[0]
-    return [Sizes(held.value[slice(first, last, step[0])])]
-
-
-@ROWS.of("ConcatV2")
-def _concat_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    *parts, axis = values
-    if numbers(axis) != (0,):
-        return None
-    held = [whole_numbers(part) for part in parts]
-    for place, (part, found) in enumerate(zip(parts, held, strict=True)):
-        if isinstance(part, Given) and part.fact.shape == (0,):
-            held[place] = ()
-        elif not isinstance(found, tuple):
-            return None
-    joined = sum(held, ())
-    return None if None in joined else [Sizes(joined)]
-
-
-@ROWS.of("Pack")
-def _pack_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    held = [whole_numbers(value) for value in values]
-    if op.attributes.get("axis", 0) or not all(isinstance(one, Dim) for one in held):
-        return None
-    return [Sizes(tuple(held))]
-
-
-@ROWS.of("Unpack")
-def _unpack_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    (held,) = values
-    if not isinstance(held, Sizes) or not isinstance(held.value, tuple):
-        return None
-    return [Sizes(dim) for dim in held.value]
-
-
-@ROWS.of("DynamicStitch")
-def _stitch_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    half, placed = len(values) // 2, {}
-    for where, what in zip(values[:half], values[half:], strict=True):
-        indices, held = numbers(where), whole_numbers(what)
-        held = (held,) if isinstance(held, Dim) else held
-        if indices is None or held is None or None in held:
-            return None
-        placed.update(zip(indices, held, strict=False))
-    if sorted(placed) != list(range(len(placed))):
-        return None
-    return [Sizes(tuple(placed[place] for place in range(len(placed))))]
+ROWS.of("ConcatV2", "DynamicStitch", "Pack", "StridedSlice", "Unpack")(followed)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
     SHAPES,
+    Dim,
     Fact,
     Rule,
     Value,
@@ -19,17 +20,15 @@ from rnnmem.analysis.row_values import (
     ONE,
     ROW,
     ROWS,
-    Dim,
     Given,
     Rows,
     RowValue,
-    Sizes,
     broadcast_rows,
+    followed,
     has_rows,
     numbers,
     product,
     resolved,
-    shape_of,
     whole_numbers,
 )
 from rnnmem.ir.graph import Op
@@ -52,7 +51,7 @@ def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
 def _reshaped(value: Value, rank: int) -> Value:
     if rank == 0 and isinstance(value, tuple) and len(value) == 1:
         return value[0]
-    return (value,) if rank == 1 and isinstance(value, int) else value
+    return (value,) if rank == 1 and isinstance(value, int | Dim) else value
 
 
 @SHAPES.of("ExpandDims")
@@ -165,13 +164,17 @@ def _rank(op: Op, ins: list[Fact]) -> list[Fact]:
 
 @SHAPES.of("BroadcastGradientArgs")
 def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
-    """The axes over which either side of a broadcast is summed."""
+    """Which axes either side of a broadcast is summed over, or 1 wide on, which sums nothing.
+
+    Where a size with symbols is 1 in a run, TensorFlow names its axis too. A sum over one row is
+    that row, and its readers bring it into shape again.
+    """
     left, right = (vector(one) for one in ins)
     if left is None or right is None:
         return []
     rank = max(len(left), len(right))
     padded = [(1,) * (rank - len(one)) + one for one in (left, right)]
-    if any(None in one for one in padded):
+    if any(None in (a, b) or (a != b and 1 not in (a, b)) for a, b in zip(*padded, strict=True)):
         return []
     if left == right:
         return [of_value(())] * 2
@@ -201,14 +204,13 @@ _GENERATED = (
 
 SHAPES.update(dict.fromkeys(("StridedSliceGrad", *_DRAWS), _shape_from(0)))
 SHAPES["BroadcastTo"] = _shape_from(1)
+ROWS.of("BroadcastGradientArgs", "Shape", "ShapeN", "Size")(followed)
 SHAPES.update(dict.fromkeys(_GENERATED, _shape_from(2)))
 
 
 @ROWS.of("Reshape")
 def _reshape_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     held, wanted = values[0], whole_numbers(values[1])
-    if isinstance(held, Sizes):
-        return _reshaped_sizes(held, wanted)
     if not isinstance(held, Rows) or not isinstance(wanted, tuple) or None in wanted:
         return None
     shape = resolved(product(held.shape), wanted)
@@ -221,22 +223,11 @@ def _reshape_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | No
     return [dataclasses.replace(held, shape=shape)] if same else None
 
 
-def _reshaped_sizes(held: Sizes, wanted) -> Sequence[RowValue] | None:
-    numbers = held.value if isinstance(held.value, tuple) else (held.value,)
-    if not isinstance(wanted, tuple) or len(wanted) > 1:
-        return None
-    if not wanted:
-        return [Sizes(numbers[0])] if len(numbers) == 1 else None
-    return [Sizes(numbers)]
-
-
 @ROWS.of("ExpandDims")
 def _expand(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     held, axis = values[0], numbers(values[1])
     if axis is None:
         return None
-    if isinstance(held, Sizes):
-        return [Sizes((held.value,))] if isinstance(held.value, Dim) else None
     if not isinstance(held, Rows):
         return None
     at = axis[0] % (len(held.shape) + 1)
@@ -248,9 +239,6 @@ def _expand(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
 def _squeeze_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     (held,) = values
     axes = op.attributes.get("squeeze_dims") or ()
-    if isinstance(held, Sizes):
-        alone = isinstance(held.value, tuple) and len(held.value) == 1
-        return [Sizes(held.value[0])] if alone else None
     dropped = {axis % len(held.shape) for axis in axes}
     if not dropped or 0 in dropped:
         return None
@@ -302,30 +290,6 @@ def _tile_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     return [Rows(tuple(dim * time for dim, time in zip(held.shape, times, strict=True)))]
 
 
-@ROWS.of("Shape", "ShapeN")
-def _shape_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    if len(values) == 1 and isinstance(values[0], Sizes):
-        held = values[0].value
-        return [Given(Fact((1,), (len(held),)) if isinstance(held, tuple) else Fact((0,), ()))]
-    found = []
-    for name, value in zip(op.inputs, values, strict=True):
-        if isinstance(value, Given) and value.fact.shape is None:
-            return None
-        if not isinstance(value, (Rows, Given)):
-            return None
-        found.append(Sizes(shape_of(name, value)))
-    return found
-
-
-@ROWS.of("Size")
-def _size_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    (held,) = values
-    if isinstance(held, Sizes):
-        count = len(held.value) if isinstance(held.value, tuple) else 1
-        return [Given(Fact((), count))]
-    return [Sizes(product(held.shape))]
-
-
 @ROWS.of("Range")
 def _range_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     start, limit, step = (whole_numbers(value) for value in values)
@@ -344,24 +308,3 @@ def _one_hot_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | No
     if at < 1 or depth.rows or not all(isinstance(one, Given) for one in values[2:]):
         return None
     return [Rows((*indices.shape[:at], depth, *indices.shape[at:]))]
-
-
-@ROWS.of("BroadcastGradientArgs")
-def _broadcast_gradient_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
-    """Which axes either side of a broadcast is summed over, or 1 wide on, which sums nothing.
-
-    Where the number of rows is 1, TensorFlow names the axis of the rows too. A sum over one row is
-    that row, and its readers bring it into shape again.
-    """
-    sides = [whole_numbers(value) for value in values]
-    if not all(isinstance(side, tuple) and None not in side for side in sides):
-        return None
-    rank = max(map(len, sides))
-    padded = [(ONE,) * (rank - len(side)) + side for side in sides]
-    found = []
-    for one, other in (padded, padded[::-1]):
-        if any(a != b and ONE not in (a, b) for a, b in zip(one, other, strict=True)):
-            return None
-        axes = tuple(axis for axis in range(rank) if one[axis] == ONE and sides[0] != sides[1])
-        found.append(Given(Fact((len(axes),), axes)))
-    return found

@@ -8,25 +8,24 @@ from types import MappingProxyType
 
 from rnnmem.analysis.facts import (
     SHAPES,
+    Dim,
     Fact,
     broadcast,
+    of_value,
     small,
     vector,
 )
 from rnnmem.analysis.row_values import (
     ONE,
     ROWS,
-    Dim,
     Given,
     Partial,
     Rows,
     RowValue,
-    Sizes,
     broadcast_rows,
     counts_rows,
     dims,
     numbers,
-    product,
     rank_of,
     shape_of,
     whole_numbers,
@@ -56,13 +55,13 @@ _REDUCTIONS: Mapping[str, Callable[[tuple[int, ...]], int]] = MappingProxyType(
 def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axes = ins[0].shape, vector(ins[1])
     value = ins[0].value
-    if isinstance(value, int):
+    if isinstance(value, int | Dim):
         return [Fact((), value)]
     if shape is None or axes is None or None in axes:
         return []
-    reduces = op.type in _REDUCTIONS and axes and not op.attributes.get("keep_dims")
-    if reduces and isinstance(value, tuple) and value and None not in value:
-        return [Fact((), small(_REDUCTIONS[op.type](value)))]
+    if op.type in _REDUCTIONS and axes and isinstance(value, tuple) and value and None not in value:
+        total = small(_REDUCTIONS[op.type](value))
+        return [of_value((total,) if op.attributes.get("keep_dims") else total)]
     dropped = {axis % len(shape) for axis in axes} if shape else set()
     if op.attributes.get("keep_dims"):
         return [Fact(tuple(1 if i in dropped else size for i, size in enumerate(shape)))]
@@ -151,8 +150,6 @@ def _reduce_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | Non
     held, axes = values[0], numbers(values[1])
     if axes is None:
         return None
-    if isinstance(held, Sizes):
-        return _reduced_sizes(op, held)
     if not isinstance(held, Rows) or held.ramp is not None:
         return None
     rank = len(held.shape)
@@ -168,13 +165,6 @@ def _reduce_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | Non
     if 0 not in dropped:
         return [Rows(shape)]
     return [Partial(shape)] if op.type == "Sum" else None
-
-
-def _reduced_sizes(op: Op, held: Sizes) -> Sequence[RowValue] | None:
-    if op.type != "Prod" or not isinstance(held.value, tuple):
-        return None
-    total = product(held.value)
-    return [Sizes((total,) if op.attributes.get("keep_dims") else total)]
 
 
 @ROWS.of("ArgMax", "ArgMin")
