@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnmem.analysis.branches import branch_read_of
-from rnnmem.analysis.loops import Link, LoopPair, through_identities
+from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Anchors
 from rnnmem.grappler.summation_order import sums_of
@@ -30,6 +30,7 @@ from rnnmem.ir.control_flow import add_input, branch_at, branch_like
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import Blob
 from rnnmem.ir.marks import GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SEGMENTS
+from rnnmem.ir.order import through_identities
 from rnnmem.passes.checkpoint.rerun import RerunWriter
 from rnnmem.passes.checkpoint.storage import checkpoints
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
