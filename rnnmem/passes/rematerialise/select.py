@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from rnnmem.analysis.branches import branch_reads
-from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.grappler.summation_order import summing_trees, sums_of
