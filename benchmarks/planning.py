@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import app, flags
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Blob, Constant, DType, Net, Op, ShapeValue
 from rnnmem.ir.order import without_dead_ops

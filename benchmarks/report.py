@@ -16,7 +16,7 @@ import time
 from absl import app, flags
 
 from benchmarks.planning import count, encoded, made_up
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Net
 from rnnmem.passes.rematerialise.select import plan_net

@@ -20,8 +20,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unp
 import tensorflow as tf
 
 from rnnmem import log
-from rnnmem.analysis.cost import CPU, GPU, Machine
 from rnnmem.analysis.loops import loop_pairs, loops_of
+from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.training_regions import Place, places
 from rnnmem.errors import BudgetError, OptionError, PlanError, RaceError, RnnmemWarning
 from rnnmem.grappler.boundaries import with_boundaries

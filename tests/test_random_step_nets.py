@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rnnmem
-from rnnmem.analysis.cost import CPU, Machine
+from rnnmem.analysis.machine import CPU, Machine
 from rnnmem.ir.inline import inline
 from rnnmem.tf.functions import net_of
 from tests.forced_segments import forced_segments

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rnnmem.analysis.loops import Loop, through_identities
+from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import RESIZES, Fact
 from rnnmem.analysis.trip_count import Number, course
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.order import through_identities
 
 _KEEP_OR_STEP = frozenset(
     {

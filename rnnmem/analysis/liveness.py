@@ -10,11 +10,14 @@ needs is never filled:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import LOOPS, is_prunable
 from rnnmem.ir.order import topological
+
+Opened = Mapping[str, "Opened"]
+"""Name of a loop that may lose variables -> the same of the loops in its body."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,7 @@ def needed(net: Net, outputs: Iterable[int] | None = None) -> Needed:
     known = net.of_ops(_found)
     key = (net.inputs, net.outputs, net.control_outputs, wanted)
     if key not in known:
-        known[key] = _needed(net, wanted)
+        known[key] = needed_where(net, wanted)
     return known[key]
 
 
@@ -54,7 +57,20 @@ def _found(ops: tuple[Op, ...]) -> dict[tuple, Needed]:
     return {}
 
 
-def _needed(net: Net, outputs: Iterable[int]) -> Needed:
+def needed_where(
+    net: Net,
+    outputs: Iterable[int],
+    opened: Opened | None = None,
+    kept: Callable[[Op], Iterable[int]] = lambda op: (),
+) -> Needed:
+    """What a run needs, if some loops alone may lose variables that are not needed.
+
+    Args:
+      net: the Net.
+      outputs: positions of its outputs that are needed.
+      opened: those loops; None: all.
+      kept: positions of variables that such a loop of the Net itself is given all the same.
+    """
     blobs = {net.outputs[position] for position in outputs}
     awaited = set(net.control_outputs)
     ops: list[Op] = []
@@ -65,25 +81,27 @@ def _needed(net: Net, outputs: Iterable[int]) -> Needed:
             continue
         ops.append(op)
         awaited.update(op.controls)
-        if op.type in LOOPS:
+        if op.type in LOOPS and (opened is None or op.name in opened):
             # Who waits for a loop waits for all of its variables' last values.
             awaits = op.name in awaited
             live = set(op.outputs) if awaits else blobs.intersection(op.outputs)
-            variables[op.name], bodies[op.name] = _in_loop(op, live)
-            blobs.update(op.inputs[position] for position in variables[op.name])
+            inside = None if opened is None else opened[op.name]
+            variables[op.name], bodies[op.name] = _in_loop(op, live, inside)
+            blobs.update(op.inputs[position] for position in {*variables[op.name], *kept(op)})
         else:
             blobs.update(op.inputs)
     inputs = frozenset(i for i, blob in enumerate(net.inputs) if blob in blobs)
     return Needed(tuple(reversed(ops)), inputs, variables, bodies)
 
 
-def _in_loop(op: Op, read: set[str]) -> tuple[frozenset[int], Needed]:
+def _in_loop(op: Op, read: set[str], opened: Opened | None) -> tuple[frozenset[int], Needed]:
     """The variables of a loop that are needed, and what its body needs for them."""
     cond, body = op.nets["cond"], op.nets["body"]
     live = {position for position, blob in enumerate(op.outputs) if blob in read}
     live |= {position for position, blob in enumerate(cond.inputs) if cond.fan_out(blob)}
     while True:
-        found = needed(body, sorted(live))
+        outputs = sorted(live)
+        found = needed(body, outputs) if opened is None else needed_where(body, outputs, opened)
         if found.inputs <= live:
             return frozenset(live), found
         live |= found.inputs

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from rnnmem.analysis.loops import Loop, through_identities
+from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import Constant, DType, Net, Op
+from rnnmem.ir.order import through_identities
 
 UNKNOWN_TRIPS = 64
 """What a plan takes for the iterations of a loop where only a run can tell them."""

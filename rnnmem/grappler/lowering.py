@@ -13,12 +13,12 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-from rnnmem.analysis.loops import through_identities
 from rnnmem.grappler.cse import reader_counts
 from rnnmem.grappler.summation_order import addends_of, summing_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import is_open_call
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
+from rnnmem.ir.order import through_identities
 
 Path = tuple[str, ...]
 """Loops from the outermost one to a step net, each under the name that it has once inlined."""

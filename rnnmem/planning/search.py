@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import BudgetError

@@ -14,11 +14,12 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 
-from rnnmem.analysis.loops import Loop, through_identities
+from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
 from rnnmem.ir.op_table import LOOPS, PUSH, TABLE, Work
+from rnnmem.ir.order import through_identities
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
 from rnnmem.planning.plan import Plan, Segments
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY

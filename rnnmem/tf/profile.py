@@ -24,7 +24,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.op_signature import op_signature
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rnnmem.analysis.loops import Link, Loop, inner_pairs, loop_pairs, loops_of, through_identities
+from rnnmem.analysis.loops import Link, Loop, inner_pairs, loop_pairs, loops_of
+from rnnmem.ir.order import through_identities
 from tests.handmade import const, empty_list, make_net, op, pop, push, rnn, while_op
 
 

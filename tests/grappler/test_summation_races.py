@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.grappler.summation_races import may_change_a_sum
 from rnnmem.passes.schedule.serialise import turns_of
 from rnnmem.planning.plan import Turn

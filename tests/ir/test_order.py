@@ -1,7 +1,14 @@
 import pytest
 
 from rnnmem.errors import NetError
-from rnnmem.ir.order import topological, without_dead_ops
+from rnnmem.ir.order import (
+    all_needed_by,
+    all_waiting_for,
+    is_constant,
+    reached,
+    topological,
+    without_dead_ops,
+)
 from tests.handmade import const, make_net, op, rnn, while_op
 
 
@@ -121,3 +128,47 @@ def test_other_ops_have_other_readers():
     assert "a" not in shorter.readers
     assert shorter.fan_out("a") == 1
     assert shorter.of_ops(topological) == net.ops[:1]
+
+
+FOLLOWING = {"a": "bc", "b": "d", "c": "de", "d": "a", "e": ""}
+
+
+def test_what_is_reached_comes_once_and_the_nearest_first():
+    assert list(reached("a", FOLLOWING.__getitem__)) == list("abcde")
+    assert list(reached("ee", FOLLOWING.__getitem__)) == ["e"]
+    assert list(reached("", FOLLOWING.__getitem__)) == []
+
+
+def test_deep_follows_what_was_found_last():
+    assert list(reached("a", FOLLOWING.__getitem__, deep=True)) == list("acedb")
+
+
+def test_nothing_is_asked_of_what_lies_behind_what_was_looked_for():
+    assert "b" in reached("a", {"a": "bc"}.__getitem__)
+
+
+def test_needed_and_waiting_follow_data_and_control_edges():
+    # x ─► a ─► b     c waits for a, d for nobody
+    ops = [
+        op("a", "Tanh", "x", "f[2]"),
+        op("b", "Tanh", "a", "f[2]"),
+        op("c", "Tanh", "x", "f[2]", controls=("a", "gone")),
+        op("d", "Tanh", "x", "f[2]"),
+    ]
+    net = make_net({"x": "f[2]"}, ops, ["b", "c", "d"])
+    assert all_needed_by(net, ["b", "c"]) == {"a", "b", "c"}
+    assert all_waiting_for(net, ["a"]) == {"a", "b", "c"}
+    assert all_needed_by(net, ["d"]) == all_waiting_for(net, ["d"]) == {"d"}
+
+
+def test_a_constant_is_made_of_constants_alone():
+    ops = [
+        const("one", 1),
+        op("two", "AddV2", "one one", "i[]"),
+        op("three", "AddV2", "two n", "i[]"),
+        op("drawn", "RandomUniform", "", "f[]"),
+        op("fill", "AddV2", "drawn drawn", "f[]"),
+    ]
+    net = make_net({"n": "i[]"}, ops, ["three"])
+    found = {one.name for one in net.ops if is_constant(net, one)}
+    assert found == {"one", "two"}  # an op without inputs is none by that

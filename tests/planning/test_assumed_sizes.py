@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.planning import search as budget
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import CLOSE, SLACK, are_larger, assumed_peaks

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.machine import CPU
 from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.parallel_iterations import (
     ONE_BY_ONE,

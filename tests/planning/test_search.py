@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import BudgetError, OptionError, PlanError
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.options import Options

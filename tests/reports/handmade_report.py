@@ -1,6 +1,6 @@
 """A report on a hand-made loop pair, made without TensorFlow."""
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Net
 from rnnmem.passes.rematerialise.select import plan_net

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.op_signature import op_signature
 from rnnmem.errors import OptionError
 from rnnmem.passes.rematerialise.select import op_seconds

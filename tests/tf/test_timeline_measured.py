@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.rematerialise.select import plan_net

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import NetError, OptionError, PlanError
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.serialise import turns_of

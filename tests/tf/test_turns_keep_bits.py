@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.passes.schedule import serialise as turns
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.tf.functions import function_of

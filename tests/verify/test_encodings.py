@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import DType
 from rnnmem.passes.rematerialise.select import plan_net

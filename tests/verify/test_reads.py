@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import CheckError
 from rnnmem.ir import parse
 from rnnmem.ir.graph import DType, Net

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnmem.analysis.branches import branch_read_of
-from rnnmem.analysis.loops import Link, LoopPair, through_identities
+from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Anchors, used_inputs
 from rnnmem.grappler.summation_order import sums_of
@@ -31,6 +31,7 @@ from rnnmem.ir.control_flow import add_input, branch_at, branch_like
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import Blob
 from rnnmem.ir.marks import GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SEGMENTS
+from rnnmem.ir.order import through_identities
 from rnnmem.ir.residuals import (
     CHECKPOINTED,
     COUNTER,

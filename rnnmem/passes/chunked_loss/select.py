@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rnnmem.analysis.cost import Machine
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.row_rules import Partial, Rows, product
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.errors import BudgetError, CheckError, NetError

@@ -6,12 +6,13 @@ import functools
 import math
 from collections.abc import Collection
 
-from rnnmem.analysis.loops import LoopPair, through_identities
+from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.machine import Machine, rounded
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.devices import kind_of, where_is
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, UNKNOWN_DIMENSION
+from rnnmem.ir.order import through_identities
 from rnnmem.passes.encode.formats import asks_sign_only, decides
 from rnnmem.passes.rematerialise.min_cut import stored_bytes
 from rnnmem.planning.plan import BFLOAT16, BITS, OFFLOAD, Encoding

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rnnmem.analysis.loops import Loop, LoopPair, through_identities
+from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.ir.graph import Constant, Net, Op
 from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.order import through_identities
 from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.planning.plan import EmptyStart
 

@@ -17,32 +17,15 @@ training loop's body, too:
 from __future__ import annotations
 
 import collections
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from rnnmem.analysis.liveness import Needed, Opened, needed_where
 from rnnmem.analysis.loops import GradientLoop, Loop, LoopPair, inner_pairs, loop_pairs
 from rnnmem.analysis.training_regions import places, step_net, with_step_net
 from rnnmem.ir.builders import pop_freely, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import is_prunable
-from rnnmem.ir.order import all_needed_by, topological, without_dead_ops
-
-Opened = Mapping[str, "Opened"]
-"""Name of a gradient loop that may lose variables -> the same of the loops in its body."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Live:
-    """What of a Net is needed.
-
-    Attributes:
-      ops: names of the ops.
-      loops: gradient loop -> places of its variables that are needed, and what of its body is.
-    """
-
-    ops: set[str]
-    loops: dict[str, tuple[set[int], _Live]]
+from rnnmem.ir.graph import Net
+from rnnmem.ir.order import all_needed_by, without_dead_ops
 
 
 def without_unread(net: Net) -> Net:
@@ -82,13 +65,12 @@ def _without_variables(net: Net) -> Net:
     opened = _opened(net, loop_pairs(net, net, {}))
     if not opened:
         return net
-    live, _ = _live(net, net.outputs, opened, keeps_pops=True)
+    live = needed_where(net, range(len(net.outputs)), opened, lambda op: Loop(net, op).pops)
     editor = NetEditor(net)
     if not _take_variables_out(editor, net, live, keeps_pops=True):
         return net
-    for op in net.ops:
-        if op.name not in live.ops:
-            editor.remove(op.name)
+    for name in net.op_by_name.keys() - {op.name for op in live.ops}:
+        editor.remove(name)
     return _edited(net, editor)
 
 
@@ -103,43 +85,7 @@ def _opened(net: Net, pairs: Iterable[LoopPair]) -> Opened:
     }
 
 
-def _live(
-    net: Net, outputs: Iterable[str], opened: Opened, keeps_pops: bool = False
-) -> tuple[_Live, set[str]]:
-    """What the outputs, and effects, need; and the blobs that are read for it."""
-    blobs, awaited = set(outputs), set(net.control_outputs)
-    live = _Live(set(), {})
-    for op in reversed(net.of_ops(topological)):
-        if blobs.isdisjoint(op.outputs) and op.name not in awaited and is_prunable(op):
-            continue
-        live.ops.add(op.name)
-        awaited.update(op.controls)
-        if op.name in opened:
-            live.loops[op.name] = found = _live_inside(op, blobs, opened[op.name])
-            kept = Loop(net, op).pops.keys() if keeps_pops else ()
-            blobs.update(op.inputs[place] for place in {*found[0], *kept})
-        else:
-            blobs.update(op.inputs)
-    return live, blobs
-
-
-def _live_inside(op: Op, read: set[str], opened: Opened) -> tuple[set[int], _Live]:
-    """The variables of a loop, by place, that are needed, and what its body needs for them."""
-    body, cond = op.nets["body"], op.nets["cond"]
-    places = {
-        place
-        for place, blob in enumerate(op.outputs)
-        if blob in read or cond.fan_out(cond.inputs[place])
-    }
-    while True:
-        live, blobs = _live(body, [body.outputs[place] for place in places], opened)
-        more = {place for place, blob in enumerate(body.inputs) if blob in blobs}
-        if more <= places:
-            return places, live
-        places |= more
-
-
-def _take_variables_out(editor: NetEditor, net: Net, live: _Live, keeps_pops: bool) -> bool:
+def _take_variables_out(editor: NetEditor, net: Net, live: Needed, keeps_pops: bool) -> bool:
     """Takes variables that are not needed out of the loops of a Net, and their ops.
 
     Args:
@@ -152,7 +98,8 @@ def _take_variables_out(editor: NetEditor, net: Net, live: _Live, keeps_pops: bo
       Whether there were any.
     """
     changed = False
-    for name, (wanted, inside) in live.loops.items():
+    for name, wanted in live.variables.items():
+        inside = live.bodies[name]
         loop = Loop(net, net.op_by_name[name])
         body = loop.body
         pops = loop.pops if keeps_pops else {}
@@ -162,10 +109,9 @@ def _take_variables_out(editor: NetEditor, net: Net, live: _Live, keeps_pops: bo
             continue
         for place in sorted(pops.keys() - wanted):
             pop_freely(edited.body, pops[place])
-        needed = inside.ops | all_needed_by(edited.body.net(), [op.name for op in pops.values()])
-        for op in body.ops:
-            if op.name not in needed:
-                edited.body.remove(op.name)
+        popping = all_needed_by(edited.body.net(), [op.name for op in pops.values()])
+        for name in body.op_by_name.keys() - popping - {op.name for op in inside.ops}:
+            edited.body.remove(name)
         for place in dead:
             edited.remove_variable(body.inputs[place])
         edited.finish()

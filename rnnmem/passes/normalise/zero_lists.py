@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rnnmem.analysis.loops import GradientLoop, Loop, loop_pairs, through_identities
+from rnnmem.analysis.loops import GradientLoop, Loop, loop_pairs
 from rnnmem.analysis.training_regions import places, step_net, with_step_net
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import pop_ahead
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import POP
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import through_identities, without_dead_ops
 
 ZEROS = "ZerosLike"
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.loops import Loop, LoopPair
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import VARIABLE_SHAPES, Net, Op, bytes_of
 from rnnmem.passes.schedule.gradient_start import LARGE

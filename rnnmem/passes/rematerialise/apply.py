@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rnnmem.analysis.loops import Link, LoopPair, inner_pairs, through_identities
+from rnnmem.analysis.loops import Link, LoopPair, inner_pairs
 from rnnmem.grappler.keepalive import Anchors
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.grappler.summation_races import racing
@@ -39,7 +39,7 @@ from rnnmem.ir.builders import (
     remove_pop,
 )
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.order import order_shows
+from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.ir.residuals import Residual, rename_map
 from rnnmem.passes.encode.apply import Keeper
 from rnnmem.passes.rematerialise.clone import Materialiser
@@ -300,9 +300,8 @@ def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -
     """An empty list in the outer Net, as long as the loop's other accumulators may get."""
     kind = loop.body.blobs[blob]
     known = pair.gradients[0].links[0].accumulator
-    template = pair.forward.net.producer[pair.forward.op.inputs[known]]
-    while template.type == "Identity":
-        template = pair.forward.net.producer[template.inputs[0]]
+    outer = pair.forward.net
+    template = outer.producer[through_identities(outer, pair.forward.op.inputs[known])]
     return empty_list(
         loop.outer,
         kind.dtype,

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 from rnnmem.analysis.branches import branch_reads
-from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.loop_invariant_casts import is_lifted
-from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs, through_identities
+from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.grappler.lowering import sums_what_is_given
@@ -16,7 +16,7 @@ from rnnmem.grappler.summation_order import summing_trees, sums_of
 from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
-from rnnmem.ir.order import order_shows
+from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.passes.checkpoint.select import with_segments
 from rnnmem.passes.encode.select import Forms, signs_in
 from rnnmem.passes.implicit_broadcast.select import folds_of

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import BudgetError, NetError, OptionError
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import all_needed_by

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.loops import loops_of
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.passes.schedule.serialise import all_turns

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import known_net
 from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.passes.checkpoint.schedule import evaluations, online_schedule, replay
 from rnnmem.passes.checkpoint.select import LONGER, REPEATS, longer_segments, with_slots

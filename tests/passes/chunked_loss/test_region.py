@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import known_net
 from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.graph import DType

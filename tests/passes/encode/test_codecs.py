@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.machine import CPU
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.rematerialise.select import plan_net
@@ -227,7 +227,7 @@ import tensorflow as tf
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 from rnnmem.verify import check
-from rnnmem.analysis.cost import GPU
+from rnnmem.analysis.machine import GPU
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.rematerialise.select import plan_net

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.cost import CPU, GPU
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.machine import CPU, GPU
 from rnnmem.errors import BudgetError
 from rnnmem.passes.encode.select import Forms
 from rnnmem.passes.rematerialise.select import plan_net

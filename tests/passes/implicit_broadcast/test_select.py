@@ -2,8 +2,8 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.errors import CheckError, NetError
 from rnnmem.passes.implicit_broadcast.apply import with_folds

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType

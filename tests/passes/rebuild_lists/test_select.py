@@ -2,8 +2,8 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.passes.rebuild_lists.select import made_again
 from tests.handmade import blob, const, make_net, op, rnn

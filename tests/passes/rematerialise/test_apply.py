@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.loops import loop_pairs, loops_of
+from rnnmem.analysis.machine import CPU
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import UNWRAP, WRAP
 from rnnmem.ir.order import without_dead_ops

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.ir.graph import FunctionRef, Net
 from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.plan import HOISTED, LoopPlan, Plan

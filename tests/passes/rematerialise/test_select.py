@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rnnmem.analysis.cost import CPU, GPU, Machine
+from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.passes.rematerialise.select import op_seconds, plan_net, step_seconds
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.plan import INVARIANT, RECOMPUTED, SAVED, UNREAD, Plan

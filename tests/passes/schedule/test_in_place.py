@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.fusion import twins_of
 from rnnmem.passes.schedule.apply import with_turns

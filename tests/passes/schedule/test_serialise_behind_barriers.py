@@ -1,6 +1,6 @@
 """Where an op may not wait itself, the curtain before it does, or an op that it needs."""
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
 from rnnmem.passes.schedule.apply import with_turns

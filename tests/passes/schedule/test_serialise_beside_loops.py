@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.analysis.cost import CPU
+from rnnmem.analysis.machine import CPU
 from rnnmem.passes.schedule import select as decide
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.select import in_turns
