@@ -31,7 +31,7 @@ from rnnmem.analysis.row_rules import (
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import reached
-from rnnmem.passes.chunked_loss.row_values import NoRegion, RowValues
+from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
 PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
 LOSSES = frozenset(
@@ -144,7 +144,7 @@ def find(known: KnownNet, projection: str, source: str | None = None) -> Region:
     reasons = []
     for blob in sources(known, op) if source is None else [source]:
         try:
-            return _Members(RowValues(known, op, blob)).region()
+            return _Members(RowSlices(known, op, blob)).region()
         except NoRegion as error:
             reasons.append(error)
     raise reasons[-1]
@@ -153,7 +153,7 @@ def find(known: KnownNet, projection: str, source: str | None = None) -> Region:
 class _Members:
     """The ops of a region, and the loops that run them."""
 
-    def __init__(self, rows: RowValues):
+    def __init__(self, rows: RowSlices):
         self.rows, self.net, self.order = rows, rows.net, rows.order
 
     def region(self) -> Region:

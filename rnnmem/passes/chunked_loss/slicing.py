@@ -52,7 +52,7 @@ class NoRegion(Exception):
     """Why a projection is left as it is, in words."""
 
 
-class RowValues:
+class RowSlices:
     """What blobs are, in terms of the rows of one of them.
 
     Attributes:
