@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rnnmem.grappler.cse import reader_counts
 from rnnmem.grappler.summation_order import addends_of, summing_trees
@@ -204,7 +204,7 @@ def sums_what_is_given(op: Op) -> bool:
 
 def _sorts_inputs(net: Net) -> bool:
     given = {*net.inputs, *(op.outputs[0] for op in net.ops if op.type == READ)}
-    groups = [addends_of(net, tree) for tree in summing_trees(net)]
+    groups: list[Sequence[str]] = [addends_of(net, tree) for tree in summing_trees(net)]
     groups += [op.inputs for op in net.ops if op.type == "Mul" and _takes_a_constant(net, op)]
     return any(
         len({through_identities(net, blob) in given for blob in blobs}) == 2 for blobs in groups

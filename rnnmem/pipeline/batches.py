@@ -91,11 +91,11 @@ def checked_batches(
     size = None if size is None else parse_count(size, "batch_size")
     if is_stream(x):
         if y is not None or size is not None:
-            raise OptionError("x gives batches by itself: pass neither y nor batch_size")
+            raise OptionError("x already gives batches: pass neither y nor batch_size")
         return (one if isinstance(one, tuple) and len(one) == 2 else (one, None) for one in x)
     found = list(_batches_of(x, y, size, order))
-    for one in found:
-        Batch(*one, micro_batches)
+    for inputs, targets in found:
+        Batch(inputs, targets, micro_batches)
     return found
 
 

@@ -6,6 +6,7 @@ The files are written and read by this process; workers need no common file syst
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +34,7 @@ def open_checkpoint(path: str | os.PathLike) -> Any:
         raise OptionError(f"path={path!r} is no checkpoint that can be read: {error}") from error
 
 
-def read(states: list[StageState], path: str | os.PathLike) -> None:
+def read(states: Sequence[StageState], path: str | os.PathLike) -> None:
     """Puts a checkpoint's values into all stages; nothing is changed unless all of them fit.
 
     Raises:

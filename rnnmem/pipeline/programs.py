@@ -80,7 +80,7 @@ class Programs:
 
     def _trace(self, purpose: Purpose, batch: Batch) -> Program:
         """Traces all stages, with their variables on their devices."""
-        moved = []
+        moved: list[tuple[Any, Any]] = []
 
         def move(used: list[Sequence[Any]]) -> bool:
             before = len(moved)

@@ -179,7 +179,7 @@ def _observed(
     inputs: Sequence[Any] | None,
     facts: list[Fact] | None,
     notes: list[str],
-) -> Mapping[str, int]:
+) -> Mapping[Path, int]:
     """The iterations of loops whose number only a run tells."""
     net = inspection.net
     if not inputs or net is None:

@@ -14,7 +14,7 @@ recorded on the loop op, and on its gradient op for both.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rnnmem.analysis.loops import LoopPair, inner_pairs, loop_pairs
 from rnnmem.ir.graph import Net, Op, Path
@@ -42,7 +42,7 @@ def all_plans(
 
 def with_rename_maps(net: Net, plan: StoragePlan) -> Net:
     """The shared Net with the rename maps on its loop ops and on their gradient ops."""
-    own: dict[Path, tuple] = {}
+    own: dict[tuple[str, ...], tuple] = {}
     for path, step in plan.walk():
         if path:
             renamed = [(blob, name) for blob, name in step.rename.items() if blob != name]
@@ -126,7 +126,12 @@ def _alike(pairs: list[tuple[Path, Path]], forward: Path) -> int:
     return sum(one == forward for one, _ in pairs)
 
 
-def _marked(net: Net, path: Path, own: dict[Path, tuple], forward_of: dict[Path, Path]) -> Net:
+def _marked(
+    net: Net,
+    path: Path,
+    own: Mapping[tuple[str, ...], tuple],
+    forward_of: Mapping[tuple[str, ...], tuple[str, ...]],
+) -> Net:
     ops = []
     for op in net.ops:
         if op.nets:

@@ -134,9 +134,9 @@ class Workspace:
         for _, inner in net.walk():
             for name, blob in inner.blobs.items():
                 if name.startswith(GLOBAL):
-                    known = self._capacities.get(name, 0)
-                    size = blob.bytes
-                    self._capacities[name] = None if None in (known, size) else max(known, size)
+                    sizes = [self._capacities.get(name, 0), blob.bytes]
+                    known = [size for size in sizes if size is not None]
+                    self._capacities[name] = max(known) if len(known) == len(sizes) else None
 
     def run(self, inputs: Sequence[Any]) -> list[tf.Tensor]:
         """Runs the Net on its inputs, in their order; returns its outputs.
