@@ -1,9 +1,10 @@
-"""What TensorFlow's allocator was asked for, from its own events.
+"""What TensorFlow ran, and what its allocator was asked for, from its own events.
 
 ``get_memory_info`` counts whole chunks, and a buffer may take a free chunk of nearly twice its
 size: the figure depends on what ran before. What was asked for does not.
 """
 
+import collections
 import glob
 
 import tensorflow as tf
@@ -14,6 +15,31 @@ from rnnmem.analysis.machine import rounded
 
 def asked_for(fn, args, folder) -> int:
     """The most bytes that one run had asked the allocator for and not yet given back."""
+    space = _profiled(fn, args, folder)
+    alive, live, most = {}, 0, 0
+    for _, allocates, address, size in sorted(_events(space)):
+        if allocates:
+            alive[address] = rounded(size)
+            live += rounded(size)
+        else:
+            live -= alive.pop(address, 0)
+        most = max(most, live)
+    return most
+
+
+def ops_run(fn, args, folder) -> collections.Counter:
+    """Op type -> how often one run came to it."""
+    space = _profiled(fn, args, folder)
+    names = (
+        plane.event_metadata[event.metadata_id].name
+        for plane in space.planes
+        for line in plane.lines
+        for event in line.events
+    )
+    return collections.Counter(name.rpartition(":")[2] for name in names if ":" in name)
+
+
+def _profiled(fn, args, folder):
     options = tf.profiler.experimental.ProfilerOptions(
         host_tracer_level=2, python_tracer_level=0, device_tracer_level=0
     )
@@ -25,15 +51,7 @@ def asked_for(fn, args, folder) -> int:
     space = xplane_pb2.XSpace()
     with open(found, "rb") as file:
         space.ParseFromString(file.read())
-    alive, live, most = {}, 0, 0
-    for _, allocates, address, size in sorted(_events(space)):
-        if allocates:
-            alive[address] = rounded(size)
-            live += rounded(size)
-        else:
-            live -= alive.pop(address, 0)
-        most = max(most, live)
-    return most
+    return space
 
 
 def _events(space):

@@ -3,12 +3,13 @@
 python -m tests.random_programs FIRST LAST
 """
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.random_programs.modes import MODES
 from tests.random_programs.programs import program
-from tests.random_programs.runner import judge
+from tests.random_programs.runner import MANY, is_larger, judge
 
 SEEDS = (1002, 1007, 1008, 1009, 1010, 1013, 1014)
 
@@ -36,3 +37,21 @@ def test_every_program_is_python_and_every_mode_is_thrown():
         modes.add(thrown.mode)
         compile(thrown.text, f"program {seed}", "exec")
     assert modes == set(MODES)
+
+
+def varied(least, most, seed):
+    """Peaks of runs that a race decides."""
+    return np.random.default_rng(seed).uniform(least, most, MANY).astype(int).tolist()
+
+
+def test_peaks_that_vary_alike_are_not_larger():
+    found = [is_larger(varied(150, 250, seed), varied(150, 250, 100 + seed)) for seed in range(100)]
+    assert sum(found) <= 2
+
+
+def test_peaks_that_vary_are_larger_where_most_are():
+    found = [is_larger(varied(150, 250, s), varied(170, 275, 100 + s)) for s in range(100)]
+    assert sum(found) >= 90
+    assert is_larger([100] * MANY, [103] * MANY)
+    assert not is_larger([100] * MANY, [101] * MANY)
+    assert not is_larger([103] * MANY, [100] * MANY)

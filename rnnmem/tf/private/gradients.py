@@ -23,7 +23,7 @@ def with_gradient(concrete: Any, rewrite: Any) -> Any:
     makes on demand: a forward one that also returns intermediates, and a backward one.
 
     Args:
-      concrete: a ConcreteFunction; it is left as it is.
+      concrete: a ConcreteFunction; an eager tape gets the pair of graphs of it that was rewritten.
       rewrite: called once with TensorFlow's ``(forward FuncGraph, backward FuncGraph)``; returns
         such a pair to use instead, or None to use the one given.
     """
@@ -32,14 +32,8 @@ def with_gradient(concrete: Any, rewrite: Any) -> Any:
     made._num_positional_args = concrete._num_positional_args
     made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite)
     # An eager tape asks for no other pair, as long as no forward accumulator watches.
-    made._first_order_tape_functions[False, ()] = _RewrittenForTape(
-        concrete.graph,
-        concrete._attrs,
-        made._garbage_collector,
-        forwardprop_input_indices=(),
-        delayed_rewrite_functions=made._delayed_rewrite_functions,
-        need_gradients_for_jvps=False,
-    )
+    for one in (made, concrete):
+        one._first_order_tape_functions.setdefault((False, ()), _PairForTape(one))
     return made
 
 
@@ -107,20 +101,28 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
         return is_vectorised_or_differentiated_again(op.graph)
 
 
-class _RewrittenForTape(_concrete_function._FirstOrderTapeGradientFunctions):
-    """The pair for an eager call under a tape, rewritten.
+class _PairForTape(_concrete_function._FirstOrderTapeGradientFunctions):
+    """The pair for an eager call under a tape: that for calls inside graphs.
 
-    It is called as TensorFlow calls its own: through another function the arguments of loops would
-    have other names, and sums that add them up another order.
+    TensorFlow would differentiate the same graph again, and what its loops save for the first pair
+    is then a result, with zeros for its gradient. It is called as TensorFlow calls its own: through
+    another function the arguments of loops would have other names, and sums that add them up
+    another order.
     """
 
-    def __init__(self, graph, *args, delayed_rewrite_functions, **kwargs):
+    def __init__(self, concrete):
+        maker = concrete._delayed_rewrite_functions
         super().__init__(
-            graph, *args, delayed_rewrite_functions=delayed_rewrite_functions, **kwargs
+            concrete.graph,
+            concrete._attrs,
+            concrete._garbage_collector,
+            forwardprop_input_indices=(),
+            delayed_rewrite_functions=maker,
+            need_gradients_for_jvps=False,
         )
         # A gradient that was taken of the function before may have added to what its graph returns.
-        count = delayed_rewrite_functions._num_inference_outputs
-        results = graph.outputs[:count]
+        count = maker._num_inference_outputs
+        results = concrete.graph.outputs[:count]
         self._num_outputs = self._num_inference_outputs = count
         self._num_trainable_inference_outputs = len(
             [one for one in results if _backprop_util.IsTrainable(one)]
@@ -129,8 +131,6 @@ class _RewrittenForTape(_concrete_function._FirstOrderTapeGradientFunctions):
     def _forward_and_backward_functions(self, inference_args, input_tangents):
         maker = self._delayed_rewrite_functions
         forward, backward = maker.forward_backward(self._num_inference_outputs)
-        if maker._func_graph is self._func_graph:
-            return super()._forward_and_backward_functions(inference_args, input_tangents)
         return forward, maker._func_graph, backward, None, 0
 
     def _wrap_backward_function(self, forward_graph, backward, outputs):
