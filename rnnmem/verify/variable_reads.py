@@ -105,8 +105,7 @@ class Reads:
     def needed(self, name: str) -> set[str]:
         """The ops that must have run before that op."""
         if name not in self._before:
-            op = self._net.op_by_name[name]
-            self._before[name] = all_needed_by(self._net, needed_by(self._net, op))
+            self._before[name] = all_needed_by(self._net, needed_by(self._net, name))
         return self._before[name]
 
     def _look(
