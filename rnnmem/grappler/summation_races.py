@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.summation_order import Sums, summing_trees
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
-from rnnmem.planning.plan import Turn
 
 _INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListSetItem"})
 _HANDING_OUT = frozenset(
@@ -28,7 +28,7 @@ _HANDING_OUT = frozenset(
 )
 
 
-def may_change_a_sum(net: Net, edges: Iterable[Turn], path: Sequence[str] = ()) -> bool:
+def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> bool:
     """Whether the edges order a sum and another reader of what it may add up, in a race till now.
 
     Args:
@@ -80,7 +80,7 @@ def _shared(net: Net, path: Sequence[str]) -> set[str]:
     return found if path else found.difference(net.inputs)  # which the caller holds
 
 
-def _delayed(net: Net, edges: Iterable[Turn]) -> set[str]:
+def _delayed(net: Net, edges: Iterable[Edge]) -> set[str]:
     """Names of the ops that wait, and of all that run after them."""
     found: set[str] = set()
     pending: list[Op] = [net.op_by_name[edge.op] for edge in edges]

@@ -12,7 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from rnnmem.planning.plan import SAVED, BlobFate, LoopPlan, Plan, Segments
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED
+from rnnmem.passes.rematerialise.decision import BlobFate, LoopPlan
+from rnnmem.planning.plan import Plan
 
 CHECKPOINTED, REPLAYED = "checkpointed", "replayed"
 

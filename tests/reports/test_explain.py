@@ -4,16 +4,10 @@ import dataclasses
 
 import pytest
 
-from rnnmem.planning.plan import (
-    INNER,
-    INVARIANT,
-    RECOMPUTED,
-    SAVED,
-    BlobFate,
-    LoopPlan,
-    Plan,
-    Segments,
-)
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED
+from rnnmem.passes.rematerialise.decision import INNER, INVARIANT, RECOMPUTED, BlobFate, LoopPlan
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import explain
 
 

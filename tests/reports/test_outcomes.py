@@ -2,17 +2,10 @@
 
 import pytest
 
-from rnnmem.planning.plan import (
-    INVARIANT,
-    RECOMPUTED,
-    SAVED,
-    BlobFate,
-    Encoding,
-    LoopPlan,
-    NestedPlan,
-    Plan,
-    Segments,
-)
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED, Encoding
+from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, BlobFate, LoopPlan
+from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED, other_states, outcome, outcomes
 
 

@@ -29,10 +29,10 @@ from rnnmem.ir.control_flow import add_input, branch_at, branch_like
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import Blob
 from rnnmem.ir.marks import GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SEGMENTS
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.rerun import RerunWriter
 from rnnmem.passes.checkpoint.storage import checkpoints
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
-from rnnmem.planning.plan import Segments
 
 
 def rewrite_segments(

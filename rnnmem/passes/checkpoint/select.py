@@ -20,9 +20,10 @@ from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.rerun import Rerun, rerun_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
-from rnnmem.planning.plan import LoopPlan, Segments
 
 LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""

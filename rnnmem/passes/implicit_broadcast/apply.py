@@ -14,7 +14,8 @@ from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
-from rnnmem.planning.plan import Fold
+from rnnmem.passes.decision import Context
+from rnnmem.passes.implicit_broadcast.decision import Fold
 
 
 def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
@@ -24,7 +25,18 @@ def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
       NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
     """
     editor = NetEditor(net)
-    for fold in edit_step_nets(editor, folds, with_folds):
+    _apply_here(editor, net, edit_step_nets(editor, folds, with_folds))
+    return editor.net()
+
+
+def apply(editor: NetEditor, folds: Iterable[Fold], context: Context) -> None:
+    """The same in a Net that is being edited; XLA does it by itself."""
+    if context.anchored and (here := edit_step_nets(editor, folds, with_folds)):
+        _apply_here(editor, editor.net(), here)
+
+
+def _apply_here(editor: NetEditor, net: Net, folds: Iterable[Fold]) -> None:
+    for fold in folds:
         op, maker = _found(net, fold)
         inputs = list(editor.ops[op.name].inputs)
         inputs[fold.slot] = hidden(
@@ -36,7 +48,6 @@ def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
             optional=True,
         )
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
-    return editor.net()
 
 
 def _found(net: Net, fold: Fold) -> tuple[Op, Op]:

@@ -32,8 +32,8 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, facts, may_fuse
+from rnnmem.passes.encode.decision import BFLOAT16, Encoding
 from rnnmem.passes.encode.formats import SHAPES_ONLY, is_continuous
-from rnnmem.planning.plan import BFLOAT16, Encoding
 
 GRANULE = 256
 """Bytes that an allocation is rounded up to (TensorFlow's BFC allocator)."""

@@ -6,25 +6,35 @@ from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import SHOWN
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import DType, Net, Op, ShapeValue
-from rnnmem.planning.plan import Turn
 
 GATE = "EnsureShape"
 """The op that waits: it hands on what it reads, and no graph optimizer looks through it."""
 
 
-def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
+def with_turns(net: Net, turns: Iterable[Edge]) -> Net:
     """The Net with the control edges of a plan, in its step nets too.
 
     Raises:
       NetError: an edge names an op or an input that the Net does not have.
     """
     editor = NetEditor(net)
-    here = edit_step_nets(editor, turns, with_turns)
+    _apply_here(editor, net, edit_step_nets(editor, turns, with_turns))
+    return editor.net()
+
+
+def apply(editor: NetEditor, edges: Iterable[Edge]) -> None:
+    """The same in a Net that is being edited."""
+    if here := edit_step_nets(editor, edges, with_turns):
+        _apply_here(editor, editor.net(), here)
+
+
+def _apply_here(editor: NetEditor, net: Net, turns: Iterable[Edge]) -> None:
     gates: dict[tuple[str, int], str] = {}
     witnesses: dict[str, str] = {}
-    for turn in here:
+    for turn in turns:
         _check(net, turn)
         waiting = turn.op
         if turn.slot is not None:
@@ -40,7 +50,6 @@ def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
         op = editor.ops[waiting]
         if after not in op.controls:
             editor.ops[waiting] = op.replace(controls=(*op.controls, after))
-    return editor.net()
 
 
 def witness(editor: NetEditor, op: Op) -> str:
@@ -73,7 +82,7 @@ def _gate(editor: NetEditor, name: str, slot: int) -> str:
     return gate.name
 
 
-def _check(net: Net, turn: Turn) -> None:
+def _check(net: Net, turn: Edge) -> None:
     for name in (turn.op, turn.after):
         if name not in net.op_by_name:
             raise NetError(f"the plan is for another function: no op {name!r}")

@@ -26,9 +26,9 @@ from rnnmem.analysis.live_ranges import VIEWS
 from rnnmem.analysis.versions import History, history, overwrites
 from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.passes.schedule.in_place import last_readers
-from rnnmem.planning.plan import Turn
 from rnnmem.simulate.program import in_place_inputs
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
 from rnnmem.storage.orders import lowest_peak
@@ -56,7 +56,7 @@ class Turns:
       slowdown: estimated factor of time.
     """
 
-    edges: tuple[Turn, ...]
+    edges: tuple[Edge, ...]
     bytes: int
     bytes_before: int
     slowdown: float
@@ -121,7 +121,7 @@ def turns_of(
 
 def _candidates(
     net: Net, planned: Net, twins: frozenset[str]
-) -> Iterator[tuple[Net, Sequence[Turn]]]:
+) -> Iterator[tuple[Net, Sequence[Edge]]]:
     """Nets in orders with a low peak, and the edges of ops that wait to write in place.
 
     First without any; then where the order lets ops write in place; then where ops that could were
@@ -237,7 +237,7 @@ def _bound(past: History) -> int:
     return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
-def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Turn]:
+def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Edge]:
     """The edges that a storage plan over the order of ``past`` needs beyond the data flow.
 
     Args:
@@ -254,7 +254,7 @@ def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> lis
         for number, unit in enumerate(held[1:], 1):
             takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
     ahead: list[int] = []  # op -> a bit for each op that surely ran before it, and for itself
-    edges: list[Turn] = []
+    edges: list[Edge] = []
     sources = Sources(net, past, twins)
     for index, others in enumerate(past.before):
         known = 0
@@ -277,7 +277,7 @@ def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> lis
 
 def _edge(
     net: Net, past: History, index: int, user: int, sources: Sources, carried: bool
-) -> tuple[Turn, int] | None:
+) -> tuple[Edge, int] | None:
     """An edge by which an op waits for another, and the op that is waited for; None: there is none.
 
     Where the op may not wait itself, one does that it needs; where no edge may start at the other,
@@ -287,15 +287,15 @@ def _edge(
     for place, slot in places:
         source = sources.from_(user, place) if user < place else None
         if source is not None:
-            return Turn(past.ops[place].name, slot, past.ops[source].name), source
+            return Edge(past.ops[place].name, slot, past.ops[source].name), source
     if carried and sources.may_have_witness(user):
         for place, slot in places:
             if user < place:
-                return Turn(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
+                return Edge(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
     return None
 
 
-def _controlled(net: Net, edges: Sequence[Turn]) -> Net:
+def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
     """The Net with each waiting op waiting itself: what the gates amount to."""
     waits: dict[str, list[str]] = {}
     for edge in edges:
@@ -307,7 +307,7 @@ def _controlled(net: Net, edges: Sequence[Turn]) -> Net:
     return net.replace(ops=tuple(ops))
 
 
-def _slowdown(net: Net, edges: Sequence[Turn], machine: Machine) -> float:
+def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine) -> float:
     """Estimated factor of time: a large op uses all cores alone, small ones run side by side."""
     seconds = {op.name: machine.seconds(op, net) for op in net.ops}
     total = sum(seconds.values())
