@@ -156,8 +156,7 @@ class Optimized:
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
         verifies = self._options.verify and id(trace.original) not in self._verified
-        if trace.work is not None:
-            trace.work.forget_nets()
+        trace.work.forget_nets()
         if private.a_tape_is_active():
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
                 return (self._base or self._concrete)(*args, **kwargs)
@@ -326,7 +325,7 @@ class Optimized:
         trace = self._trace_of(args, kwargs)
         name = getattr(self, "__name__", "function")
         plan, notes = trace.plan(), []
-        frontier = spared("other plans", trace.frontier, (), notes)
+        frontier = spared("other plans", trace.work.frontier, (), notes)
         return explain(_noted(plan, notes), name=name, frontier=frontier)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
@@ -354,7 +353,7 @@ class Optimized:
 
     def _inspect(self, trace: Trace) -> Inspection:
         plan = trace.plan()
-        net, rewritten = (None, None) if trace.work is None else trace.work.nets()
+        net, rewritten = trace.work.nets()
         notes: list[str] = []
         if net is None:
             net = spared("the function", lambda: _net_as_traced(trace.original), None, notes)

@@ -34,24 +34,26 @@ class Trace:
     Attributes:
       original: the function as TensorFlow traced it.
       function: the function that runs instead; ``original`` itself where nothing was gained.
-      plan: tells the decisions.
-      frontier: tells the alternatives to them.
+      work: what planned it.
       gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
       taped_as_it_was: whether the original runs under a tape: what was rewritten holds a gradient,
         or gates in the way of one, and its own gradient would be another.
       untaped: what runs instead of ``function`` where no tape records it: a softmax loss by chunks
         of tokens is not differentiated.
-      work: what planned it; None where nothing did.
     """
 
     original: Any
     function: Any
-    plan: Callable[[], Plan]
-    frontier: Callable[[], tuple[Plan, ...]] = tuple
+    work: Work
     gradient_only: bool = False
     taped_as_it_was: bool = False
     untaped: Any = None
-    work: Work | None = None
+
+    def plan(self) -> Plan:
+        """The decisions; a gradient is built for them if nobody did yet."""
+        if self.gradient_only and self.untaped is None:
+            return self.work.plan_gradient(self.function)
+        return self.work.plan
 
 
 def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
@@ -67,17 +69,19 @@ def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
       OptionError: an option asks for what the device cannot do.
       PlanError: the plan given is for another function.
     """
+    work = Work(concrete, options, where)
     if os.environ.get(DISABLE, "") not in ("", "0"):
-        return Trace(concrete, concrete, lambda: Plan(notes=(f"{DISABLE} is set",)))
+        work.plan, work.make_again = Plan(notes=(f"{DISABLE} is set",)), None
+        return Trace(concrete, concrete, work)
     check_budget(options.budget)
     with paused():
-        return _exported(Work(concrete, options, where))
+        return _exported(work)
 
 
 def _exported(work: Work) -> Trace:
     """What runs instead of a function: as a whole, or of its gradient once somebody asks for it."""
     concrete = work.concrete
-    as_it_was = Trace(concrete, concrete, lambda: work.plan, work.frontier, work=work)
+    as_it_was = Trace(concrete, concrete, work)
     try:
         made = work.compile()
         if made.rewritten is not None:
@@ -88,12 +92,7 @@ def _exported(work: Work) -> Trace:
             return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
         if not work.plan.loops and waits_for_gradient(made.net):
             function = private.with_gradient(concrete, work.gradient)
-            return dataclasses.replace(
-                as_it_was,
-                function=function,
-                plan=lambda: work.plan_gradient(function),
-                gradient_only=True,
-            )
+            return dataclasses.replace(as_it_was, function=function, gradient_only=True)
     except Exception as error:
         work.give_up(error)
     return as_it_was

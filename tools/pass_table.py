@@ -16,7 +16,7 @@ Made from `rnnmem/passes/registry.py` by `tools/pass_table.py` (`make docs`); a 
 against the registry. `allow` takes these names, and nothing is done that it does not name:
 `allow=("default", "bits")` is what is done without it, and one more.
 
-| pass | what it does | bits | without `allow` | where |
+| pass | what it is | bits | without `allow` | where |
 | --- | --- | --- | --- | --- |
 """
 GROUPED = """
@@ -37,7 +37,7 @@ def write() -> str:
     """Returns the text of the page."""
     rows = [
         f"| `{one.name}` | {one.what} | {_BITS[one.exact]} | {_YES[one.default]} "
-        f"| `rnnmem/passes/{one.decision.partition(':')[0]}/` |\n"
+        f"| `rnnmem/passes/{one.folder}/` |\n"
         for one in PASSES
     ]
     groups = [

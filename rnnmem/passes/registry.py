@@ -28,6 +28,7 @@ class Kind(enum.Enum):
     WHOLE = "the Net, whether or not a loop is rewritten"
 
 
+_HERE = __name__.rpartition(".")[0]
 NORMALISE, LOOP, BESIDE, TRIED, WHOLE = Kind
 
 
@@ -39,25 +40,34 @@ class Pass:
       name: in ``allow`` and in a plan.
       decision: ``folder:class`` of its decisions, in ``decision.py`` of that folder.
       kind: what it decides on.
-      what: what it does, for the docs.
       exact: whether it changes no bit of any result.
       default: whether it may be used unless the user names others.
-      module: holds ``offer`` and ``apply``, where not ``select.py`` and ``apply.py`` do.
+      module: of its own, where it shares the folder with others.
     """
 
     name: str
     decision: str
     kind: Kind
-    what: str
     exact: bool = True
     default: bool = True
     module: str = ""
 
+    @property
+    def folder(self) -> str:
+        """Where it is, below `rnnmem.passes`."""
+        return self.decision.partition(":")[0]
+
+    @property
+    def what(self) -> str:
+        """What it does, in a line."""
+        doc = importlib.import_module(f"{_HERE}.{self.module or self.folder}").__doc__
+        return (doc or "").partition("\n")[0].rstrip(".")
+
     @functools.cached_property
     def decides(self) -> Any:
         """The class of its decisions."""
-        folder, _, name = self.decision.partition(":")
-        return getattr(importlib.import_module(f"rnnmem.passes.{folder}.decision"), name)
+        name = self.decision.partition(":")[2]
+        return getattr(importlib.import_module(f"{_HERE}.{self.folder}.decision"), name)
 
     @functools.cached_property
     def offer(self) -> Callable[[Site], Offer]:
@@ -70,92 +80,24 @@ class Pass:
         return self._part("apply").apply
 
     def _part(self, name: str) -> Any:
-        module = self.module or f"{self.decision.partition(':')[0]}.{name}"
-        return importlib.import_module(f"rnnmem.passes.{module}")
+        return importlib.import_module(f"{_HERE}.{self.module or f'{self.folder}.{name}'}")
 
 
 PASSES = (  # in the order of application
-    Pass(
-        "dead_code",
-        "normalise:DeadCode",
-        NORMALISE,
-        "takes out of gradient loops what nobody reads",
-    ),
-    Pass(
-        "zero_lists",
-        "normalise:ZeroList",
-        NORMALISE,
-        "makes the zeros of second gradients one by one, not in lists",
-    ),
-    Pass(
-        "chunked_loss",
-        "chunked_loss:ChunkedLoss",
-        WHOLE,
-        "runs a projection with its softmax loss by chunks of tokens",
-        exact=False,
-        default=False,
-    ),
-    Pass(
-        "rematerialise",
-        "rematerialise:LoopPlan",
-        LOOP,
-        "computes again in the gradient loop what would be saved",
-    ),
-    Pass("bits", "encode:Encoding", LOOP, "saves booleans and signs as bits", default=False),
-    Pass(
-        "bfloat16",
-        "encode:Encoding",
-        LOOP,
-        "saves numbers rounded to bfloat16",
-        exact=False,
-        default=False,
-    ),
-    Pass(
-        "offload",
-        "encode:Encoding",
-        LOOP,
-        "keeps what is saved in host memory, on a GPU",
-        default=False,
-    ),
-    Pass(
-        "checkpoint",
-        "checkpoint:Segments",
-        LOOP,
-        "saves the states of some iterations and replays the others",
-    ),
-    Pass(
-        "rebuild_lists",
-        "rebuild_lists:MadeAgain",
-        TRIED,
-        "makes the lists that a loop reads again for its gradient loop",
-    ),
-    Pass(
-        "gradient_start",
-        "schedule:Edge",
-        BESIDE,
-        "starts a gradient loop once all that it needs is there",
-        module="schedule.gradient_start",
-    ),
-    Pass(
-        "lazy_gradient_lists",
-        "lazy_gradient_lists:EmptyStart",
-        BESIDE,
-        "begins lists of gradients without elements",
-    ),
-    Pass(
-        "after_loss",
-        "schedule:Edge",
-        BESIDE,
-        "starts the gradient once the loss is made",
-        module="schedule.after_loss",
-    ),
-    Pass(
-        "implicit_broadcast",
-        "implicit_broadcast:Fold",
-        BESIDE,
-        "lets products broadcast an operand that would be repeated",
-    ),
-    Pass("turns", "schedule:Edge", WHOLE, "lets large buffers take turns"),
+    Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
+    Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
+    Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
+    Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
+    Pass("bits", "encode:Encoding", LOOP, default=False),
+    Pass("bfloat16", "encode:Encoding", LOOP, exact=False, default=False),
+    Pass("offload", "encode:Encoding", LOOP, default=False),
+    Pass("checkpoint", "checkpoint:Segments", LOOP),
+    Pass("rebuild_lists", "rebuild_lists:MadeAgain", TRIED),
+    Pass("gradient_start", "schedule:Edge", BESIDE, module="schedule.gradient_start"),
+    Pass("lazy_gradient_lists", "lazy_gradient_lists:EmptyStart", BESIDE),
+    Pass("after_loss", "schedule:Edge", BESIDE, module="schedule.after_loss"),
+    Pass("implicit_broadcast", "implicit_broadcast:Fold", BESIDE),
+    Pass("turns", "schedule:Edge", WHOLE, module="schedule.serialise"),
 )
 
 BY_NAME: Mapping[str, Pass] = MappingProxyType({one.name: one for one in PASSES})

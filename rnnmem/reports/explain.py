@@ -12,7 +12,7 @@ from rich.table import Table
 from rnnmem.ir.graph import kind_text
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
-from rnnmem.passes.rematerialise.decision import INNER, UNREAD, BlobFate, LoopPlan
+from rnnmem.passes.rematerialise.decision import INNER, UNREAD, LoopPlan, ResidualDecision
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.outcomes import (
     CHECKPOINTED,
@@ -183,7 +183,7 @@ def _checkpoints(cut: Segments) -> str:
     return f"{told}, a checkpoint each"
 
 
-def _row(fate: BlobFate, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
+def _row(fate: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
     word = {SAVED: "kept", INNER: "dropped", UNREAD: "dropped"}.get(told.word, told.word)
     if fate.is_kept and not fate.was_saved and told.word not in (CHECKPOINTED, REPLAYED):
         word = f"{word} now"

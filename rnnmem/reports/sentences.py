@@ -28,7 +28,7 @@ def sentences(plan: Plan, place: str = "", most: int = MOST) -> Iterator[str]:
         for one in told:
             yield f"{name}{where}: {one.sentence}"
         if len(told) < len(decided):
-            yield f"{name}{where}: {len(decided) - len(told)} more; {BY_NAME[name].what}"
+            yield f"{name}{where}: {len(decided) - len(told)} more"
     for loop in () if place else plan.every_loop():
         yield from loop.sentences
     for one in plan.nested:

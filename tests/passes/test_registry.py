@@ -79,7 +79,7 @@ def test_many_decisions_of_one_pass_are_counted():
     plan = Plan().having(turns=tuple(dataclasses.replace(edge, op=f"op{i}") for i in range(99)))
     lines = str(explain(plan, name="step")).splitlines()
     assert sum(line.startswith("turns: ") for line in lines) == 6
-    assert "turns: 94 more; lets large buffers take turns" in lines
+    assert "turns: 94 more" in lines
 
 
 def test_without_allow_all_that_keep_the_bits_and_cost_nothing_else_are_used():

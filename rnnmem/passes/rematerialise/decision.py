@@ -17,7 +17,7 @@ OVERLAPPING = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class BlobFate:
+class ResidualDecision:
     """What becomes of one blob that the gradient step net reads.
 
     Attributes:
@@ -85,7 +85,7 @@ class LoopPlan:
     in_flight: int = 1
     bytes: int = 0
     seconds: float = 0.0
-    fates: tuple[BlobFate, ...] = ()
+    fates: tuple[ResidualDecision, ...] = ()
     inner: tuple[LoopPlan, ...] = ()
     source: str = ""
     segments: Segments | None = None

@@ -23,8 +23,8 @@ from rnnmem.passes.rematerialise.decision import (
     INVARIANT,
     RECOMPUTED,
     UNREAD,
-    BlobFate,
     LoopPlan,
+    ResidualDecision,
 )
 from rnnmem.passes.rematerialise.milp import fastest_within, smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
@@ -421,13 +421,13 @@ def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, .
     return tuple(pair.forward.op.inputs[index] for index in indices)
 
 
-def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[BlobFate, ...]:
+def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[ResidualDecision, ...]:
     dropped_lists = {blob for one in inner for blob in one.dropped_lists}
     names = sorted(step.pushed | chosen.saved)
     return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
 
 
-def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> BlobFate:
+def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> ResidualDecision:
     body = step.body
     producer = body.producer.get(blob)
     held = body.blobs[blob]
@@ -446,7 +446,7 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
         fate, reason = HOISTED, "the variable does not change in the loop, read once beside it"
     else:
         fate, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
-    return BlobFate(
+    return ResidualDecision(
         blob=blob,
         op_type=producer.type if producer is not None else "state",
         dtype=held.dtype,

@@ -1,4 +1,4 @@
-"""What a storage plan means in TensorFlow: ops take turns, by control edges.
+"""Large buffers take turns, by control edges: what a storage plan means in TensorFlow.
 
 "b takes a's storage" holds as soon as all that use a have run before b is made. The data flow
 implies most of it; the rest becomes control edges, and then the memory of a run is bounded however
