@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import Net
 from rnnmem.passes.decision import Context, Offer, Site
 
 
@@ -75,8 +75,8 @@ class Pass:
         return self._part("select").offer
 
     @functools.cached_property
-    def apply(self) -> Callable[[NetEditor, tuple[Any, ...], Context], None]:
-        """Applies its decisions to the Net around the loops, in place."""
+    def apply(self) -> Callable[[Net, tuple[Any, ...], Context], Net]:
+        """The Net around the loops, and decisions -> the Net with these applied."""
         return self._part("apply").apply
 
     def _part(self, name: str) -> Any:

@@ -83,9 +83,11 @@ def apply_plan(
         _await_in_step_net(editor, names)
     reads.put_in_turn()
     context = Context(plan.of, constant, anchored)
+    rewritten = editor.net()
     for one in AROUND_LOOPS:
-        one.apply(editor, plan.of(one.name), context)
-    rewritten = without_dead_ops(editor.net())
+        if decided := plan.of(one.name):
+            rewritten = one.apply(rewritten, decided, context)
+    rewritten = without_dead_ops(rewritten)
     return with_leads(net, rewritten) if anchored else rewritten
 
 

@@ -25,18 +25,7 @@ def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
       NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
     """
     editor = NetEditor(net)
-    _apply_here(editor, net, edit_step_nets(editor, folds, with_folds))
-    return editor.net()
-
-
-def apply(editor: NetEditor, folds: Iterable[Fold], context: Context) -> None:
-    """The same in a Net that is being edited; XLA does it by itself."""
-    if context.anchored and (here := edit_step_nets(editor, folds, with_folds)):
-        _apply_here(editor, editor.net(), here)
-
-
-def _apply_here(editor: NetEditor, net: Net, folds: Iterable[Fold]) -> None:
-    for fold in folds:
+    for fold in edit_step_nets(editor, folds, with_folds):
         op, maker = _found(net, fold)
         inputs = list(editor.ops[op.name].inputs)
         inputs[fold.slot] = hidden(
@@ -48,6 +37,12 @@ def _apply_here(editor: NetEditor, net: Net, folds: Iterable[Fold]) -> None:
             optional=True,
         )
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
+    return editor.net()
+
+
+def apply(net: Net, folds: Iterable[Fold], context: Context) -> Net:
+    """Applies the decisions of a plan; XLA does it by itself."""
+    return with_folds(net, folds) if context.anchored else net
 
 
 def _found(net: Net, fold: Fold) -> tuple[Op, Op]:

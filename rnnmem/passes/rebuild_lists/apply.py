@@ -19,7 +19,7 @@ from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import Encode, number
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import DType, Op
+from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import READ
 from rnnmem.passes.decision import Context
 from rnnmem.passes.rebuild_lists.decision import MadeAgain
@@ -28,17 +28,18 @@ ITEM, SHAPE, LENGTH = "TensorListGetItem", "TensorListElementShape", "TensorList
 """What is asked of a list of rows, without there being one."""
 
 
-def apply(editor: NetEditor, lists: Iterable[MadeAgain], context: Context) -> None:
-    """Gives gradient loops copies of the lists that the plan names; edits the Net in place.
+def apply(net: Net, lists: Iterable[MadeAgain], context: Context) -> Net:
+    """Gives gradient loops copies of the lists that the plan names.
 
     Args:
-      editor: of the Net.
+      net: the Net around the loops.
       lists: the decisions.
       context: what they depend on; copies wait for what their gradient loop waits for.
 
     Raises:
       NetError: the plan names an op that the Net does not have.
     """
+    editor = NetEditor(net)
     for made in lists:
         for gradient in made.gradients:
             names = (*made.ops, *made.zeros, gradient)
@@ -56,6 +57,7 @@ def apply(editor: NetEditor, lists: Iterable[MadeAgain], context: Context) -> No
                     _look_up(editor, made, gradient, others, context.constant)
                 else:
                     _give(editor, made, gradient, others)
+    return editor.net()
 
 
 def _asks_for_rows(loop: Op, blob: str) -> bool:

@@ -19,11 +19,10 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.edges import Edge
-from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import all_needed_by
 from rnnmem.passes.decision import Context, Offer, Site
-from rnnmem.passes.schedule.apply import apply as add_edges
+from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.gradient_start import FILLERS, LARGE
 
 REDUCES = frozenset({"Max", "Mean", "Min", "Prod", "Sum"})
@@ -38,9 +37,9 @@ def offer(site: Site) -> Offer:
     return Offer(lambda opened, _: after_the_loss(site.net, opened))
 
 
-def apply(editor: NetEditor, edges: Iterable[Edge], context: Context) -> None:
-    """Applies the decisions of a plan; edits the Net in place."""
-    add_edges(editor, edges)
+def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:
+    """Applies the decisions of a plan."""
+    return with_turns(net, edges)
 
 
 def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:

@@ -21,20 +21,10 @@ def with_turns(net: Net, turns: Iterable[Edge]) -> Net:
       NetError: an edge names an op or an input that the Net does not have.
     """
     editor = NetEditor(net)
-    _apply_here(editor, net, edit_step_nets(editor, turns, with_turns))
-    return editor.net()
-
-
-def apply(editor: NetEditor, edges: Iterable[Edge]) -> None:
-    """The same in a Net that is being edited."""
-    if here := edit_step_nets(editor, edges, with_turns):
-        _apply_here(editor, editor.net(), here)
-
-
-def _apply_here(editor: NetEditor, net: Net, turns: Iterable[Edge]) -> None:
+    here = edit_step_nets(editor, turns, with_turns)
     gates: dict[tuple[str, int], str] = {}
     witnesses: dict[str, str] = {}
-    for turn in turns:
+    for turn in here:
         _check(net, turn)
         waiting = turn.op
         if turn.slot is not None:
@@ -50,6 +40,7 @@ def _apply_here(editor: NetEditor, net: Net, turns: Iterable[Edge]) -> None:
         op = editor.ops[waiting]
         if after not in op.controls:
             editor.ops[waiting] = op.replace(controls=(*op.controls, after))
+    return editor.net()
 
 
 def witness(editor: NetEditor, op: Op) -> str:

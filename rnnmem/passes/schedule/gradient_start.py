@@ -45,8 +45,9 @@ def offer(site: Site) -> Offer:
     return Offer(lambda opened, _: waits_of(site.net, opened))
 
 
-def apply(editor: NetEditor, edges: Iterable[Edge], context: Context) -> None:
+def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:
     """Adds the edges, from a completion proxy of the op waited for where it might be rewritten."""
+    editor = NetEditor(net)
     proxies: dict[str, str] = {}
     for edge in edges:
         if not {edge.op, edge.after} <= set(editor.ops):
@@ -56,6 +57,7 @@ def apply(editor: NetEditor, edges: Iterable[Edge], context: Context) -> None:
             proxies[edge.after] = _proxy(editor, source) if context.anchored else edge.after
         op = editor.ops[edge.op]
         editor.ops[edge.op] = op.replace(controls=(*op.controls, proxies[edge.after]))
+    return editor.net()
 
 
 def _proxy(editor: NetEditor, op: Op) -> str:
