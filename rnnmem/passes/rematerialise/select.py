@@ -39,7 +39,7 @@ from rnnmem.passes.rematerialise.min_cut import (
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
-NOT_ALLOWED = "recomputation is not among the means allowed"
+NOT_ALLOWED = "rematerialise is not among the passes allowed"
 """Why blobs are saved where they may only be saved in another form."""
 
 
