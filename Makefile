@@ -46,6 +46,7 @@ benchmark: .venv/ready-nmt
 docs: .venv/ready-test
 	$(PY) tools/api_reference.py
 	$(PY) tools/error_list.py
+	$(PY) tools/pass_table.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage

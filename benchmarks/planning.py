@@ -30,8 +30,8 @@ from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Blob, Constant, DType, Net, Op, ShapeValue
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.normalise.gradient_loops import without_unread
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.simulate.timeline import counted_peak
 from rnnmem.tf.gc import paused
 from rnnmem.verify import check

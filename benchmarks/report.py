@@ -19,8 +19,8 @@ from benchmarks.planning import count, encoded, made_up
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Net
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report

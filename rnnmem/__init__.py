@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rnnmem.ir.graph import Net
     from rnnmem.limit_search import largest
     from rnnmem.planning.plan import Plan
-    from rnnmem.reports.api import report
+    from rnnmem.reporting import report
     from rnnmem.reports.memory_log import MemoryLog
     from rnnmem.reports.report import Report
     from rnnmem.saved_model import optimize_saved_model
@@ -94,7 +94,7 @@ _HOME = {
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",
     "optimize_saved_model": "rnnmem.saved_model",
-    "report": "rnnmem.reports.api",
+    "report": "rnnmem.reporting",
 }
 
 _ROOMS = frozenset({"keras", "pipeline"})

@@ -202,7 +202,7 @@ def _found(options: argparse.Namespace) -> Any:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    from rnnmem.reports.api import report
+    from rnnmem.reporting import report
 
     found = _found(options)
     step = _optimised(found, options)
@@ -216,7 +216,7 @@ def _explain(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from rnnmem.reports.api import report
+    from rnnmem.reporting import report
     from rnnmem.targets import with_values
 
     if not options.no_measure:
@@ -238,7 +238,7 @@ def _report(options: argparse.Namespace) -> None:
 
 def _measure(options: argparse.Namespace) -> None:
     from rnnmem.api import Optimized
-    from rnnmem.reports.api import report
+    from rnnmem.reporting import report
     from rnnmem.targets import with_values
     from rnnmem.tf.measure import measure_pair
 
@@ -268,7 +268,7 @@ def _measure(options: argparse.Namespace) -> None:
 
 def _optimize(options: argparse.Namespace) -> None:
     from rnnmem.api import optimize
-    from rnnmem.reports.api import report
+    from rnnmem.reporting import report
     from rnnmem.reports.explain import explain
     from rnnmem.saved_model import optimize_saved_model
     from rnnmem.targets import target

@@ -4,8 +4,8 @@ import contextlib
 from unittest import mock
 
 from rnnmem.passes.checkpoint import select as segments
-from rnnmem.passes.rematerialise import select as planner
-from rnnmem.planning.search import Decision
+from rnnmem.planning import pareto as planner
+from rnnmem.planning.search import Search
 
 
 @contextlib.contextmanager
@@ -35,6 +35,6 @@ def forced_segments(scheduled=False, online=False):
         mock.patch.multiple(segments, LEAST_GAIN=-(2**40), **wanted),
         mock.patch.object(planner, "_choices", cut),
         # Segments of a short loop may hold more than it does; what is asked here is their bits.
-        mock.patch.object(Decision, "_is_larger", lambda decision, plan: False),
+        mock.patch.object(Search, "_is_larger", lambda decision, plan: False),
     ):
         yield

@@ -6,8 +6,10 @@ import dataclasses
 
 from rnnmem.ir import parse
 from rnnmem.ir.graph import DType, Net, ShapeValue
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.plan import LoopPlan, Plan, Segments
+from rnnmem.planning.plan import Plan
 from tests.drawing import Drawing, LoopDrawing, encoded
 
 FORWARD, GRADIENT = ("forward", "body"), ("gradient", "body")

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import api
 from rnnmem.errors import OptionError, RnnmemWarning, VerifyError
+from rnnmem.ir.order import without_dead_ops
 from rnnmem.planning.plan import Plan
 
 INF = float("inf")
@@ -465,10 +465,14 @@ def broken(*args, **kwargs):
 
 
 @pytest.mark.parametrize(
-    "part", ["net_of", "decide_with_places", "apply_plan", "check", "function_of"]
+    "part",
+    [
+        *("compile.net_of", "compile.decide_with_places", "planning.search.apply_plan"),
+        *("compile.check", "traced.function_of"),
+    ],
 )
 def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
-    monkeypatch.setattr(api, part, broken)
+    monkeypatch.setattr(f"rnnmem.{part}", broken)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -482,9 +486,11 @@ def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
     assert "planner on fire" in str(step.explain(X, W))
 
 
-@pytest.mark.parametrize("part", ["decide_with_places", "apply_plan", "check"])
+@pytest.mark.parametrize(
+    "part", ["compile.decide_with_places", "planning.search.apply_plan", "compile.check"]
+)
 def test_a_failure_of_ours_is_raised_under_verify(part, monkeypatch):
-    monkeypatch.setattr(api, part, broken)
+    monkeypatch.setattr(f"rnnmem.{part}", broken)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF, verify=True)
     with pytest.raises(RuntimeError, match="planner on fire"):
         step(X, W)
@@ -492,22 +498,22 @@ def test_a_failure_of_ours_is_raised_under_verify(part, monkeypatch):
 
 def sabotaged(net, plan, constant, **options):
     """A rewrite that gets the numbers wrong."""
-    net = api.without_dead_ops(net)
+    net = without_dead_ops(net)
     (last,) = [op for op in net.ops if op.type == "Sum" and not op.nets][-1:]
     ops = tuple(op.replace(type="Prod") if op is last else op for op in net.ops)
     return net.replace(ops=ops)
 
 
 def test_verify_catches_a_rewrite_that_is_wrong(monkeypatch):
-    monkeypatch.setattr(api, "apply_plan", sabotaged)
-    monkeypatch.setattr(api, "check", lambda *args, **kwargs: None)
+    monkeypatch.setattr("rnnmem.planning.search.apply_plan", sabotaged)
+    monkeypatch.setattr("rnnmem.compile.check", lambda *args, **kwargs: None)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF, verify=True)
     with pytest.raises(VerifyError, match="differs from the original: output .* is off by up to"):
         step(X, W)
 
 
 def test_the_checker_catches_it_first(monkeypatch, expected):
-    monkeypatch.setattr(api, "apply_plan", sabotaged)
+    monkeypatch.setattr("rnnmem.planning.search.apply_plan", sabotaged)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF)
     with pytest.warns(RnnmemWarning, match="CheckError"):
         assert bits(step(X, W)) == expected

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import api
+from rnnmem import compile as compiling
 from rnnmem.ir.graph import Blob
 from rnnmem.simulate.timeline import simulate
 
@@ -67,8 +67,8 @@ def traced():
 @pytest.mark.parametrize("blur", [unknown, partly_known, mistaken])
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_raises(monkeypatch, traced, blur, seed):
-    draw, read = random.Random(seed), api.net_of
-    monkeypatch.setattr(api, "net_of", lambda concrete: blurred(read(concrete), blur, draw))
+    draw, read = random.Random(seed), compiling.net_of
+    monkeypatch.setattr(compiling, "net_of", lambda concrete: blurred(read(concrete), blur, draw))
     with warnings.catch_warnings():
         warnings.simplefilter("error", rnnmem.RnnmemWarning)
         found = rnnmem.optimize(traced, max_slowdown=2).inspect()

@@ -11,8 +11,8 @@ import tensorflow as tf
 import rnnmem
 from rnnmem import api
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.planning.choice import needed_budget
 from rnnmem.planning.plan import Plan
-from rnnmem.planning.search import needed_budget
 from rnnmem.sizes import KIB, MIB
 
 STEPS = 60

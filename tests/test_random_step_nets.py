@@ -158,8 +158,10 @@ def optimised(built: Built, trial: Trial) -> list:
             warnings.simplefilter("error", rnnmem.RnnmemWarning)
             known = {field.name: getattr(CPU, field.name) for field in dataclasses.fields(CPU)}
             machine = Dice(**known, seed=seed)
-            patches.enter_context(mock.patch("rnnmem.api._machine", lambda one=machine: one))
-            patches.enter_context(mock.patch("rnnmem.api.net_of", lambda concrete: net))
+            patches.enter_context(
+                mock.patch("rnnmem.compile.machine_here", lambda one=machine: one)
+            )
+            patches.enter_context(mock.patch("rnnmem.compile.net_of", lambda concrete: net))
             if in_segments:
                 online = in_segments == "online"
                 scheduled = online or in_segments == "scheduled"

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.planning.search import Decision
+from rnnmem.planning.search import Search
 
 UNITS, BATCH, TRIPS = 32, 64, 50
 
@@ -38,7 +38,10 @@ def x():
     return tf.ones([BATCH, UNITS])
 
 
-PLANNING = ("inline", "without_unread", "decide_with_places", "apply_plan", "check", "in_turns")
+PLANNING = (
+    *("compile.inline", "compile.without_unread", "compile.decide_with_places"),
+    *("planning.search.apply_plan", "compile.check", "compile.in_turns"),
+)
 TELLING = ("known_net", "filled", "record", "side", "graphs", "resident", "weight_kinds", "_facts")
 
 
@@ -51,7 +54,7 @@ def test_an_error_in_planning_warns_and_leaves_the_function_alone(monkeypatch, x
         "report": lambda fn: rnnmem.report(fn, x).plan,
         "call": lambda fn: (fn(x), fn.plan(x))[1],
     }[ask]
-    monkeypatch.setattr(f"rnnmem.api.{name}", defect)
+    monkeypatch.setattr(f"rnnmem.{name}", defect)
     function = rnnmem.optimize(tf.function(step), max_slowdown=2)
     with pytest.warns(rnnmem.RnnmemWarning, match="ZeroDivisionError: a defect"):
         plan = asked(function)
@@ -84,14 +87,14 @@ def test_what_is_missing_is_among_the_notes(monkeypatch, x):
 
 
 def test_other_plans_may_be_missing(monkeypatch, x):
-    monkeypatch.setattr(Decision, "frontier", defect)
-    with pytest.warns(rnnmem.RnnmemWarning, match="other plans could not be computed"):
+    monkeypatch.setattr(Search, "frontier", defect)
+    with pytest.warns(rnnmem.RnnmemWarning, match="other plans cannot be told"):
         explanation = rnnmem.optimize(tf.function(step)).explain(x)
     assert explanation.plan.loops and "a defect" in str(explanation)
 
 
 def test_an_error_in_the_plan_of_a_later_gradient_warns(monkeypatch, x):
-    monkeypatch.setattr("rnnmem.api.rewrite_gradient", defect)
+    monkeypatch.setattr("rnnmem.traced.rewrite_gradient", defect)
     with pytest.warns(rnnmem.RnnmemWarning, match="a defect"):
         assert rnnmem.optimize(tf.function(forward)).plan(x).changes_nothing
 
@@ -117,7 +120,7 @@ def test_a_gradient_that_cannot_be_built_is_told_of(x):
 
 
 @pytest.mark.parametrize(
-    "name", ["rnnmem.limit_search.counted_peak", "rnnmem.api.decide_with_places"]
+    "name", ["rnnmem.limit_search.counted_peak", "rnnmem.compile.decide_with_places"]
 )
 def test_the_largest_size_is_found_by_running_where_predicting_fails(monkeypatch, name):
     monkeypatch.setattr(name, defect)
@@ -131,7 +134,7 @@ def test_what_the_caller_must_know_is_raised(monkeypatch, x, error):
     def refuse(*args, **kwargs):
         raise error("no")
 
-    monkeypatch.setattr("rnnmem.api.decide_with_places", refuse)
+    monkeypatch.setattr("rnnmem.compile.decide_with_places", refuse)
     for ask in (lambda fn: fn.plan(x), lambda fn: fn.explain(x), lambda fn: rnnmem.report(fn, x)):
         with pytest.raises(error, match="no"):
             ask(rnnmem.optimize(tf.function(step)))

@@ -14,13 +14,13 @@ then the two are in a race, and need an edge.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from rnnmem.grappler.summation_order import SAME_BUFFER, Sums, is_addition, summing_trees, sums_of
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import (
     all_needed_by,
@@ -41,21 +41,6 @@ Lead = tuple[str, str]
 """Names of two ops: the first was done long before the second one began."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """How an edge may put two ops of a step net in order, without the loss of a fusion.
-
-    Attributes:
-      op: the op that waits; the later one runs after it.
-      after: the op that is waited for.
-      witnessed: whether one that reads what that op writes is waited for instead.
-    """
-
-    op: str
-    after: str
-    witnessed: bool
-
-
 def leads(body: Net) -> tuple[Lead, ...]:
     """What a lead alone orders in a loop's body: sums, and other readers of what they add up."""
     known = body.of_ops(_found)
@@ -65,7 +50,7 @@ def leads(body: Net) -> tuple[Lead, ...]:
     return known[key]
 
 
-def way(body: Net, lead: Lead) -> Way | None:
+def way(body: Net, lead: Lead) -> Edge | None:
     """The edge that makes an order of a lead; None where each would undo a fusion.
 
     TensorFlow's graph optimizer leaves ops alone that wait, or that somebody waits for; lists and
@@ -85,13 +70,13 @@ def way(body: Net, lead: Lead) -> Way | None:
     if waiting is None:
         return None
     if _is_list_op(first) or first.nets or first.stateful:
-        return Way(waiting.name, first.name, witnessed=False)
+        return Edge(waiting.name, None, first.name)
     blob = first.outputs[0]
     if body.fan_out(blob) > 1 and blob not in sums_of(body).addends:
-        return Way(waiting.name, first.name, witnessed=True)
+        return Edge(waiting.name, None, first.name, witnessed=True)
     for reader in body.readers.get(blob, ()):
         if _is_list_op(reader) and waiting.name not in all_needed_by(body, [reader.name]):
-            return Way(waiting.name, reader.name, witnessed=False)
+            return Edge(waiting.name, None, reader.name)
     return None
 
 

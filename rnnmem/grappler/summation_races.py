@@ -20,10 +20,10 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.reachability import bits_of_all
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees, sums_of
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
 from rnnmem.ir.order import all_waiting_for, through_identities
-from rnnmem.planning.plan import Turn
 
 _INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListSetItem"})
 _HANDING_OUT = frozenset(
@@ -31,7 +31,7 @@ _HANDING_OUT = frozenset(
 )
 
 
-def may_change_a_sum(net: Net, edges: Iterable[Turn], path: Sequence[str] = ()) -> bool:
+def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> bool:
     """Whether the edges order a sum and another reader of what it may add up, in a race till now.
 
     Args:

@@ -98,6 +98,12 @@ def bytes_of(dtype: str, shape: Shape) -> int | None:
     return size * math.prod(known)
 
 
+def kind_text(dtype: str, shape: Shape) -> str:
+    """A dtype and a shape for people; ``?`` for what is unknown."""
+    dims = "?" if shape is None else ",".join("?" if d is None else str(d) for d in shape)
+    return f"{dtype}[{dims}]"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Op:
     """One operation: what it reads, what it writes, and the Nets that it runs.

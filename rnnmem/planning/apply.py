@@ -8,17 +8,16 @@ from rnnmem.analysis.loops import LoopPair, loop_pairs
 from rnnmem.analysis.training_regions import Place, places, step_net, with_step_net
 from rnnmem.errors import NetError
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Constant, DType, Net, Op
+from rnnmem.ir.graph import Constant, DType, Net
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 from rnnmem.passes.checkpoint.apply import rewrite_segments
-from rnnmem.passes.implicit_broadcast.apply import with_folds
-from rnnmem.passes.lazy_gradient_lists.apply import begin_empty
-from rnnmem.passes.rebuild_lists.apply import make_again
+from rnnmem.passes.decision import Context
+from rnnmem.passes.registry import AROUND_LOOPS
 from rnnmem.passes.rematerialise.apply import Surroundings, rewrite_pair
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import HoistedReads
-from rnnmem.passes.schedule.apply import with_turns, witness
 from rnnmem.passes.schedule.leads import with_leads
-from rnnmem.planning.plan import LoopPlan, Plan
+from rnnmem.planning.plan import Plan
 
 
 def apply_plan(
@@ -77,19 +76,17 @@ def apply_plan(
                 held += lists
         encoded[loop.path] = left.encoded
     held += _cut_into_segments(editor, plan, encoded, reads, constant, anchored)
-    make_again(editor, plan, constant, anchored)
-    _add_waits(editor, plan.waits, witnessed=anchored)
-    if anchored:  # XLA gives every list room for all of its elements
-        begin_empty(editor, plan.empty_starts)
     names = [_hold(editor, blob) for blob in held]
     if place is None:
         editor.control_outputs += names
     elif names:
         _await_in_step_net(editor, names)
     reads.put_in_turn()
-    rewritten = with_turns(editor.net(), plan.gates)
-    if anchored:  # XLA folds them itself
-        rewritten = with_folds(rewritten, plan.folds)
+    context = Context(plan.of, constant, anchored)
+    rewritten = editor.net()
+    for one in AROUND_LOOPS:
+        if decided := plan.of(one.name):
+            rewritten = one.apply(rewritten, decided, context)
     rewritten = without_dead_ops(rewritten)
     return with_leads(net, rewritten) if anchored else rewritten
 
@@ -158,31 +155,6 @@ def _check_names(pair: LoopPair, plan: LoopPlan) -> None:
             f"the plan is for another function: loop pair {'/'.join(plan.path)!r} has no "
             f"{strange[0]!r}"
         )
-
-
-def _add_waits(editor: NetEditor, waits: tuple[tuple[str, str], ...], *, witnessed: bool) -> None:
-    """Adds the control edges, from a witness of the op waited for where it might be rewritten."""
-    witnesses: dict[str, str] = {}
-    for waiting, waited_for in waits:
-        if not {waiting, waited_for} <= set(editor.ops):
-            raise NetError(f"the plan is for another function: no op {waiting!r} or {waited_for!r}")
-        if waited_for not in witnesses:
-            source = editor.ops[waited_for]
-            witnesses[waited_for] = _witness(editor, source) if witnessed else waited_for
-        op = editor.ops[waiting]
-        editor.ops[waiting] = op.replace(controls=(*op.controls, witnesses[waited_for]))
-
-
-def _witness(editor: NetEditor, op: Op) -> str:
-    """The op to wait for in place of ``op``: one that reads its result and is done once it is.
-
-    TensorFlow's graph optimizer makes no sum of a tree of additions, and reorders no product, that
-    somebody waits for. It rewrites no loops and no lists, which may be waited for themselves.
-    """
-    kind = editor.blobs[op.outputs[0]]
-    if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
-        return op.name
-    return witness(editor, op)
 
 
 def _hold(editor: NetEditor, blob: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint
 
-from rnnmem.planning.plan import LoopPlan
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.solver import milp
 
 _DEAREST = 1e15

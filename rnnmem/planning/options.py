@@ -12,19 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import ParamSpec, TypeVar
 
 from rnnmem.errors import OptionError, PlanError, UnknownOptionError
-from rnnmem.planning.plan import BFLOAT16, BITS, OFFLOAD, Plan
+from rnnmem.passes.encode.decision import OFFLOAD
+from rnnmem.passes.registry import BY_NAME, DEFAULT, GROUPS, passes_of
+from rnnmem.planning.plan import Plan
 from rnnmem.sizes import parse_bytes
 
-EXACT_MEANS = ("recompute", "segments", "order", BITS, OFFLOAD)
-"""Means that change no bit."""
-NAMED_MEANS = ("vocabulary", BFLOAT16)
-"""Means that change last bits, of sums or of gradients: used only where the user names them."""
-KEEPING_MEANS = (BITS, BFLOAT16, OFFLOAD)
-"""Means that say how an accumulator keeps what it saves."""
-DEFAULT_MEANS = ("recompute", "segments", "order")
-"""Means that may be used unless the user names some."""
-
-_KNOWN = (*EXACT_MEANS, *NAMED_MEANS)
+_KNOWN = (*BY_NAME, *GROUPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +27,7 @@ class Options:
     Attributes:
       budget: peak above the resident state, in bytes, or None.
       max_slowdown: bound on the factor of step time where there is no budget.
-      allow: means that may be used.
+      allow: names of passes that may be used, and of groups of them.
       verify: whether the first call of each signature also runs the original and compares.
       plan: decisions to apply instead of making any, or None.
       profile: whether the time of ops is measured instead of estimated.
@@ -42,7 +35,7 @@ class Options:
 
     budget: int | None = None
     max_slowdown: float = 1.1
-    allow: tuple[str, ...] = DEFAULT_MEANS
+    allow: tuple[str, ...] = (DEFAULT,)
     verify: bool = False
     plan: Plan | None = None
     profile: bool = False
@@ -58,21 +51,21 @@ class Options:
         return Options(
             budget=None if budget is None else parse_bytes(budget, "budget"),
             max_slowdown=_slowdown(max_slowdown),
-            allow=_means(allow),
+            allow=_passes(allow),
             verify=_flag(verify, "verify"),
             plan=None if plan is None else _plan(plan),
             profile=_flag(profile, "profile"),
         )
 
     @property
-    def loop_means(self) -> frozenset[str]:
-        """Means that change what a loop saves: recomputation, and other forms of what is saved."""
-        return frozenset(self.allow) & {"recompute", *KEEPING_MEANS}
+    def passes(self) -> frozenset[str]:
+        """Names of the passes that may be used."""
+        return passes_of(self.allow)
 
     @property
-    def allows_order(self) -> bool:
-        """Whether large buffers may be made to take turns."""
-        return "order" in self.allow
+    def offloads(self) -> bool:
+        """Whether what is saved may be kept in host memory."""
+        return OFFLOAD in self.passes
 
 
 P, R = ParamSpec("P"), TypeVar("R")
@@ -120,14 +113,14 @@ def _slowdown(value) -> float:
     return float(value)
 
 
-def _means(value: Iterable[str] | None) -> tuple[str, ...]:
+def _passes(value: Iterable[str] | None) -> tuple[str, ...]:
     if value is None:
-        return DEFAULT_MEANS
+        return (DEFAULT,)
     try:
         names = (value,) if isinstance(value, str) else tuple(value)
     except TypeError:
         raise OptionError(
-            f"allow={value!r} must name means, of {', '.join(_KNOWN)}, or be None"
+            f"allow={value!r} must name passes, of {', '.join(_KNOWN)}, or be None"
         ) from None
     for name in names:
         if name not in _KNOWN:

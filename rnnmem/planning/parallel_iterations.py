@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import Work, facts
-from rnnmem.planning.plan import OFFLOAD, OVERLAPPING, LoopPlan, Plan
+from rnnmem.passes.encode.decision import OFFLOAD
+from rnnmem.passes.rematerialise.decision import OVERLAPPING, LoopPlan
+from rnnmem.planning.plan import Plan
 
 ONE_BY_ONE = 0.1
 """Part of the step time that is lost one at a time; measured on loops of many kinds, 0 to 0.3."""

@@ -14,16 +14,24 @@ can fill:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.loops import LoopPair, loop_pairs
+from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.times import Clock, step_seconds, trips_of
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
+from rnnmem.analysis.variable_effects import Writers
 from rnnmem.ir.graph import Net
-from rnnmem.passes.lazy_gradient_lists.select import empty_starts
-from rnnmem.passes.schedule.after_loss import after_the_loss
-from rnnmem.passes.schedule.gradient_start import waits_of
-from rnnmem.planning.knapsack import choose_within
-from rnnmem.planning.plan import Fold, LoopPlan, Plan
+from rnnmem.passes.checkpoint.select import with_segments
+from rnnmem.passes.decision import Offer, Site
+from rnnmem.passes.encode.select import Forms
+from rnnmem.passes.registry import AROUND_LOOPS, Kind, Pass
+from rnnmem.passes.rematerialise.decision import LoopPlan
+from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
+from rnnmem.passes.rematerialise.select import NOT_FOR_LESS, REMATERIALISE, Outside, Planner
+from rnnmem.planning.knapsack import choose_within, frontier
+from rnnmem.planning.parallel_iterations import lost_one_by_one
+from rnnmem.planning.plan import Plan
 
 _STEPS = 16
 """Plans that a ladder has at most, about."""
@@ -45,8 +53,8 @@ class Trades:
       refine: ``(pair, bytes, seconds)`` -> the exact plan of a pair that keeps at most that many
         bytes per iteration, or spends at most that much more time per iteration than the original;
         None where there is none, or no exact choice can be made.
-      folds: of each pair, the operands that are no longer made whole where it is rewritten.
-      spared: of each pair, the estimated seconds that its folds take off.
+      offers: what loops that are rewritten bring along, by name of the pass.
+      spared: of each pair, the estimated seconds that these take off.
       lost: of each pair, the part of the step time that it loses with one iteration at a time;
         None where that is not known to be little.
     """
@@ -56,7 +64,7 @@ class Trades:
     choices: tuple[tuple[LoopPlan, ...], ...]
     seconds: float
     refine: Refine
-    folds: tuple[tuple[Fold, ...], ...] = ()
+    offers: Mapping[str, Offer] = dataclasses.field(default_factory=dict)
     spared: tuple[float, ...] = ()
     lost: tuple[float | None, ...] = ()
 
@@ -66,14 +74,12 @@ class Trades:
         open_places = [place for place, loop in enumerate(loops) if not loop.closed]
         opened = [self.pairs[place] for place in open_places]
         again -= sum(self.spared[place] for place in open_places)
-        return Plan(
-            loops=tuple(loops),
-            waits=waits_of(self.net, opened),
-            gates=after_the_loss(self.net, opened),
-            folds=tuple(fold for place in open_places for fold in self.folds[place]),
-            empty_starts=empty_starts(self.net, opened),
-            slowdown=1.0 + again / self.seconds if self.seconds else 1.0,
+        plan = Plan(
+            loops=tuple(loops), slowdown=1.0 + again / self.seconds if self.seconds else 1.0
         )
+        for name, offer in self.offers.items():
+            plan = plan.having(**{name: offer.decide(opened, plan.of)})
+        return plan
 
     def within(self, max_slowdown: float) -> Plan:
         """The plan that keeps fewest bytes at no more than this factor of step time."""
@@ -161,6 +167,113 @@ class Trades:
                 if found is not None and not found.closed:
                     more.append(found)
         return tuple(dict.fromkeys((*own, *more)))
+
+
+def plan_net(
+    net: Net,
+    machine: Machine,
+    max_slowdown: float,
+    *,
+    segments: bool = True,
+    means: frozenset[str] = REMATERIALISE,
+) -> Plan:
+    """The plan that frees most memory at no more than the given factor of step time.
+
+    Args:
+      net: the whole step, inlined.
+      machine: what estimates of time assume.
+      max_slowdown: the bound on the estimated factor of step time, at least 1.
+      segments: whether loops may be cut into segments.
+      means: whether blobs may be recomputed, and in which forms they may be saved.
+    """
+    return trades_of(net, machine, segments=segments, means=means).within(max_slowdown)
+
+
+def trades_of(
+    net: Net,
+    machine: Machine,
+    *,
+    segments: bool = True,
+    variables: frozenset[str] | None = None,
+    means: frozenset[str] = REMATERIALISE,
+    beside: Iterable[Pass] = AROUND_LOOPS,
+) -> Trades:
+    """All trades between bytes and time that the loop pairs of a Net offer.
+
+    Args:
+      net: the whole step, inlined.
+      machine: what estimates of time assume.
+      segments: whether loops may be cut into segments.
+      variables: of a step net: its inputs that hold a variable each (`Place.variables`).
+      means: whether blobs may be recomputed, and in which forms they may be saved.
+      beside: passes that loops which are rewritten may bring along.
+    """
+    pairs = loop_pairs(net, net, {})
+    writers = Writers(net, variables)
+    clock = Clock(machine)
+
+    def outside(pair: LoopPair) -> Outside:
+        return Outside(
+            obtainable=lambda blob: True,
+            unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
+        )
+
+    def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
+        return Planner(machine, 0.0, clock, means).exact(pair, outside(pair), kept, seconds)
+
+    seconds = step_seconds(net, machine)
+    runs = [trips_of(pair.forward) for pair in pairs]
+    site = Site(net, pairs, clock)
+    offers = {one.name: one.offer(site) for one in beside if one.kind is Kind.BESIDE}
+    spared = [offer.spared for offer in offers.values() if offer.spared]
+    return Trades(
+        net=net,
+        pairs=pairs,
+        choices=tuple(
+            _choices(pair, Planner(machine, 0.0, clock, means), outside(pair), segments)
+            for pair in pairs
+        ),
+        seconds=seconds,
+        refine=refine,
+        offers=offers,
+        spared=tuple(
+            trips * sum(some[place] for some in spared) for place, trips in enumerate(runs)
+        ),
+        lost=tuple(
+            lost_one_by_one(pair, clock, trips, seconds)
+            for pair, trips in zip(pairs, runs, strict=True)
+        ),
+    )
+
+
+def _choices(
+    pair: LoopPair, planner: Planner, outside: Outside, segments: bool
+) -> tuple[LoopPlan, ...]:
+    """Every trade between bytes and time of one pair of the outermost Net."""
+    plans = frontier(lambda price: dataclasses.replace(planner, price=price).pair(pair, outside))
+    if pair.closed or not segments:
+        return plans
+    step = planner.step_alone(pair, outside)
+    opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
+    return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
+
+
+def _on_device(plans: Iterable[LoopPlan], forms: Forms) -> Iterator[LoopPlan]:
+    """The plans with every list on the device: a segment's lists are short, and refilled there."""
+    for plan in plans:
+        kept = [(one, forms.without_offload(one)) for one in plan.encodings]
+        plain = {old.blob for old, new in kept if new is None}
+        more = sum(stored_bytes(forms.body.blobs[blob]) for blob in plain)
+        more += sum(new.bytes - old.bytes for old, new in kept if new is not None)
+        encodings = tuple(new for _, new in kept if new is not None)
+        yield dataclasses.replace(plan, encodings=encodings, bytes=plan.bytes + more)
+
+
+def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
+    """The plan, opened: what the original saves is saved."""
+    if not plan.closed:
+        return plan
+    return dataclasses.replace(plan, closed="", saved=tuple(sorted(step.pushed)))
 
 
 def _cost(loops: Sequence[LoopPlan]) -> tuple[float, int]:

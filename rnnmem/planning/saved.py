@@ -2,68 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.errors import NetError, PlanError
 from rnnmem.ir.graph import Net
-from rnnmem.planning.plan import ChunkedLoss, Plan, Turn
-from rnnmem.planning.search import Decision
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.search import Search
 
 
-def saved_decision(
-    net: Net,
-    plan: Plan,
-    chunked: Callable[[tuple[ChunkedLoss, ...]], Net],
-    decision: Callable[..., Decision],
-) -> Decision:
-    """What a saved plan is applied to: the Net, with losses by chunks where the plan says so.
-
-    Args:
-      net: the whole step.
-      plan: that was saved.
-      chunked: the Net with these losses by chunks.
-      decision: makes a Decision of a Net and, as ``losses`` and ``beside``, what was done to it.
+@contextlib.contextmanager
+def of_this_function() -> Iterator[None]:
+    """Where a saved plan is applied: one that does not fit was made for another function.
 
     Raises:
-      PlanError: the plan was made for another function.
+      PlanError: in place of what a rewrite raises for decisions that it finds no place for.
     """
-    plain = decision(net)
-    if all(loss.closed for loss in plan.losses):
-        return plain
     try:
-        return decision(chunked(plan.losses), losses=plan.losses, beside=plain)
+        yield
     except (NetError, KeyError, ValueError) as error:
         raise _another(str(error)) from error
 
 
-def apply_saved(decision: Decision, plan: Plan) -> tuple[Plan, Net | None]:
+def apply_saved(search: Search, plan: Plan) -> tuple[Plan, Net | None]:
     """The plan with the peaks that are predicted here, and the rewritten Net; None: unchanged.
 
     Raises:
       PlanError: the plan was made for another function.
     """
-    check_fits(decision.net, plan)
-    try:
-        return decision.finished(plan)
-    except (NetError, KeyError, ValueError) as error:
-        raise _another(str(error)) from error
-
-
-def saved_turns(plan: Plan, apply: Callable[[tuple[Turn, ...]], Net]) -> Net:
-    """The Net with the saved plan's control edges.
-
-    Args:
-      plan: that was saved.
-      apply: adds edges to the Net.
-
-    Raises:
-      PlanError: the plan was made for another function.
-    """
-    try:
-        return apply(plan.turns)
-    except (NetError, KeyError, ValueError) as error:
-        raise _another(str(error)) from error
+    check_fits(search.net, plan)
+    with of_this_function():
+        return search.finished(plan)
 
 
 def check_fits(net: Net, plan: Plan) -> None:

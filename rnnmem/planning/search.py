@@ -6,17 +6,30 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
-from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
+from rnnmem.analysis.training_regions import Place
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
-from rnnmem.passes.rebuild_lists.select import made_again
-from rnnmem.passes.rematerialise.select import NOT_ALLOWED, RECOMPUTE, trades_of
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.decision import Offer, Site
+from rnnmem.passes.registry import Kind
+from rnnmem.passes.rematerialise.select import NOT_ALLOWED
+from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
+from rnnmem.planning.choice import (
+    bisected,
+    budget_for,
+    cannot_be_met,
+    is_cut,
+    kept,
+    needed_budget,
+    tried_in,
+    worth_its_time,
+)
 from rnnmem.planning.options import Options
 from rnnmem.planning.parallel_iterations import (
     ONE_BY_ONE,
@@ -24,32 +37,11 @@ from rnnmem.planning.parallel_iterations import (
     one_by_one_where_cheap,
     overlapped,
 )
-from rnnmem.planning.pareto import Trades
-from rnnmem.planning.plan import ChunkedLoss, MadeAgain, Plan
+from rnnmem.planning.pareto import Trades, trades_of
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.setting import Setting
+from rnnmem.planning.turns import in_turns
 from rnnmem.simulate.timeline import counted_peak
-from rnnmem.sizes import format_bytes
-
-HEADROOM = 0.1
-"""Part of a predicted peak that a budget must leave free: chunks and the order of ops vary."""
-
-CHUNK_ROOM = 16 * 1024
-"""Bytes, or another such part of a small peak, to leave free beside: chunks left by what ran before
-are taken whole."""
-
-SCHEDULE_HEADROOM = 0.5
-"""The same of a plan with a schedule over segments: states kept anew leave holes between chunks."""
-
-NOT_WORTH_TIME = 0.01
-"""Part of the original's peak that is not worth any time at all."""
-
-STILL_CLOSE = 0.25
-"""Part of the least peak that is worth time after all where plenty of it is allowed."""
-
-PLENTY = 2.0
-"""The bound on time from which memory is what is wanted."""
-
-CLOSE = 0.02
-"""Part of a peak that is not worth more time."""
 
 NEGLIGIBLE = 64 * 1024
 """Bytes below which no peak is worth leaving a function as it was."""
@@ -69,66 +61,41 @@ _LARGER = "at sizes that only the run can tell, every plan may have a larger pea
 _UNKNOWN = "the budget was not held against a prediction: a size is known only at run time"
 
 
-def needed_budget(peak: int) -> int:
-    """The smallest budget that a plan of this predicted peak may be run under."""
-    return _with_room(peak, HEADROOM)
-
-
-def budget_for(plan: Plan) -> int:
-    """The smallest budget that a plan, whose peak was predicted, may be run under."""
-    if any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop()):
-        return _with_room(plan.predicted_peak, SCHEDULE_HEADROOM)
-    return needed_budget(plan.predicted_peak)
-
-
-def _with_room(peak: int, headroom: float) -> int:
-    return math.ceil(peak * (1 + headroom) + min(CHUNK_ROOM, HEADROOM * peak))
-
-
-class Decision:
+class Search:
     """The choice of a plan for one Net, and the alternatives to it.
 
     Args:
       net: the whole step, inlined.
-      machine: what estimates of time assume.
-      apply: applies a plan to the Net.
-      segments: whether loops may be cut into segments.
+      setting: what plans for it depend on.
       losses: what the Net runs by chunks of tokens already.
-      beside: the decision for the Net as it was before that.
-      variables: of a step net: its inputs that hold a variable each (`Place.variables`).
-      means: whether blobs may be recomputed, and in which forms they may be saved.
-      reads_again: whether the gradient may read variables; not where it is a function of its own,
-        which runs who knows when.
-      turned: what a plan becomes where large buffers of what it made take turns, however long that
-        takes; None where none do. It is tried last, and not at all where it is None.
+      beside: the search for the Net as it was before that.
+      place: where the Net is a step net; None for an outermost one.
     """
 
     def __init__(
         self,
         net: Net,
-        machine: Machine,
-        apply: Callable[[Plan], Net],
+        setting: Setting,
         *,
-        segments: bool = True,
         losses: tuple[ChunkedLoss, ...] = (),
-        beside: Decision | None = None,
-        variables: frozenset[str] | None = None,
-        means: frozenset[str] = RECOMPUTE,
-        reads_again: bool = False,
-        turned: Callable[[Net, Plan], Plan | None] | None = None,
+        beside: Search | None = None,
+        place: Place | None = None,
     ):
         self.net = net
+        self.setting = setting
         self.losses = losses
         self.beside = beside
-        self.machine = machine
-        self.apply = apply
-        self.segments = segments
-        self.variables = variables
-        self.means = means
-        self.reads_again = reads_again
-        self.turned = turned
+        self.place = place
+        self.variables = None if place is None else place.variables
         self._simulated: dict[tuple, Plan] = {}
         self._latest: tuple[Plan, Net | None] | None = None
+
+    def apply(self, plan: Plan) -> Net:
+        """The Net that a plan makes."""
+        setting = self.setting
+        return apply_plan(
+            self.net, plan, setting.constant, anchored=setting.anchored, place=self.place
+        )
 
     @functools.cached_property
     def known(self) -> KnownNet:
@@ -140,10 +107,11 @@ class Decision:
         """All trades of the Net's loops."""
         return trades_of(
             filled(self.known),
-            self.machine,
-            segments=self.segments,
+            self.setting.machine,
+            segments=self.setting.segments,
             variables=self.variables,
-            means=self.means,
+            means=self.setting.in_loops,
+            beside=self.setting.around_loops,
         )
 
     @functools.cached_property
@@ -167,7 +135,8 @@ class Decision:
         return sum(one.seconds for one in self.losses) / self.beside.trades.seconds
 
     def _with_losses(self, plan: Plan) -> Plan:
-        return dataclasses.replace(plan, losses=self.losses, slowdown=plan.slowdown + self.slower)
+        slower = dataclasses.replace(plan, slowdown=plan.slowdown + self.slower)
+        return slower.having(chunked_loss=self.losses)
 
     @functools.cached_property
     def original_peak(self) -> int | None:
@@ -179,8 +148,7 @@ class Decision:
         left = max_slowdown - self.slower
         if left < 1.0:
             return self._as_it_was(_NO_GAIN), None
-        spared = self._share(itertools.chain(*self._lists.values()))
-        candidates = self._candidates(max(1.0, left - spared))
+        candidates = self._candidates(max(1.0, left - self._most_tried))
         chosen = worth_its_time(candidates, max_slowdown)
         anew = [one for one in self._given_anew(chosen) if one.slowdown <= max_slowdown]
         chosen = worth_its_time([chosen, *map(self.simulated, anew)], max_slowdown)
@@ -210,7 +178,7 @@ class Decision:
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
             found += self._paced(self.trades.without_schedules(), {max_slowdown}, max_slowdown)
-        if self.original_peak is None and any(map(_is_cut, found)):
+        if self.original_peak is None and any(map(is_cut, found)):
             # Nothing foretells what a segment holds while it runs again.
             found += self._paced(self.trades.without_segments(), {max_slowdown}, max_slowdown)
         return found
@@ -224,15 +192,14 @@ class Decision:
         """
         if _count(self.net) > _SCANNED:
             return self.ladder
-        lists = self._share(itertools.chain(*self._lists.values()))
         found = list(self.ladder)
         for bound in _BOUNDS:
             if bound - self.slower >= 1.0:
-                plans = self._plans_within(max(1.0, bound - self.slower - lists))
+                plans = self._plans_within(max(1.0, bound - self.slower - self._most_tried))
                 found += itertools.chain(*((plan, *self._given_anew(plan)) for plan in plans))
         for plan in list(found):
             found += (dataclasses.replace(plan, loops=one) for one in longer_segments(plan.loops))
-        distinct = {(plan.loops, plan.made_again): plan for plan in reversed(found)}
+        distinct = {(plan.loops, tried_in(plan)): plan for plan in reversed(found)}
         return tuple(sorted(reversed(distinct.values()), key=lambda plan: plan.slowdown))
 
     def _no_larger(self, chosen: Plan, others: Iterable[Plan], max_slowdown: float) -> Plan:
@@ -243,12 +210,12 @@ class Decision:
           others: those to try next, the one that keeps least first.
           max_slowdown: the bound on time of these.
         """
-        cut = [plan for plan in others if _is_cut(plan)]
-        whole = [plan for plan in others if not _is_cut(plan)]
-        tried = dict.fromkeys([chosen, *sorted(cut, key=_kept)[:2], *sorted(whole, key=_kept)])
+        cut = [plan for plan in others if is_cut(plan)]
+        whole = [plan for plan in others if not is_cut(plan)]
+        tried = dict.fromkeys([chosen, *sorted(cut, key=kept)[:2], *sorted(whole, key=kept)])
         for plan in list(tried)[:MOST_TRIED]:
             if not self._is_larger(plan):
-                if plan is chosen or _is_cut(plan) or plan.changes_nothing or not cut:
+                if plan is chosen or is_cut(plan) or plan.changes_nothing or not cut:
                     return plan
                 alike = itertools.filterfalse(self._is_larger, self._cut_like(plan, max_slowdown))
                 return next(alike, plan)
@@ -258,7 +225,7 @@ class Decision:
         """The plan with segments in the loops where an iteration saves the same."""
         trades = self.trades.saving_like(plan.loops)
         found = map(self.simulated, self._paced(trades, {max_slowdown}, max_slowdown))
-        return sorted(filter(_is_cut, found), key=_kept)
+        return sorted(filter(is_cut, found), key=kept)
 
     def _is_larger(self, plan: Plan) -> bool:
         """Whether a plan, whose peak only the run can tell, may be above the original's.
@@ -270,7 +237,7 @@ class Decision:
         if rewritten is None:
             return False
         before, after = self._assumed, assumed_peaks(rewritten)
-        return are_larger(after, before) if are_told(before, after) else _is_cut(plan)
+        return are_larger(after, before) if are_told(before, after) else is_cut(plan)
 
     @functools.cached_property
     def _assumed(self) -> Peaks:
@@ -302,31 +269,33 @@ class Decision:
     def _given_anew(self, plan: Plan) -> list[Plan]:
         """The plan with lists made again for gradient loops, where there are such."""
         opened = {loop.path for loop in plan.loops if not loop.closed}
-        lists = tuple(one for path, some in self._lists.items() if path in opened for one in some)
-        if not lists:
-            return []
-        # Zeros like a list hold it until they are made; a list that begins empty does not.
-        empty = {start.zeros for start in plan.empty_starts}
-        lists = tuple(
-            one if empty.issuperset(one.zeros) else dataclasses.replace(one, table=())
-            for one in lists
-        )
-        return [
-            dataclasses.replace(plan, made_again=lists, slowdown=plan.slowdown + self._share(lists))
-        ]
+        pairs = [pair for pair in self.trades.pairs if pair.path in opened]
+        tried = plan
+        for name, offer in self._tried.items():
+            tried = tried.having(**{name: offer.decide(pairs, plan.of)})
+        more = self._share(tried)
+        return [] if tried == plan else [dataclasses.replace(tried, slowdown=plan.slowdown + more)]
 
     @functools.cached_property
-    def _lists(self) -> dict[tuple[str, ...], tuple[MadeAgain, ...]]:
-        """Path of a loop pair -> the lists that its gradient loops can be given anew."""
-        writers = Writers(self.trades.net, self.variables) if self.reads_again else None
-        return {
-            pair.path: made_again(self.trades.net, [pair], self.machine, writers)
-            for pair in self.trades.pairs
-        }
+    def _tried(self) -> Mapping[str, Offer]:
+        """What loops that are rewritten may bring along where it is worth its time."""
+        writers = Writers(self.trades.net, self.variables) if self.setting.reads_again else None
+        site = Site(self.trades.net, self.trades.pairs, self.setting.machine.seconds, writers)
+        passes = (one for one in self.setting.around_loops if one.kind is Kind.TRIED)
+        return {one.name: one.offer(site) for one in passes}
 
-    def _share(self, lists: Iterable[MadeAgain]) -> float:
-        """The part of the step time that making the lists takes."""
-        return sum(one.seconds for one in lists) / (self.trades.seconds or math.inf)
+    @functools.cached_property
+    def _most_tried(self) -> float:
+        """The part of the step time that all of that takes."""
+        all_of_it = {
+            name: offer.decide(self.trades.pairs, Plan().of) for name, offer in self._tried.items()
+        }
+        return self._share(Plan().having(**all_of_it))
+
+    def _share(self, plan: Plan) -> float:
+        """The part of the step time that what is tried takes."""
+        taken = sum(one.seconds for some in tried_in(plan) for one in some)
+        return taken / (self.trades.seconds or math.inf)
 
     def least_time(self, budget: int) -> tuple[Plan, Net | None]:
         """The fastest plan whose predicted peak fits in a budget, and what applying it makes.
@@ -362,7 +331,7 @@ class Decision:
     @functools.cached_property
     def _taking_turns(self) -> list[tuple[Plan, Plan]]:
         """Plans of the least peaks, and what they become where large buffers take turns."""
-        if self.turned is None:
+        if not self.setting.turns:
             return []
         plans = [self._as_it_was("")]
         if self.trades.pairs or self.losses:
@@ -370,10 +339,17 @@ class Decision:
         known = [plan for plan in plans if plan.predicted_peak is not None]
         found = []
         for plan in sorted(known, key=lambda plan: plan.predicted_peak)[:_TURNED]:
-            turned = self.turned(self.net if plan.changes_nothing else self.apply(plan), plan)
+            turned = self._in_turns(self.net if plan.changes_nothing else self.apply(plan), plan)
             if turned is not None:
                 found.append((plan, turned))
         return found
+
+    def _in_turns(self, net: Net, plan: Plan) -> Plan | None:
+        """What a plan becomes where large buffers take turns, however long; None where none do."""
+        found, ordered = in_turns(net, plan, self.setting.machine, math.inf)
+        if ordered is None:
+            return None
+        return dataclasses.replace(found, predicted_peak=counted_peak(ordered))
 
     def finished(self, plan: Plan) -> tuple[Plan, Net | None]:
         """The plan with the peaks that a simulation predicts, and the rewritten Net."""
@@ -384,7 +360,7 @@ class Decision:
 
     def simulated(self, plan: Plan) -> Plan:
         """The plan with the peaks that a simulation predicts."""
-        decided = plan.loops, plan.made_again
+        decided = plan.loops, tried_in(plan)
         if decided not in self._simulated:
             original = self.original_peak if plan.loops or self.losses else None
             rewritten, predicted = None, original
@@ -458,9 +434,9 @@ class Decision:
         Raises:
           BudgetError: it does not.
         """
-        turned = self.turned and self.turned(self.net, plan)
+        turned = self._in_turns(self.net, plan) if self.setting.turns else None
         if turned is None or budget_for(turned) > budget:
-            raise _cannot_be_met(budget, turned or plan, remark)
+            raise cannot_be_met(budget, turned or plan, remark)
         return plan
 
     def losses_alone(self, options: Options) -> tuple[Plan, Net | None]:
@@ -478,14 +454,13 @@ class Decision:
         plan, rewritten = self.finished(
             Plan(
                 loops=loops,
-                losses=self.losses,
                 notes=(NOT_ALLOWED,) if loops else (),
                 slowdown=1.0 + self.slower,
-            )
+            ).having(chunked_loss=self.losses)
         )
         peak = plan.predicted_peak
         if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
-            raise _cannot_be_met(options.budget, plan)
+            raise cannot_be_met(options.budget, plan)
         return plan, rewritten
 
     def _too_small(self, budget: int) -> BudgetError:
@@ -494,94 +469,18 @@ class Decision:
         known = [plan for plan in plans if plan.predicted_peak is not None]
         known += [self._as_it_was(""), *(turned for _, turned in self._taking_turns)]
         least = min(known, key=lambda plan: (budget_for(plan), plan.slowdown))
-        return _cannot_be_met(budget, least)
-
-
-def _cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
-    """The refusal of a budget.
-
-    Args:
-      budget: what was asked for.
-      least: the plan that needs least.
-      remark: what else there is to say of it; empty: how slow it is.
-    """
-    smallest, peak = budget_for(least), least.predicted_peak
-    remark = remark or f"at about {least.slowdown:.2f}x the step time"
-    error = BudgetError(
-        f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above the "
-        f"resident state is predicted to be {smallest} bytes ({format_bytes(smallest)}), {remark} "
-        f"({format_bytes(peak)} by simulation, and what chance may add); give at least that much, "
-        "or a smaller batch"
-    )
-    error.smallest = smallest
-    return error
-
-
-def least_of(refusals: Sequence[BudgetError]) -> BudgetError:
-    """Of several refusals of one budget the one that names the smallest peak."""
-    return min(refusals, key=lambda error: math.inf if error.smallest is None else error.smallest)
-
-
-def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
-    """The fastest plan that fits, where few are tried: peaks are trusted to fall from rung to rung.
-
-    Args:
-      rungs: plans from the fastest to the smallest.
-      fits: whether one stays within the budget.
-    """
-    if not rungs or not fits(rungs[-1]):
-        return None
-    low, high = 0, len(rungs) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(rungs[middle]) else (middle + 1, high)
-    return rungs[high]
-
-
-def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
-    """The fastest of the plans with about the least peak; unknown, the one that keeps least.
-
-    Args:
-      plans: all within the bound.
-      max_slowdown: the bound on time; the more is allowed, the closer to the least peak it must be.
-    """
-    known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
-    if not known:
-        return min(plans, key=_kept)
-    least = min(known, key=lambda plan: plan.predicted_peak)
-    if least.changes_nothing:
-        return least
-    free = NOT_WORTH_TIME * least.original_peak
-    if max_slowdown >= PLENTY:
-        free = min(free, STILL_CLOSE * least.predicted_peak)
-
-    def is_close(plan: Plan) -> bool:
-        spared = free if plan.slowdown <= 1.0 else CLOSE * least.predicted_peak
-        return plan.predicted_peak <= least.predicted_peak + spared
-
-    close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
-    return min(close, key=lambda plan: (plan.slowdown, plan.predicted_peak))
-
-
-def _kept(plan: Plan) -> tuple[int, float]:
-    """Bytes that the loops of a plan keep, where unknown sizes are guessed; and its time."""
-    return sum(loop.total()[0] for loop in plan.loops), plan.slowdown
-
-
-def _is_cut(plan: Plan) -> bool:
-    """Whether a loop of the plan has segments."""
-    return any(loop.segments is not None and not loop.closed for loop in plan.loops)
+        return cannot_be_met(budget, least)
 
 
 def _count(net: Net) -> int:
     return sum(len(inner.ops) for _, inner in net.walk())
 
 
-def decide(decision: Decision, options: Options) -> tuple[Plan, Net | None]:
+def decide(search: Search, options: Options) -> tuple[Plan, Net | None]:
     """The plan that the options ask for, with its predicted peaks, and what applying it makes.
 
     Args:
-      decision: the Net and what may be decided for it.
+      search: the Net and what may be decided for it.
       options: what the user asks for.
 
     Returns:
@@ -590,13 +489,13 @@ def decide(decision: Decision, options: Options) -> tuple[Plan, Net | None]:
     Raises:
       BudgetError: no plan is predicted to stay within the budget; names the smallest peak.
     """
-    if not options.loop_means:
-        if decision.losses:
-            return decision.losses_alone(options)
+    if not search.setting.in_loops:
+        if search.losses:
+            return search.losses_alone(options)
         if options.budget is None:
             return Plan(notes=(NOT_ALLOWED,)), None
-        peak = decision.unchanged(options.budget).predicted_peak
+        peak = search.unchanged(options.budget).predicted_peak
         return Plan(notes=(NOT_ALLOWED,), original_peak=peak, predicted_peak=peak), None
     if options.budget is None:
-        return decision.least_memory(options.max_slowdown)
-    return decision.least_time(options.budget)
+        return search.least_memory(options.max_slowdown)
+    return search.least_time(options.budget)

@@ -1,91 +1,30 @@
-"""``report``: where what is planned on Nets and what TensorFlow measures are told together."""
+"""The report on a function that was traced and planned: its Nets, simulated."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
-from rnnmem.api import Inspection, Optimized, optimize
-from rnnmem.errors import MeasureError, OptionError
-from rnnmem.ir.graph import Net, Op, Path
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.ir.graph import Net, Path
 from rnnmem.reports.data import Side
+from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import resident, weight_kinds
+from rnnmem.reports.sentences import sentences
 from rnnmem.reports.stepnets import Graph, graphs
 from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
-from rnnmem.tf.counting import counts_memory, uncounted
 from rnnmem.tf.gc import paused
-from rnnmem.tf.measure import run_measured
 from rnnmem.tf.trips import observed_trips
-
-RUNS = 2
-"""Measured runs of each variant; the largest peak counts."""
-LONG_SECONDS = 0.25
-"""A step that takes longer is measured once."""
-
-
-def report(
-    fn: Callable[..., Any], *args: Any, measure: bool | None = None, **kwargs: Any
-) -> Report:
-    """Tells where the memory of a function goes, as TensorFlow runs it and as rnnmem does.
-
-    The timeline is that of the simulation which plans are chosen by, so the named parts add up to
-    the predicted peak. A loop whose length only a run can tell is run (not its gradient) to count.
-
-    Args:
-      fn: what :func:`rnnmem.optimize` takes, or what it returned. A function that it was not
-        applied to is told of as ``optimize`` with its defaults would run it.
-      *args: arguments of one call; where nothing is to be run, ``tf.TensorSpec`` will do.
-      measure: whether to run the function as well, two or three times in either form, and measure
-        its peak beside the predicted one. Variables are put back afterwards. None: where the device
-        counts memory, and a run has no effect but on variables.
-      **kwargs: keyword arguments of the call.
-
-    Returns:
-      The report: ``print`` it, or ``save("report.html")``.
-
-    Raises:
-      OptionError: ``fn`` is not callable, or ``measure`` is none of True, False and None.
-      MeasureError: ``measure=True`` and the device counts no memory.
-      BudgetError: the budget that ``fn`` was optimised under cannot be met.
-      NotUnderstood: the function holds something that a Net cannot.
-    """
-    if measure not in (True, False, None):
-        raise OptionError(f"measure={measure!r} must be True, False or None")
-    start = time.perf_counter()
-    optimised = fn if isinstance(fn, Optimized) else optimize(fn)
-    inspection = optimised.inspect(*args, **kwargs)
-    planned = time.perf_counter()
-    specs = [one for one in tf.nest.flatten((args, kwargs)) if isinstance(one, tf.TypeSpec)]
-    given = args or kwargs or not _takes_arguments(inspection.original)
-    inputs = None
-    if given and not specs:
-        inputs = optimised.flat_inputs(inspection, args, kwargs)
-    peaks: tuple[int | None, int | None] = (None, None)
-    notes: list[str] = []
-    if measure is not False and inputs is not None:
-        peaks, notes = _measured(optimised, inspection, args, kwargs, measure)
-    measured = time.perf_counter()
-    made = report_on(inspection, inputs, peaks, tuple(notes))
-    made.seconds.update(
-        plan=planned - start,
-        measure=measured - planned,
-        report=time.perf_counter() - measured,
-    )
-    return made
 
 
 def report_on(
@@ -155,7 +94,7 @@ def report_on(
         resident=held,
         budget=inspection.options.budget,
         graphs=drawn,
-        notes=(*plan.notes, *_left(plan), *more),
+        notes=(*plan.notes, *sentences(plan, most=1), *notes),
         seconds={},
     )
 
@@ -188,10 +127,6 @@ def _observed(
     return spared("the iterations of loops", lambda: run(known_net(net, facts)), {}, notes)
 
 
-def _takes_arguments(concrete: Any) -> bool:
-    return len(concrete.graph.inputs) > len(concrete.captured_inputs)
-
-
 def _facts(
     inspection: Inspection, inputs: Sequence[Any] | None, batch: int | None
 ) -> list[Fact] | None:
@@ -218,73 +153,5 @@ def _is_dense(value: Any) -> bool:
     return value.dtype not in (tf.resource, tf.variant) and value.shape.rank is not None
 
 
-def _left(plan) -> list[str]:
-    """Loops that were left as they were, with the line and the reason."""
-    found = []
-    for loop in (loop for loop in plan.every_loop() if loop.closed):
-        where = f" ({loop.source})" if loop.source else ""
-        found.append(f"loop {'/'.join(loop.path)}{where} is left as it was: {loop.closed}")
-    return found
-
-
 def _renamed(side: Side, name: str) -> Side:
     return dataclasses.replace(side, name=name)
-
-
-def _measured(
-    optimised: Optimized, inspection: Inspection, args: tuple, kwargs: dict, wanted: bool | None
-) -> tuple[tuple[int | None, int | None], list[str]]:
-    """The peaks of both variants, as the allocator counts them; and what is to be told of it."""
-    if inspection.joint:
-        return (None, None), ["nothing was measured: a call does not run the gradient"]
-    if not counts_memory():
-        why = f"nothing was measured: {uncounted()}"
-        if wanted:
-            raise MeasureError(why)
-        return (None, None), [why]
-    if inspection.net is None:
-        return (None, None), ["nothing was measured: whether a run has effects is not known"]
-    effects = sorted({op.type for _, net in inspection.net.walk() for op in net.ops if _acts(op)})
-    if effects and wanted is None:
-        why = f"a run has effects ({', '.join(effects[:3])}); measure=True runs it all the same"
-        return (None, None), [f"nothing was measured: {why}"]
-    variables = list(inspection.original.graph.variables)
-    values = [np.array(one.numpy()) for one in variables]
-
-    def peak(with_plan: bool) -> int | None:
-        def call() -> Any:
-            return optimised.call_variant(inspection, with_plan, args, kwargs)
-
-        try:
-            call()  # variables and kernels are made by the first run
-            start = time.perf_counter()
-            found = run_measured(call)[1] or 0
-            again = RUNS - 1 if time.perf_counter() - start < LONG_SECONDS else 0
-            return max(found, *(run_measured(call)[1] or 0 for _ in range(again)), 0) or None
-        finally:
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
-
-    before = peak(False)
-    after = before if inspection.function is inspection.original else peak(True)
-    told = [f"nothing was measured: {uncounted()}"] if None in (before, after) else []
-    return (before, after), told
-
-
-def _acts(op: Op) -> bool:
-    """Whether running the op can be seen elsewhere than in a variable or a random stream."""
-    if (
-        op.type == "Assert"
-        or is_pure(op)
-        or not op.stateful
-        or op.type in (*READERS, *LOOPS, *BRANCHES)
-        or op.nets
-    ):
-        return False
-    is_random = {"seed", "seed2"} <= op.attributes.keys()
-    return not is_random and not op.type.startswith(_ON_VARIABLES)
-
-
-_HARMLESS = frozenset({"Assert", *READERS, *LOOPS, *BRANCHES})
-_ON_VARIABLES = ("Assign", "Resource", "Rng", "Stateful", "VarHandle")
-"""How the types of ops begin that do nothing but change a variable."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.planning.plan import HOISTED, INNER, INVARIANT, SAVED_AS, UNREAD
-from rnnmem.planning.plan import RECOMPUTED as RECOMPUTED_FATE
+from rnnmem.passes.encode.decision import SAVED_AS
+from rnnmem.passes.rematerialise.decision import HOISTED, INNER, INVARIANT, UNREAD
+from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_FATE
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED
 

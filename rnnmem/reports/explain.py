@@ -9,20 +9,11 @@ from collections import Counter
 from rich.console import Console
 from rich.table import Table
 
-from rnnmem.analysis.trip_count import LONG_TRIPS
-from rnnmem.ir.graph import Shape
-from rnnmem.planning.plan import (
-    BFLOAT16,
-    INNER,
-    SAVED,
-    SAVED_AS,
-    UNREAD,
-    BlobFate,
-    ChunkedLoss,
-    LoopPlan,
-    Plan,
-    Segments,
-)
+from rnnmem.ir.graph import kind_text
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED, SAVED_AS
+from rnnmem.passes.rematerialise.decision import INNER, UNREAD, LoopPlan, ResidualDecision
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.outcomes import (
     CHECKPOINTED,
     REPLAYED,
@@ -32,6 +23,7 @@ from rnnmem.reports.outcomes import (
     other_states,
     outcome,
 )
+from rnnmem.reports.sentences import sentences
 from rnnmem.sizes import format_bytes
 
 _WIDTH = 132
@@ -84,55 +76,7 @@ def _summary(plan: Plan, name: str) -> list[str]:
     if not plan.changes_nothing:
         lines.append(f"estimated step time: {plan.slowdown:.2f}x")
     lines += [f"note: {note}" for note in plan.notes]
-    lines += [_loss(loss) for loss in plan.losses]
-    for loop in plan.every_loop():
-        if lossy := [one.blob for one in loop.encodings if BFLOAT16 in one.means]:
-            lines.append(f"rounded, so gradients differ: {_label(loop)}: {', '.join(lossy)}")
-        if loop.segments is not None:
-            lines.append(f"in segments: {_label(loop)}: {_segments(loop)}")
-        if loop.closed:
-            lines.append(f"left as it was: {_label(loop)}: {loop.closed}")
-    return lines
-
-
-def _loss(loss: ChunkedLoss) -> str:
-    where = f" ({loss.line})" if loss.line else ""
-    name = f"logits {loss.blob}{where}, {_kind(loss.dtype, loss.shape)}"
-    if loss.closed:
-        return f"left as it was: {name}: {loss.closed}"
-    passes = "forward and gradient at once"
-    if loss.loops > 1:
-        passes = "once forward, and once more, computed again, for the gradient"
-    rows = "" if loss.rows is None else f" of {loss.rows}"
-    return (
-        f"logits by chunks: {name}: {format_bytes(loss.bytes)} never exist whole; {loss.length}"
-        f"{rows} rows of {loss.source} a chunk, {passes}"
-    )
-
-
-def _kind(dtype: str, shape: Shape) -> str:
-    dims = "?" if shape is None else ",".join("?" if d is None else str(d) for d in shape)
-    return f"{dtype}[{dims}]"
-
-
-def _segments(loop: LoopPlan) -> str:
-    cut = loop.segments
-    if cut.online:
-        return (
-            f"{cut.length} iterations; {format_bytes(cut.bytes)} of state kept for {cut.slots} at "
-            f"once, however many there are; iterations run again {cut.again:.1f} times in the "
-            f"gradient where there are {LONG_TRIPS}, more often the more there are"
-        )
-    if cut.slots:
-        return (
-            f"{cut.length} iterations; {format_bytes(cut.bytes)} of state kept for {cut.slots + 1} "
-            f"of {cut.count} at once, iterations run again {cut.again:.1f} times in the gradient"
-        )
-    longer = f", each {cut.growth} longer than the one before" if cut.growth else ""
-    return (
-        f"{cut.length} iterations{longer}; {format_bytes(cut.bytes)} of state kept for each, its "
-        "iterations run again in the gradient"
-    )
+    return [*lines, *sentences(plan)]
 
 
 def _verdict(plan: Plan) -> str:
@@ -151,11 +95,6 @@ def _verdict(plan: Plan) -> str:
     return f"{told}, {some}" if changed else some
 
 
-def _label(loop: LoopPlan) -> str:
-    where = f" ({loop.source})" if loop.source else ""
-    return f"loop {'/'.join(loop.path)}{where}"
-
-
 def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
     for heading in ("bytes/iteration", "iterations", "blob", "shape", "line", "fate", "why"):
@@ -164,7 +103,7 @@ def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
     for loop, around in loops:
         if not loop.fates:
             continue
-        table.add_row("", "", _label(loop), "", "", "", "")
+        table.add_row("", "", loop.label, "", "", "", "")
         for fate in sorted(loop.fates, key=lambda fate: -(fate.bytes or 0)):
             table.add_row(*_row(fate, loop, outcome(fate, loop, around)))
         others = None if loop.closed else other_states(loop)
@@ -244,7 +183,7 @@ def _checkpoints(cut: Segments) -> str:
     return f"{told}, a checkpoint each"
 
 
-def _row(fate: BlobFate, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
+def _row(fate: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
     word = {SAVED: "kept", INNER: "dropped", UNREAD: "dropped"}.get(told.word, told.word)
     if fate.is_kept and not fate.was_saved and told.word not in (CHECKPOINTED, REPLAYED):
         word = f"{word} now"
@@ -252,7 +191,7 @@ def _row(fate: BlobFate, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
         format_bytes(fate.bytes),
         "?" if loop.trips is None else str(loop.trips),
         fate.op_type,
-        _kind(fate.dtype, fate.shape) if fate.dtype else "",
+        kind_text(fate.dtype, fate.shape) if fate.dtype else "",
         fate.source,
         "left" if loop.closed else word,
         loop.closed or told.reason,

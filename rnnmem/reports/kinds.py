@@ -20,8 +20,9 @@ from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
 from rnnmem.ir.op_table import LOOPS, PUSH, TABLE, Work
 from rnnmem.ir.order import through_identities
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
-from rnnmem.planning.plan import Plan, Segments
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.simulate.buffers import Origin

@@ -12,7 +12,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from rnnmem.planning.plan import SAVED, BlobFate, LoopPlan, Plan, Segments
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED
+from rnnmem.passes.rematerialise.decision import LoopPlan, ResidualDecision
+from rnnmem.planning.plan import Plan
 
 CHECKPOINTED, REPLAYED = "checkpointed", "replayed"
 
@@ -30,7 +33,7 @@ class Outcome:
     reason: str
 
 
-def outcome(fate: BlobFate, loop: LoopPlan, around: Segments | None = None) -> Outcome:
+def outcome(fate: ResidualDecision, loop: LoopPlan, around: Segments | None = None) -> Outcome:
     """What becomes of a blob.
 
     Args:
@@ -84,7 +87,7 @@ def of_states(cut: Segments) -> Outcome:
     return Outcome(CHECKPOINTED, f"state, {checkpoints(cut)}")
 
 
-def other_states(loop: LoopPlan) -> BlobFate | None:
+def other_states(loop: LoopPlan) -> ResidualDecision | None:
     """The states that segments begin with and the gradient never reads, as one row of a table."""
     if loop.segments is None:
         return None
@@ -94,7 +97,9 @@ def other_states(loop: LoopPlan) -> BlobFate | None:
         return None
     size = loop.segments.bytes - sum(sizes.get(blob, 0) for blob in loop.segments.states)
     name = "state" if len(others) == 1 else f"{len(others)} states"
-    return BlobFate(others[0], name, "", (), size if size > 0 else None, SAVED, False, "", "")
+    return ResidualDecision(
+        others[0], name, "", (), size if size > 0 else None, SAVED, False, "", ""
+    )
 
 
 def every_loop(
@@ -141,7 +146,7 @@ def _running_again(cut: Segments | None, inner: LoopPlan) -> Segments | None:
     return cut if inner.path[-1] in made else None
 
 
-def _form(fate: BlobFate) -> str:
+def _form(fate: ResidualDecision) -> str:
     return "" if fate.fate == SAVED else f"; {fate.fate}"
 
 

@@ -12,6 +12,7 @@ from rnnmem.errors import OptionError
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import terminal
 from rnnmem.reports.data import Graph, Part, Side
+from rnnmem.reports.sentences import sentences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Report:
             "resident": [dataclasses.asdict(part) for part in self.resident],
             "before": _side(self.before),
             "after": _side(self.after),
-            "plan": dataclasses.asdict(self.plan),
+            "plan": self.plan.to_data(),
+            "decisions": list(sentences(self.plan)),
         }
 
     def to_json(self) -> str:

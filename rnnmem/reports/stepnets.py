@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, POP
 from rnnmem.ir.order import topological
-from rnnmem.planning.plan import INVARIANT, Plan
+from rnnmem.passes.rematerialise.decision import INVARIANT
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import Graph, Node
 from rnnmem.reports.kinds import Kinds, Place, places
 from rnnmem.reports.told import Told

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import AGAIN, CHUNKS, KEEPS, REFILLS, SEGMENTS
 from rnnmem.ir.op_table import LOOPS, POP, PUSH, READ
-from rnnmem.planning.plan import INVARIANT, RECOMPUTED, SAVED, SAVED_AS, BlobFate
+from rnnmem.passes.encode.decision import SAVED, SAVED_AS
+from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, ResidualDecision
 from rnnmem.reports.kinds import Kinds, Place
 from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
@@ -34,7 +35,7 @@ class Told:
         self._kinds = kinds
         self._popped = popped(kinds.net)
         self._outcomes = outcomes(kinds.plan)
-        self._fates: Mapping[Place, Mapping[str, BlobFate]] = {
+        self._fates: Mapping[Place, Mapping[str, ResidualDecision]] = {
             loop.path: {fate.blob: fate for fate in loop.fates} for loop in kinds.plan.every_loop()
         }
 

@@ -10,7 +10,6 @@ from rnnmem.errors import OptionError
 from rnnmem.ir.devices import kind_of
 from rnnmem.ir.graph import Net
 from rnnmem.planning.options import Options
-from rnnmem.planning.plan import OFFLOAD
 from rnnmem.sizes import MIB, format_bytes
 from rnnmem.tf import private
 from rnnmem.tf.counting import USE_BFC, counts_memory, find_device, in_use
@@ -65,7 +64,7 @@ def check_offload(net: Net, options: Options, device: str) -> None:
       OptionError: names the argument, its value, the device, and what to leave out.
     """
     planned = options.plan is not None and options.plan.offloads
-    if not planned and OFFLOAD not in options.allow:
+    if not planned and not options.offloads:
         return
     named = {kind_of(op.device) for _, inner in net.walk() for op in inner.ops}
     if named - {"", "CPU"} or kind_of(device) != "CPU":
@@ -76,7 +75,7 @@ def check_offload(net: Net, options: Options, device: str) -> None:
             "already; make a plan here, or run it where TensorFlow has a GPU"
         )
     raise OptionError(
-        f"allow={options.allow!r}: {OFFLOAD!r} copies accumulators to the host, and {net.name} "
+        f"allow={options.allow!r}: 'offload' copies accumulators to the host, and {net.name} "
         f"runs on the host ({device}) already; leave it out, or run where TensorFlow has a GPU"
     )
 

@@ -72,3 +72,8 @@ def _is_listed(message: str, page: str) -> bool:
         if re.fullmatch(pattern, " ".join(message.split())):
             return True
     return False
+
+
+def test_the_table_of_passes_is_current():
+    table = tool("pass_table")
+    assert table.PAGE.read_text(encoding="utf-8") == table.write(), "run `make docs`"

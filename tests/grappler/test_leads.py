@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from rnnmem.grappler.leads import Way, leads, way
+from rnnmem.grappler.leads import leads, way
+from rnnmem.ir.edges import Edge
 from tests.handmade import const, make_net, op, pop
 
 F = "f[4]"
@@ -37,7 +38,7 @@ def test_a_list_that_needs_no_state_is_ahead_of_the_sum_that_begins_with_its_ite
 
 def test_the_edge_goes_to_a_list_op_that_the_sum_waits_for_and_keeps_no_list_from_being_set():
     net = of_list()
-    assert way(net, ("set", "s")) == Way(POP.op.name, "set", witnessed=False)
+    assert way(net, ("set", "s")) == Edge(POP.op.name, None, "set")
 
 
 @pytest.mark.parametrize(
@@ -83,10 +84,10 @@ def test_what_others_read_may_be_waited_for_through_a_witness_and_what_one_reads
     given = {**GIVEN, "q": F}
     one = body(ops, ["s", "pushed", rest(), "q"], given)
     assert leads(one) == (("early", "s"),)
-    assert way(one, ("early", "s")) == Way(POP.op.name, "pushed", witnessed=False)
+    assert way(one, ("early", "s")) == Edge(POP.op.name, None, "pushed")
     more = [*ops, op("also", "Cos", "early", F)]
     two = body(more, ["s", "pushed", rest(), "q"], given)
-    assert way(two, ("early", "s")) == Way(POP.op.name, "early", witnessed=True)
+    assert way(two, ("early", "s")) == Edge(POP.op.name, None, "early", witnessed=True)
     nobody = dataclasses.replace(ops[-1].op, type="Cos", inputs=("early",))
     ops[-1] = op(nobody.name, "Cos", "early", F)
     assert way(body(ops, ["s", "grads", rest(), "q"], given), ("early", "s")) is None

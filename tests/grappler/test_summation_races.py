@@ -4,12 +4,12 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.serialise import turns_of
-from rnnmem.planning.plan import Turn
 from tests.handmade import const, make_net, op, while_op
 
 STATE = "f[4,4]"
-WAITS = [Turn("rows", None, "other")]
+WAITS = [Edge("rows", None, "other")]
 
 
 def body(kind):
@@ -72,9 +72,9 @@ def test_a_sum_may_not_be_held_up_that_races_with_another_reader():
             ["rows", "other", "total"],
         )
 
-    waits = [Turn("total", None, "other")]
+    waits = [Edge("total", None, "other")]
     assert may_change_a_sum(net("a"), waits)
-    assert not may_change_a_sum(net("x"), [Turn("rows", None, "other")])
+    assert not may_change_a_sum(net("x"), [Edge("rows", None, "other")])
 
 
 def test_no_edges_beside_a_sum_that_could_show_them():

@@ -6,9 +6,9 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.planning import search as budget
-from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import CLOSE, SLACK, are_larger, assumed_peaks
-from rnnmem.planning.search import Decision
+from rnnmem.planning.search import Search
+from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak
 from tests.handmade import encoded, rnn
 
@@ -28,7 +28,7 @@ def until_told(net):
 
 
 def decision(net):
-    return Decision(net, CPU, lambda plan: apply_plan(net, plan, encoded))
+    return Search(net, Setting(CPU, encoded))
 
 
 def peaks_of(made, plan):
@@ -65,7 +65,8 @@ def test_the_plan_that_keeps_least_gives_way_where_it_is_larger_at_few_trips():
 def test_what_is_larger_at_all_sizes_is_left_as_it_was():
     net = until_told(rnn(512))
     wide = rnn(600)  # stands for a rewrite that makes everything larger
-    made = Decision(net, CPU, lambda plan: until_told(wide))
+    made = decision(net)
+    made.apply = lambda plan: until_told(wide)
     plan, rewritten = made.least_memory(2.0)
     assert rewritten is None and plan.changes_nothing
     assert plan.notes == ("at sizes that only the run can tell, every plan may have a larger peak",)

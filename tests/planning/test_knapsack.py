@@ -6,8 +6,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.knapsack import choose_within, frontier
-from rnnmem.planning.plan import LoopPlan
 
 
 def trade(kept: int, seconds: float, name: str = "loop") -> LoopPlan:

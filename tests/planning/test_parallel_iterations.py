@@ -6,7 +6,6 @@ import pytest
 
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.machine import CPU
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.parallel_iterations import (
     ONE_BY_ONE,
     lost_one_by_one,
@@ -14,6 +13,7 @@ from rnnmem.planning.parallel_iterations import (
     one_by_one_where_cheap,
     overlapped,
 )
+from rnnmem.planning.pareto import plan_net
 from tests.handmade import rnn
 from tests.loop_drawings import nested
 

@@ -9,19 +9,15 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import BudgetError, OptionError, PlanError
-from rnnmem.planning.apply import apply_plan
+from rnnmem.ir.edges import Edge
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.planning.choice import bisected, budget_for, needed_budget, worth_its_time
+from rnnmem.planning.choice import least_of as least_of_refusals
 from rnnmem.planning.options import Options
-from rnnmem.planning.plan import Plan, Segments
+from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, check_fits
-from rnnmem.planning.search import (
-    Decision,
-    bisected,
-    budget_for,
-    decide,
-    needed_budget,
-    worth_its_time,
-)
-from rnnmem.planning.search import least_of as least_of_refusals
+from rnnmem.planning.search import Search, decide
+from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak
 from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
 
@@ -77,8 +73,8 @@ def chain(limit=40, links=6):
     )
 
 
-def decision(net):
-    return Decision(net, CPU, lambda plan: apply_plan(net, plan, encoded))
+def decision(net, **setting):
+    return Search(net, Setting(CPU, encoded, **setting))
 
 
 def under(made, budget):
@@ -160,14 +156,15 @@ def test_longer_segments_are_within_reach_of_a_budget():
     assert least_of(made)[0] <= budget_for(stretched)
 
 
-def test_large_buffers_take_turns_where_nothing_else_meets_a_budget():
+def test_large_buffers_take_turns_where_nothing_else_meets_a_budget(monkeypatch):
     def in_turns(net, plan):
         asked.append(plan)
         return dataclasses.replace(plan, predicted_peak=plan.predicted_peak // 2)
 
     asked = []
     net = chain(limit=25, links=2)
-    made = Decision(net, CPU, lambda plan: apply_plan(net, plan, encoded), turned=in_turns)
+    made = decision(net, turns=True)
+    monkeypatch.setattr(made, "_in_turns", in_turns)
     without, _ = least_of(decision(net))
     under(made, without)
     assert not asked
@@ -178,12 +175,13 @@ def test_large_buffers_take_turns_where_nothing_else_meets_a_budget():
         under(made, least - 1)
 
 
-def test_large_buffers_take_turns_where_there_is_no_loop():
+def test_large_buffers_take_turns_where_there_is_no_loop(monkeypatch):
     def in_turns(net, plan):
         return dataclasses.replace(plan, predicted_peak=1000)
 
     net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
-    made = Decision(net, CPU, lambda plan: net, turned=in_turns)
+    made = decision(net, turns=True)
+    monkeypatch.setattr(made, "_in_turns", in_turns)
     assert under(made, 1200)[1] is None
     with pytest.raises(BudgetError, match="be 1200 bytes.*nothing can be recomputed"):
         under(made, 1199)
@@ -218,7 +216,7 @@ def test_what_fits_already_is_left_as_it_is():
 
 def test_no_plan_runs_whose_peak_is_predicted_to_be_higher(monkeypatch):
     made = decision(chain())
-    monkeypatch.setattr(Decision, "original_peak", 100 * 1024)
+    monkeypatch.setattr(Search, "original_peak", 100 * 1024)
     plan, rewritten = decide(made, Options(max_slowdown=1.2))
     assert rewritten is None
     assert plan.notes == ("no plan in the time allowed has a smaller predicted peak",)
@@ -298,10 +296,10 @@ def test_without_a_loop_the_budget_is_held_against_the_function_as_it_is():
 
 
 def test_means_that_are_not_allowed_are_not_used_to_meet_a_budget():
-    made = decision(chain())
+    made = decision(chain(), passes=frozenset())
     with pytest.raises(BudgetError, match="nothing can be recomputed"):
-        decide(made, Options(budget=1, allow=()))
-    plan, rewritten = decide(made, Options(budget=2 * made.original_peak, allow=()))
+        decide(made, Options(budget=1))
+    plan, rewritten = decide(made, Options(budget=2 * made.original_peak))
     assert rewritten is None
 
 
@@ -401,7 +399,7 @@ def test_a_plan_that_says_nothing_of_a_loop_is_refused():
 def test_a_plan_whose_waits_are_strange_is_refused():
     plan, _ = decide(decision(chain()), Options(max_slowdown=2.0))
     with pytest.raises(PlanError, match="wait for 'strange'"):
-        check_fits(chain(), dataclasses.replace(plan, waits=(("strange", "loop"),)))
+        check_fits(chain(), plan.having(gradient_start=(Edge("strange", None, "loop"),)))
 
 
 def test_a_plan_is_read_from_text_and_from_a_file(tmp_path):

@@ -2,8 +2,8 @@
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import WEIGHTS, Part
 from rnnmem.reports.kinds import Kinds

@@ -4,21 +4,23 @@ import dataclasses
 
 import pytest
 
-from rnnmem.planning.plan import (
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED
+from rnnmem.passes.rematerialise.decision import (
     INNER,
     INVARIANT,
     RECOMPUTED,
-    SAVED,
-    BlobFate,
     LoopPlan,
-    Plan,
-    Segments,
+    ResidualDecision,
 )
+from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import explain
 
 
 def fate(blob="b", fate=SAVED, *, bytes=1024, shape=(2, 128), was_saved=True, reason="because"):
-    return BlobFate(blob, "Tanh", "float32", shape, bytes, fate, was_saved, reason, "train.py:88")
+    return ResidualDecision(
+        blob, "Tanh", "float32", shape, bytes, fate, was_saved, reason, "train.py:88"
+    )
 
 
 def loop(*fates, **fields):

@@ -5,8 +5,8 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Net
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds

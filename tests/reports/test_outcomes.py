@@ -2,22 +2,17 @@
 
 import pytest
 
-from rnnmem.planning.plan import (
-    INVARIANT,
-    RECOMPUTED,
-    SAVED,
-    BlobFate,
-    Encoding,
-    LoopPlan,
-    NestedPlan,
-    Plan,
-    Segments,
-)
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import SAVED, Encoding
+from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, LoopPlan, ResidualDecision
+from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED, other_states, outcome, outcomes
 
 
 def fate(blob, word=SAVED, *, size=1024, was_saved=True):
-    return BlobFate(blob, "Tanh", "float32", (256,), size, word, was_saved, "as decided", "a.py:1")
+    return ResidualDecision(
+        blob, "Tanh", "float32", (256,), size, word, was_saved, "as decided", "a.py:1"
+    )
 
 
 def loop(*fates, cut=None, **fields):

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from rnnmem.planning.plan import ChunkedLoss, Encoding
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.encode.decision import Encoding
 from rnnmem.reports.page import html
 from rnnmem.sizes import MIB, format_bytes
 from tests.reports import browser as chromium
@@ -206,10 +207,9 @@ def test_the_headline_claims_the_same_bits_only_where_they_are():
     assert "the results have the same bits" in html(told)
     (loop,) = told.plan.loops
     rounded = dataclasses.replace(loop, encodings=(Encoding(loop.saved[0], ("bfloat16",)),))
-    by_chunks = {"losses": (ChunkedLoss("logits"),)}
-    for fields, words in (
-        ({"loops": (rounded,)}, "so gradients differ"),
-        (by_chunks, "added up in another order"),
+    for plan, words in (
+        (dataclasses.replace(told.plan, loops=(rounded,)), "so gradients differ"),
+        (told.plan.having(chunked_loss=(ChunkedLoss("logits"),)), "added up in another order"),
     ):
-        text = html(dataclasses.replace(told, plan=dataclasses.replace(told.plan, **fields)))
+        text = html(dataclasses.replace(told, plan=plan))
         assert words in text and "the same bits" not in text

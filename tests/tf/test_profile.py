@@ -10,8 +10,8 @@ import tensorflow as tf
 import rnnmem
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.op_signature import op_signature
+from rnnmem.analysis.times import op_seconds
 from rnnmem.errors import OptionError
-from rnnmem.passes.rematerialise.select import op_seconds
 from rnnmem.tf import profile
 from tests.handmade import const, make_net, op, rnn
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from rnnmem.analysis.machine import CPU
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.simulate.timeline import peaks
 from rnnmem.sizes import MIB
 from rnnmem.tf.attributes import constant

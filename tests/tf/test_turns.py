@@ -3,7 +3,6 @@
 Thread counts are read when TensorFlow starts, so the measuring runs in processes of its own.
 """
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -16,9 +15,10 @@ import tensorflow as tf
 import rnnmem
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import NetError, OptionError, PlanError
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.serialise import turns_of
-from rnnmem.planning.plan import Plan, Turn
+from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
 from tests.cases import numbers
 
@@ -149,9 +149,9 @@ def test_the_turns_of_a_saved_plan_are_those_that_run():
     assert again.plan(x) == plan
     gates = [op for op in net_of(again.get_concrete_function(x)).ops if op.type == "EnsureShape"]
     assert len(gates) == len(plan.turns)
-    fewer = dataclasses.replace(plan, turns=plan.turns[:1])
+    fewer = plan.having(turns=plan.turns[:1])
     assert rnnmem.optimize(branches(4), plan=fewer).plan(x).turns == plan.turns[:1]
-    other = dataclasses.replace(plan, turns=(Turn("nobody", None, "Sum"),))
+    other = plan.having(turns=(Edge("nobody", None, "Sum"),))
     with pytest.raises(PlanError, match="another function"):
         rnnmem.optimize(branches(4), plan=other).plan(x)
 
@@ -180,14 +180,14 @@ def test_gradients_are_those_of_the_original():
 def test_a_plan_for_another_net_is_refused():
     net = net_of(branches(4))
     for turn in (
-        Turn("nobody", None, "Sum"),
-        Turn("matmul", None, "nobody"),
-        Turn("matmul", 7, "Sum"),
+        Edge("nobody", None, "Sum"),
+        Edge("matmul", None, "nobody"),
+        Edge("matmul", 7, "Sum"),
     ):
         with pytest.raises(NetError, match="another function"):
             with_turns(net, [turn])
     with pytest.raises(NetError, match="another function"):
-        with_turns(net, [Turn("a", None, "b", ("nobody", "body"))])
+        with_turns(net, [Edge("a", None, "b", ("nobody", "body"))])
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import DType
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.verify import check
 from tests.drawing import encoded
 from tests.handmade import rnn
@@ -152,7 +152,7 @@ def test_a_cast_to_less_than_bfloat16_does_not_pass():
 
 def test_segments_of_rounded_copies_pass():
     net = rnn(limit=400)
-    found = rewritten(net, "recompute", "bfloat16", segments=True)
+    found = rewritten(net, "rematerialise", "bfloat16", segments=True)
     assert any(op.name == "rnnmem/segment" for _, inner in found.walk() for op in inner.ops)
     check(net, found, roundings=True)
     assert refusal(net, found) == "encoding-not-understood"

@@ -6,8 +6,8 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.training_regions import places
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import Net
-from rnnmem.passes.rematerialise.select import trades_of
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import trades_of
 from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.verify import check
 from tests.drawing import edited, encoded, with_op

@@ -1,15 +1,13 @@
 """When the checker takes a read beside a loop for the read in it, and when it refuses."""
 
-import dataclasses
-
 import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import CheckError
 from rnnmem.ir import parse
 from rnnmem.ir.graph import DType, Net
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.verify import check
 from tests.drawing import Drawing, edited, encoded, with_input, with_more, with_op, without_op
 from tests.read_drawings import READ, assign, nested_reading, reading
@@ -17,7 +15,7 @@ from tests.read_drawings import READ, assign, nested_reading, reading
 R = "forward/rnnmem/read"
 ORIGINAL = reading()
 # Only the read is judged here; edges that name ops of one Net would not fit its variations.
-PLAN = dataclasses.replace(plan_net(ORIGINAL, CPU, 100.0, segments=False), waits=())
+PLAN = plan_net(ORIGINAL, CPU, 100.0, segments=False).having(gradient_start=())
 
 
 def rewritten(net: Net = ORIGINAL) -> Net:

@@ -41,10 +41,10 @@ from rnnmem.ir.residuals import (
     rename_map,
     residuals_of,
 )
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.rerun import RerunWriter
 from rnnmem.passes.checkpoint.storage import checkpoints
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
-from rnnmem.planning.plan import Segments
 
 
 def rewrite_segments(

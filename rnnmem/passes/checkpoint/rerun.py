@@ -28,10 +28,10 @@ from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
 from rnnmem.ir.marks import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, SEGMENTS
 from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.ir.order import reached
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.revolve import split_table
 from rnnmem.passes.checkpoint.storage import Taken, checkpoints
 from rnnmem.passes.rematerialise.branches import with_values
-from rnnmem.planning.plan import Segments
 
 BARRIER = "EnsureShape"
 """Between a step net that runs again and what it starts from: shows the shape, stops fusions."""

@@ -22,9 +22,10 @@ from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.grappler.summation_races import racing
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
-from rnnmem.planning.plan import LoopPlan, Segments
 
 LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""

@@ -14,8 +14,8 @@ from rnnmem.ir.builders import Encode, element, element_shape, integer, number, 
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType
 from rnnmem.ir.marks import SLOTS
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.online import NEEDLESS, first_levels, first_slots, first_steps
-from rnnmem.planning.plan import Segments
 
 _NEVER, _UNUSED = 2**31 - 1, 2**31 - 2
 

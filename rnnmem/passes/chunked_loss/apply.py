@@ -26,8 +26,8 @@ from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import ACCUMULATED, DType, Net, Op, ShapeValue
 from rnnmem.ir.marks import CHUNKS, PART, WHOLE
 from rnnmem.ir.order import without_dead_ops
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.region import NoRegion, Phase, Region, find
-from rnnmem.planning.plan import ChunkedLoss
 
 
 def apply_chunks(net: Net, losses: tuple[ChunkedLoss, ...], constant: Encode) -> Net:

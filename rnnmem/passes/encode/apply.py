@@ -10,7 +10,7 @@ from rnnmem.ir.graph import Op
 from rnnmem.ir.marks import SAVES
 from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.passes.encode.codecs import Form, decoded, encoded
-from rnnmem.planning.plan import OFFLOAD, Encoding
+from rnnmem.passes.encode.decision import OFFLOAD, Encoding
 
 
 class Keeper:

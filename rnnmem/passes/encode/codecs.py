@@ -26,7 +26,7 @@ from rnnmem.ir.devices import host_of
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Shape
 from rnnmem.ir.marks import DECODES, ENCODES
-from rnnmem.planning.plan import BFLOAT16, BITS, OFFLOAD
+from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD
 
 GATHERS = 0x0102040810204080
 """Multiplied with eight bytes of 0 or 1, it gathers them in the highest byte."""

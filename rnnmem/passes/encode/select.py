@@ -13,9 +13,9 @@ from rnnmem.ir.devices import kind_of, where_is
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, UNKNOWN_DIMENSION
 from rnnmem.ir.order import through_identities
+from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, Encoding
 from rnnmem.passes.encode.formats import asks_sign_only, decides
 from rnnmem.passes.rematerialise.min_cut import stored_bytes
-from rnnmem.planning.plan import BFLOAT16, BITS, OFFLOAD, Encoding
 
 _BITS_OPS, _ROUNDING_OPS, _COPIES = 16, 6, 2
 """Ops that encode and decode one blob (``passes/encode/codecs.py``)."""

@@ -14,7 +14,8 @@ from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
-from rnnmem.planning.plan import Fold
+from rnnmem.passes.decision import Context
+from rnnmem.passes.implicit_broadcast.decision import Fold
 
 
 def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
@@ -37,6 +38,11 @@ def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
         )
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
     return editor.net()
+
+
+def apply(net: Net, folds: Iterable[Fold], context: Context) -> Net:
+    """Applies the decisions of a plan; XLA does it by itself."""
+    return with_folds(net, folds) if context.anchored else net
 
 
 def _found(net: Net, fold: Fold) -> tuple[Op, Op]:

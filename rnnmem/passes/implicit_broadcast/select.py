@@ -19,8 +19,9 @@ from rnnmem.analysis.loops import LoopPair
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
+from rnnmem.passes.decision import Offer, Site
+from rnnmem.passes.implicit_broadcast.decision import Fold
 from rnnmem.passes.schedule.gradient_start import LARGE
-from rnnmem.planning.plan import Fold
 
 POINTWISE = frozenset({"Mul", "RealDiv", "Sub"})
 """Op types that broadcast by themselves, and round each element as it would be without."""
@@ -28,6 +29,16 @@ DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 _ADDING = frozenset({"Add", "AddN", "AddV2", "Sub"})
 _VIEWS = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+
+
+def offer(site: Site) -> Offer:
+    """What loops that are rewritten bring along."""
+    found = [folds_of(pair, site.seconds) for pair in site.pairs]
+    of_pair = {pair.path: folds for pair, (folds, _) in zip(site.pairs, found, strict=True)}
+    return Offer(
+        lambda opened, _: tuple(fold for pair in opened for fold in of_pair[pair.path]),
+        tuple(seconds for _, seconds in found),
+    )
 
 
 def folds_of(pair: LoopPair, seconds: Callable[[Op, Net], float]) -> tuple[tuple[Fold, ...], float]:

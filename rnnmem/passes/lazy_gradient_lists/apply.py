@@ -14,8 +14,17 @@ from collections.abc import Iterable
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import DType, Op
-from rnnmem.planning.plan import EmptyStart
+from rnnmem.ir.graph import DType, Net, Op
+from rnnmem.passes.decision import Context
+from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
+
+
+def apply(net: Net, starts: Iterable[EmptyStart], context: Context) -> Net:
+    """Applies the decisions of a plan; XLA gives every list room for all of its elements."""
+    editor = NetEditor(net)
+    if context.anchored:
+        begin_empty(editor, starts)
+    return editor.net()
 
 
 def begin_empty(editor: NetEditor, starts: Iterable[EmptyStart]) -> None:

@@ -21,8 +21,9 @@ from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.ir.graph import Constant, Net, Op
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.ir.order import through_identities
+from rnnmem.passes.decision import Offer, Site
+from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
 from rnnmem.passes.schedule.gradient_start import LARGE
-from rnnmem.planning.plan import EmptyStart
 
 DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 """Dtypes whose zero changes no number that it is added to, but for the sign of a zero."""
@@ -35,6 +36,11 @@ _ZEROS, _LIST, _PUT, _RESERVE = (
     "TensorListSetItem",
     "TensorListReserve",
 )
+
+
+def offer(site: Site) -> Offer:
+    """What loops that are rewritten bring along."""
+    return Offer(lambda opened, _: empty_starts(site.net, opened))
 
 
 def empty_starts(net: Net, pairs: Iterable[LoopPair]) -> tuple[EmptyStart, ...]:

@@ -1,4 +1,4 @@
-"""Takes out of gradient loops what nobody reads, as TensorFlow does behind us.
+"""Dead code of gradient loops is taken out, as TensorFlow does behind us.
 
 TensorFlow pushes both factors of a product, for the gradients of both; where one is a constant the
 other's list is popped for nobody. And gradient loops compute gradients that are not asked for. Once

@@ -1,4 +1,4 @@
-"""Lists of zeros that a second gradient of a loop carries, made one by one instead.
+"""Zeros of second gradients are made one by one, not carried in lists.
 
 TensorFlow takes the accumulators that a first gradient gave a loop for results of the loop. When
 the loop is differentiated again it makes a list of zeros of each, and pops and adds them:

@@ -13,31 +13,34 @@ variable are looked up in the gradient step net instead, one iteration's at a ti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import Encode, number
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import DType, Op
+from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import READ
-from rnnmem.planning.plan import MadeAgain, Plan
+from rnnmem.passes.decision import Context
+from rnnmem.passes.rebuild_lists.decision import MadeAgain
 
 ITEM, SHAPE, LENGTH = "TensorListGetItem", "TensorListElementShape", "TensorListLength"
 """What is asked of a list of rows, without there being one."""
 
 
-def make_again(editor: NetEditor, plan: Plan, constant: Encode, anchored: bool) -> None:
-    """Gives gradient loops copies of the lists that the plan names; edits the Net in place.
+def apply(net: Net, lists: Iterable[MadeAgain], context: Context) -> Net:
+    """Gives gradient loops copies of the lists that the plan names.
 
     Args:
-      editor: of the Net.
-      plan: the decisions.
-      constant: encodes numbers.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      net: the Net around the loops.
+      lists: the decisions.
+      context: what they depend on; copies wait for what their gradient loop waits for.
 
     Raises:
       NetError: the plan names an op that the Net does not have.
     """
-    for made in plan.made_again:
+    editor = NetEditor(net)
+    for made in lists:
         for gradient in made.gradients:
             names = (*made.ops, *made.zeros, gradient)
             missing = [name for name in names if name not in editor.ops]
@@ -45,14 +48,16 @@ def make_again(editor: NetEditor, plan: Plan, constant: Encode, anchored: bool) 
                 raise NetError(f"the plan is for another function: no op {missing[0]!r}")
             if made.blob in editor.ops[gradient].inputs:
                 others = [
-                    after
-                    for waiting, after in plan.waits
-                    if waiting == gradient and after not in (*made.ops, *made.zeros)
+                    edge.after
+                    for edge in context.of("gradient_start")
+                    if edge.op == gradient and edge.after not in (*made.ops, *made.zeros)
                 ]
-                if made.table and anchored and _asks_for_rows(editor.ops[gradient], made.blob):
-                    _look_up(editor, made, gradient, others, constant)
+                rows = made.table and context.anchored
+                if rows and _asks_for_rows(editor.ops[gradient], made.blob):
+                    _look_up(editor, made, gradient, others, context.constant)
                 else:
                     _give(editor, made, gradient, others)
+    return editor.net()
 
 
 def _asks_for_rows(loop: Op, blob: str) -> bool:

@@ -14,14 +14,15 @@ is made at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
 
 from rnnmem.analysis.loops import Loop, LoopPair
-from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import VARIABLE_SHAPES, Net, Op, bytes_of
+from rnnmem.passes.decision import Offer, Site
+from rnnmem.passes.rebuild_lists.decision import MadeAgain
 from rnnmem.passes.schedule.gradient_start import LARGE
-from rnnmem.planning.plan import MadeAgain
 
 LIST = "TensorListFromTensor"
 MOVES = frozenset({"ExpandDims", "Identity", "Reshape", "ReverseV2", "Squeeze", "Transpose"})
@@ -32,15 +33,36 @@ ASKED = frozenset({"TensorListElementShape", "TensorListGetItem", "TensorListLen
 """What can be asked of a list of rows without there being one."""
 
 
+def offer(site: Site) -> Offer:
+    """What loops that are rewritten may bring along, where its time is worth it."""
+    found = {
+        pair.path: made_again(site.net, [pair], site.seconds, site.writers) for pair in site.pairs
+    }
+
+    def decide(opened: Iterable[LoopPair], of: Callable[[str], tuple]) -> tuple[MadeAgain, ...]:
+        # Zeros like a list hold it until they are made; a list that begins empty does not.
+        empty = {start.zeros for start in of("lazy_gradient_lists")}
+        return tuple(
+            one if empty.issuperset(one.zeros) else dataclasses.replace(one, table=())
+            for pair in opened
+            for one in found[pair.path]
+        )
+
+    return Offer(decide)
+
+
 def made_again(
-    net: Net, pairs: Iterable[LoopPair], machine: Machine, writers: Writers | None = None
+    net: Net,
+    pairs: Iterable[LoopPair],
+    seconds: Callable[[Op, Net], float],
+    writers: Writers | None = None,
 ) -> tuple[MadeAgain, ...]:
     """The lists that the gradient loops of the pairs could be given anew.
 
     Args:
       net: the Net around the loops, with all shapes that are known.
       pairs: the loop pairs that are rewritten.
-      machine: what estimates of time assume.
+      seconds: estimated time of one run of an op of a Net.
       writers: what may write variables; None: no variable may be read again.
     """
     found = []
@@ -59,10 +81,10 @@ def made_again(
                 continue
             size = net.blobs[net.producer[blob].inputs[0]].bytes or 0
             if size >= LARGE:
-                seconds = sum(machine.seconds(op, net) for op in ops) * len(gradients)
+                taken = sum(seconds(op, net) for op in ops) * len(gradients)
                 names = tuple(op.name for op in ops)
                 table = _table(net, forward, position, ops, size)
-                found.append(MadeAgain(blob, names, gradients, size, seconds, zeros, table))
+                found.append(MadeAgain(blob, names, gradients, size, taken, zeros, table))
     return tuple(found)
 
 

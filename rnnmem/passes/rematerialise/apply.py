@@ -42,9 +42,10 @@ from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.ir.residuals import Residual, rename_map
 from rnnmem.passes.encode.apply import Keeper
+from rnnmem.passes.encode.decision import SAVED, SAVED_AS
 from rnnmem.passes.rematerialise.clone import Materialiser
+from rnnmem.passes.rematerialise.decision import HOISTED, INNER, RECOMPUTED, UNREAD, LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
-from rnnmem.planning.plan import HOISTED, INNER, RECOMPUTED, SAVED, SAVED_AS, UNREAD, LoopPlan
 
 
 @dataclasses.dataclass(frozen=True)

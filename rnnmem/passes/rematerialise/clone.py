@@ -16,8 +16,8 @@ from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import DType, Op, Shape
 from rnnmem.ir.op_table import facts
 from rnnmem.passes.rematerialise.branches import with_values
+from rnnmem.passes.rematerialise.decision import OVERLAPPING, LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
-from rnnmem.planning.plan import OVERLAPPING, LoopPlan
 
 AGAIN = "rnnmem/again"
 """Before an op's name: what stands for its result, so that it is sorted among others as before.

@@ -21,6 +21,7 @@ from scipy.optimize import Bounds
 from scipy.sparse import csr_matrix
 
 from rnnmem.ir.graph import Op
+from rnnmem.passes.encode.decision import Encoding
 from rnnmem.passes.rematerialise.min_cut import (
     SavedSet,
     Step,
@@ -29,7 +30,6 @@ from rnnmem.passes.rematerialise.min_cut import (
     is_constant,
     may_be_saved,
 )
-from rnnmem.planning.plan import Encoding
 from rnnmem.solver import milp
 
 LARGEST = 1500

@@ -34,8 +34,8 @@ from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, facts, may_fuse
 from rnnmem.ir.order import reached
+from rnnmem.passes.encode.decision import BFLOAT16, Encoding
 from rnnmem.passes.encode.formats import SHAPES_ONLY, is_continuous
-from rnnmem.planning.plan import BFLOAT16, Encoding
 
 _UNLIMITED = 2**30  # scipy's flows are 32-bit integers
 _LARGEST = 2**26  # what one finite capacity is scaled down to

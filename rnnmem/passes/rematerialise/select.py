@@ -1,25 +1,33 @@
-"""Chooses each loop pair's saved set: the least memory within a bound on time."""
+"""Chooses each loop pair's saved set, at a price of time or within a bound on it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from rnnmem.analysis.branches import branch_reads
 from rnnmem.analysis.loop_invariant_casts import is_lifted
-from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs
 from rnnmem.analysis.machine import Machine
-from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
-from rnnmem.analysis.variable_effects import Writers
+from rnnmem.analysis.times import Clock
+from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import summing_trees, sums_of
 from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
 from rnnmem.ir.order import order_shows, through_identities
-from rnnmem.passes.checkpoint.select import with_segments
+from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, SAVED, SAVED_AS, Encoding
 from rnnmem.passes.encode.select import Forms, signs_in
-from rnnmem.passes.implicit_broadcast.select import folds_of
+from rnnmem.passes.rematerialise.decision import (
+    HOISTED,
+    INNER,
+    INVARIANT,
+    RECOMPUTED,
+    UNREAD,
+    LoopPlan,
+    ResidualDecision,
+)
 from rnnmem.passes.rematerialise.milp import fastest_within, smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
     SavedSet,
@@ -30,180 +38,19 @@ from rnnmem.passes.rematerialise.min_cut import (
     may_be_saved,
     stored_bytes,
 )
-from rnnmem.planning.knapsack import frontier
-from rnnmem.planning.parallel_iterations import lost_one_by_one
-from rnnmem.planning.pareto import Trades
-from rnnmem.planning.plan import (
-    BFLOAT16,
-    BITS,
-    HOISTED,
-    INNER,
-    INVARIANT,
-    OFFLOAD,
-    RECOMPUTED,
-    SAVED,
-    SAVED_AS,
-    UNREAD,
-    BlobFate,
-    Encoding,
-    LoopPlan,
-    Plan,
-)
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
-NOT_ALLOWED = "recomputation is not among the means allowed"
+NOT_ALLOWED = "rematerialise is not among the passes allowed"
 """Why blobs are saved where they may only be saved in another form."""
 
 
-RECOMPUTE = frozenset({"recompute"})
-"""The means of a plan where no others are named."""
-
-
-def plan_net(
-    net: Net,
-    machine: Machine,
-    max_slowdown: float,
-    *,
-    segments: bool = True,
-    means: frozenset[str] = RECOMPUTE,
-) -> Plan:
-    """The plan that frees most memory at no more than the given factor of step time.
-
-    Args:
-      net: the whole step, inlined.
-      machine: what estimates of time assume.
-      max_slowdown: the bound on the estimated factor of step time, at least 1.
-      segments: whether loops may be cut into segments.
-      means: whether blobs may be recomputed, and in which forms they may be saved.
-    """
-    return trades_of(net, machine, segments=segments, means=means).within(max_slowdown)
-
-
-def trades_of(
-    net: Net,
-    machine: Machine,
-    *,
-    segments: bool = True,
-    variables: frozenset[str] | None = None,
-    means: frozenset[str] = RECOMPUTE,
-) -> Trades:
-    """All trades between bytes and time that the loop pairs of a Net offer.
-
-    Args:
-      net: the whole step, inlined.
-      machine: what estimates of time assume.
-      segments: whether loops may be cut into segments.
-      variables: of a step net: its inputs that hold a variable each (`Place.variables`).
-      means: whether blobs may be recomputed, and in which forms they may be saved.
-    """
-    pairs = loop_pairs(net, net, {})
-    writers = Writers(net, variables)
-    clock = _Clock(machine)
-
-    def outside(pair: LoopPair) -> _Outside:
-        return _Outside(
-            obtainable=lambda blob: True,
-            unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
-        )
-
-    def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
-        return _Planner(machine, 0.0, clock, means).exact(pair, outside(pair), kept, seconds)
-
-    seconds = step_seconds(net, machine)
-    runs = [_trips_of(pair.forward) for pair in pairs]
-    folded = [folds_of(pair, clock) for pair in pairs]
-    return Trades(
-        net=net,
-        pairs=pairs,
-        choices=tuple(
-            _choices(pair, _Planner(machine, 0.0, clock, means), outside(pair), segments)
-            for pair in pairs
-        ),
-        seconds=seconds,
-        refine=refine,
-        folds=tuple(folds for folds, _ in folded),
-        spared=tuple(spared * trips for (_, spared), trips in zip(folded, runs, strict=True)),
-        lost=tuple(
-            lost_one_by_one(pair, clock, trips, seconds)
-            for pair, trips in zip(pairs, runs, strict=True)
-        ),
-    )
-
-
-def _choices(
-    pair: LoopPair, planner: _Planner, outside: _Outside, segments: bool
-) -> tuple[LoopPlan, ...]:
-    """Every trade between bytes and time of one pair of the outermost Net."""
-    plans = frontier(lambda price: dataclasses.replace(planner, price=price).pair(pair, outside))
-    if pair.closed or not segments:
-        return plans
-    step = planner.step_alone(pair, outside)
-    opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
-    return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
-
-
-def _on_device(plans: Iterable[LoopPlan], forms: Forms) -> Iterator[LoopPlan]:
-    """The plans with every list on the device: a segment's lists are short, and refilled there."""
-    for plan in plans:
-        kept = [(one, forms.without_offload(one)) for one in plan.encodings]
-        plain = {old.blob for old, new in kept if new is None}
-        more = sum(stored_bytes(forms.body.blobs[blob]) for blob in plain)
-        more += sum(new.bytes - old.bytes for old, new in kept if new is not None)
-        encodings = tuple(new for _, new in kept if new is not None)
-        yield dataclasses.replace(plan, encodings=encodings, bytes=plan.bytes + more)
-
-
-def _as_it_saves(plan: LoopPlan, step: Step) -> LoopPlan:
-    """The plan, opened: what the original saves is saved."""
-    if not plan.closed:
-        return plan
-    return dataclasses.replace(plan, closed="", saved=tuple(sorted(step.pushed)))
-
-
-def step_seconds(net: Net, machine: Machine) -> float:
-    """Estimated time of one run of the Net, its loops with all their iterations."""
-    return sum([op_seconds(op, net, machine) for op in net.ops])
-
-
-def op_seconds(op: Op, net: Net, machine: Machine) -> float:
-    """Estimated time of one run of the op, with all that it runs inside."""
-    if not op.nets:
-        return machine.seconds(op, net)
-    inner = [step_seconds(step_net, machine) for step_net in op.nets.values()]
-    return _trips_of(Loop(net, op)) * sum(inner) if op.type in LOOPS else max(inner)
-
-
-class _Clock:
-    """:func:`op_seconds` of the ops of one function, each worked out once."""
-
-    def __init__(self, machine: Machine):
-        self.machine = machine
-        self.known: dict[int, tuple[Op, float]] = {}  # with the op, so that its id stays its own
-
-    def __call__(self, op: Op, net: Net) -> float:
-        found = self.known.get(id(op))
-        if found is None:
-            found = self.known[id(op)] = op, op_seconds(op, net, self.machine)
-        return found[1]
-
-
-def _trips_of(loop: Loop) -> int:
-    """Iterations; a gradient loop runs as often as the loop whose counter it is given."""
-    known = trip_count(loop)
-    if known is not None:
-        return known
-    for blob in loop.op.inputs:
-        source = loop.net.producer.get(blob)
-        if source is not None and source.type in LOOPS and source is not loop.op:
-            forward = trip_count(Loop(loop.net, source))
-            if forward is not None:
-                return forward
-    return UNKNOWN_TRIPS
+REMATERIALISE = frozenset({"rematerialise"})
+"""How a plan saves memory where nothing else is named."""
 
 
 @dataclasses.dataclass(frozen=True)
-class _Outside:
+class Outside:
     """What a pair's decisions depend on of the Nets around it.
 
     Attributes:
@@ -219,18 +66,20 @@ class _Outside:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Planner:
+class Planner:
+    """Decides on loop pairs at one price of time, in bytes per second."""
+
     machine: Machine
     price: float
-    clock: _Clock
-    means: frozenset[str] = RECOMPUTE
+    clock: Clock
+    means: frozenset[str] = REMATERIALISE
     steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
 
     def forms(self, pair: LoopPair) -> Forms:
         """The forms in which the pair's accumulators may keep blobs."""
-        return Forms(pair, self.machine, self.means - RECOMPUTE)
+        return Forms(pair, self.machine, self.means - REMATERIALISE)
 
-    def pair(self, pair: LoopPair, outside: _Outside) -> LoopPlan:
+    def pair(self, pair: LoopPair, outside: Outside) -> LoopPlan:
         """The decisions for one pair."""
         named = _named(pair)
         if pair.closed:
@@ -245,7 +94,7 @@ class _Planner:
         return min(whole, opened, key=self._cost)
 
     def exact(
-        self, pair: LoopPair, outside: _Outside, kept: int | None, seconds: float | None
+        self, pair: LoopPair, outside: Outside, kept: int | None, seconds: float | None
     ) -> LoopPlan | None:
         """The pair's fastest plan within bytes, or smallest within time, its inner pairs closed.
 
@@ -255,7 +104,7 @@ class _Planner:
           kept: bytes per iteration; None: bound by ``seconds``.
           seconds: bound on :attr:`LoopPlan.seconds`.
         """
-        if pair.closed or not self.means >= RECOMPUTE:
+        if pair.closed or not self.means >= REMATERIALISE:
             return None
         step = self.step(pair, (), outside)
         if kept is not None:
@@ -264,7 +113,7 @@ class _Planner:
             chosen = smallest_within(step, seconds + _seconds_as_it_was(step))
         return None if chosen is None else self._decided(_named(pair), pair, step, chosen, ())
 
-    def step_alone(self, pair: LoopPair, outside: _Outside) -> Step:
+    def step_alone(self, pair: LoopPair, outside: Outside) -> Step:
         """The pair's step where the pairs inside it stay closed."""
         if pair.path not in self.steps:
             self.steps[pair.path] = self.step(pair, (), outside)
@@ -275,11 +124,11 @@ class _Planner:
         return bool(plan.closed), kept + self.price * again
 
     def _with_inner(
-        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside
+        self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: Outside
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
         step = self.step(pair, inner, outside) if inner else self.step_alone(pair, outside)
-        choose = choose_saved_set if self.means >= RECOMPUTE else kept_as_it_is
+        choose = choose_saved_set if self.means >= REMATERIALISE else kept_as_it_is
         chosen = choose(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
@@ -295,7 +144,7 @@ class _Planner:
     ) -> LoopPlan:
         """The plan that a choice of the saved set makes."""
         fates = _fates(step, chosen, inner)
-        if not self.means >= RECOMPUTE:
+        if not self.means >= REMATERIALISE:
             fates = tuple(
                 dataclasses.replace(fate, reason=NOT_ALLOWED) if fate.fate == SAVED else fate
                 for fate in fates
@@ -320,11 +169,11 @@ class _Planner:
             encodings=chosen.encodings,
         )
 
-    def _inner(self, pair: LoopPair, outside: _Outside) -> tuple[_Inner, ...]:
+    def _inner(self, pair: LoopPair, outside: Outside) -> tuple[_Inner, ...]:
         """The pairs inside the pair that are worth opening, each with its decisions."""
         if len(pair.gradients) != 1:
             return ()
-        known = _Outside(
+        known = Outside(
             obtainable=_Obtainable(pair, outside.obtainable),
             unchanged=_unchanged_inside(pair.forward, outside.unchanged),
             kept=_read_elsewhere(pair, outside.kept),
@@ -334,7 +183,7 @@ class _Planner:
         )
         return tuple(one for one in found if not one.plan.closed)
 
-    def step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: _Outside) -> Step:
+    def step(self, pair: LoopPair, inner: tuple[_Inner, ...], outside: Outside) -> Step:
         """What the choice of the pair's saved set depends on."""
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
         read = _read_in_gradients(pair)
@@ -345,7 +194,7 @@ class _Planner:
         forms = self.forms(pair)
         read_inside = frozenset(blob for one in inner for blob in one.plan.demands)
         hoisted = invariants = frozenset()
-        if self.means >= RECOMPUTE:
+        if self.means >= REMATERIALISE:
             hoisted = _steady_reads(pair.forward, outside.unchanged)
             invariants = _free_invariants(pair.forward, outside.obtainable)
         body, signs = signs_in(
@@ -575,13 +424,13 @@ def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, .
     return tuple(pair.forward.op.inputs[index] for index in indices)
 
 
-def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[BlobFate, ...]:
+def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[ResidualDecision, ...]:
     dropped_lists = {blob for one in inner for blob in one.dropped_lists}
     names = sorted(step.pushed | chosen.saved)
     return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
 
 
-def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> BlobFate:
+def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> ResidualDecision:
     body = step.body
     producer = body.producer.get(blob)
     held = body.blobs[blob]
@@ -600,7 +449,7 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> B
         fate, reason = HOISTED, "the variable does not change in the loop, read once beside it"
     else:
         fate, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
-    return BlobFate(
+    return ResidualDecision(
         blob=blob,
         op_type=producer.type if producer is not None else "state",
         dtype=held.dtype,

@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.analysis.loops import LoopPair
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import all_needed_by, is_constant
+from rnnmem.passes.decision import Context, Offer, Site
+from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.gradient_start import FILLERS, LARGE
-from rnnmem.planning.plan import Turn
 
 REDUCES = frozenset({"Max", "Mean", "Min", "Prod", "Sum"})
 """Op types that make a loss of many numbers."""
@@ -30,7 +32,17 @@ MOVES = frozenset({"TensorListStack", "Transpose"})
 FROM_NOTHING = FILLERS | {"Tile"}
 
 
-def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Turn, ...]:
+def offer(site: Site) -> Offer:
+    """What loops that are rewritten bring along."""
+    return Offer(lambda opened, _: after_the_loss(site.net, opened))
+
+
+def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:
+    """Applies the decisions of a plan."""
+    return with_turns(net, edges)
+
+
+def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
     """The edges and gates for the gradients that start the gradient loops of the pairs.
 
     Args:
@@ -39,7 +51,7 @@ def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Turn, ...]:
     """
     loops = [gradient.loop.op for pair in pairs for gradient in pair.gradients]
     feeding = all_needed_by(net, [loop.name for loop in loops])
-    turns: dict[Turn, None] = {}
+    turns: dict[Edge, None] = {}
     for loss in net.ops:
         if loss.type not in REDUCES or not _is_result(net, loss):
             continue
@@ -50,12 +62,12 @@ def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Turn, ...]:
     return tuple(turns)
 
 
-def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Turn]:
+def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Edge]:
     """Where an op of the gradient waits for the loss, if it need not anyway."""
     if not op.outputs or (net.blobs[op.outputs[0]].bytes or 0) < LARGE:
         return
     if op.type in FROM_NOTHING and is_constant(net, op):
-        yield Turn(op.name, None, loss.name)
+        yield Edge(op.name, None, loss.name)
         return
     for slot, blob in enumerate(op.inputs):
         source = net.producer.get(blob)
@@ -63,7 +75,7 @@ def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Turn]:
         if moved and (net.blobs[blob].bytes or 0) >= LARGE:
             also = any(reader.name in forward for reader in net.readers[blob])
             if also and loss.name not in all_needed_by(net, [op.name]):
-                yield Turn(op.name, slot, loss.name)
+                yield Edge(op.name, slot, loss.name)
 
 
 def _is_result(net: Net, op: Op) -> bool:

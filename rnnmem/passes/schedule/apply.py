@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import SHOWN
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import DType, Net, Op, ShapeValue
-from rnnmem.planning.plan import Turn
 
 GATE = "EnsureShape"
 """The op that waits: it hands on what it reads, and no graph optimizer looks through it."""
 
 
-def with_turns(net: Net, turns: Iterable[Turn]) -> Net:
+def with_turns(net: Net, turns: Iterable[Edge]) -> Net:
     """The Net with the control edges of a plan, in its step nets too.
 
     Raises:
@@ -73,7 +73,7 @@ def _gate(editor: NetEditor, name: str, slot: int) -> str:
     return gate.name
 
 
-def _check(net: Net, turn: Turn) -> None:
+def _check(net: Net, turn: Edge) -> None:
     for name in (turn.op, turn.after):
         if name not in net.op_by_name:
             raise NetError(f"the plan is for another function: no op {name!r}")

@@ -15,8 +15,13 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import LoopPair
-from rnnmem.ir.graph import Net, Op
+from rnnmem.errors import NetError
+from rnnmem.ir.edges import Edge
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.order import is_constant, reached, waiting_for
+from rnnmem.passes.decision import Context, Offer, Site
+from rnnmem.passes.schedule.apply import witness
 
 FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
 """Op types whose results are large, cheap, and made from next to nothing."""
@@ -36,8 +41,40 @@ Waits = dict[str, dict[str, None]]
 """Op name -> names of the ops that it is to wait for, in order."""
 
 
-def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]:
-    """The edges ``(waiting op, op waited for)`` around the gradient loops of the pairs.
+def offer(site: Site) -> Offer:
+    """What loops that are rewritten bring along."""
+    return Offer(lambda opened, _: waits_of(site.net, opened))
+
+
+def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:
+    """Adds the edges, from a completion proxy of the op waited for where it might be rewritten."""
+    editor = NetEditor(net)
+    proxies: dict[str, str] = {}
+    for edge in edges:
+        if not {edge.op, edge.after} <= set(editor.ops):
+            raise NetError(f"the plan is for another function: no op {edge.op!r} or {edge.after!r}")
+        if edge.after not in proxies:
+            source = editor.ops[edge.after]
+            proxies[edge.after] = _proxy(editor, source) if context.anchored else edge.after
+        op = editor.ops[edge.op]
+        editor.ops[edge.op] = op.replace(controls=(*op.controls, proxies[edge.after]))
+    return editor.net()
+
+
+def _proxy(editor: NetEditor, op: Op) -> str:
+    """The op to wait for in place of ``op``: one that reads its result and is done once it is.
+
+    TensorFlow's graph optimizer makes no sum of a tree of additions, and reorders no product, that
+    somebody waits for. It rewrites no loops and no lists, which may be waited for themselves.
+    """
+    kind = editor.blobs[op.outputs[0]]
+    if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
+        return op.name
+    return witness(editor, op)
+
+
+def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
+    """The edges around the gradient loops of the pairs.
 
     Args:
       net: the Net around the loops.
@@ -53,7 +90,7 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[tuple[str, str], ...]
     for op in net.ops:
         if op.type in IN_PLACE and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
             _write_in_place(net, op, waits)
-    return tuple((op, other) for op, others in waits.items() for other in others)
+    return tuple(Edge(op, None, other) for op, others in waits.items() for other in others)
 
 
 def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:

@@ -19,9 +19,9 @@ from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import History
 from rnnmem.grappler.fusion import PRODUCTS, Sources
 from rnnmem.grappler.summation_order import sums_of
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import TABLE, Work
-from rnnmem.planning.plan import Turn
 from rnnmem.simulate.program import in_place_inputs
 
 FRESH = frozenset(
@@ -34,7 +34,7 @@ _KEEPING = frozenset({Work.POINTWISE, Work.PRODUCT, Work.READS})
 
 def last_readers(
     net: Net, past: History, twins: frozenset[str], large: int
-) -> tuple[Net, list[Turn]]:
+) -> tuple[Net, list[Edge]]:
     """Makes ops that could write in place the last readers of what they read.
 
     Args:
@@ -56,7 +56,7 @@ class _Finder:
     def __init__(self, net: Net, past: History, twins: frozenset[str], large: int):
         self.net, self.past, self.twins, self.large = net, past, twins, large
         self.sources = Sources(net, past, twins)
-        self.edges: list[Turn] = []
+        self.edges: list[Edge] = []
         self._number = {op.name: index for index, op in enumerate(past.ops)}
         self._order = HappensBefore()
 
@@ -71,7 +71,7 @@ class _Finder:
                 waited = self._waits(real, index, slot)
                 if waited is not None:
                     for source in waited:
-                        self.edges.append(Turn(op.name, slot, self.past.ops[source].name))
+                        self.edges.append(Edge(op.name, slot, self.past.ops[source].name))
                         self._order.wait_for(source)
                     rest = op.inputs[:slot] + op.inputs[slot + 1 :]
                     op = op.replace(type="Alias", inputs=(op.inputs[slot], *rest))

@@ -1,4 +1,4 @@
-"""What a storage plan means in TensorFlow: ops take turns, by control edges.
+"""Large buffers take turns, by control edges: what a storage plan means in TensorFlow.
 
 "b takes a's storage" holds as soon as all that use a have run before b is made. The data flow
 implies most of it; the rest becomes control edges, and then the memory of a run is bounded however
@@ -27,9 +27,9 @@ from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import History, history, overwrites
 from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.passes.schedule.in_place import last_readers
-from rnnmem.planning.plan import Turn
 from rnnmem.simulate.program import in_place_inputs
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
 from rnnmem.storage.orders import lowest_peak
@@ -57,7 +57,7 @@ class Turns:
       slowdown: estimated factor of time.
     """
 
-    edges: tuple[Turn, ...]
+    edges: tuple[Edge, ...]
     bytes: int
     bytes_before: int
     slowdown: float
@@ -122,7 +122,7 @@ def turns_of(
 
 def _candidates(
     net: Net, planned: Net, twins: frozenset[str]
-) -> Iterator[tuple[Net, Sequence[Turn]]]:
+) -> Iterator[tuple[Net, Sequence[Edge]]]:
     """Nets in orders with a low peak, and the edges of ops that wait to write in place.
 
     First without any; then where the order lets ops write in place; then where ops that could were
@@ -238,7 +238,7 @@ def _bound(past: History) -> int:
     return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
-def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Turn]:
+def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Edge]:
     """The edges that a storage plan over the order of ``past`` needs beyond the data flow.
 
     Args:
@@ -255,7 +255,7 @@ def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> lis
         for number, unit in enumerate(held[1:], 1):
             takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
     order = HappensBefore()
-    edges: list[Turn] = []
+    edges: list[Edge] = []
     sources = Sources(net, past, twins)
     for index, others in enumerate(past.before):
         order.begin(others)
@@ -276,7 +276,7 @@ def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> lis
 
 def _edge(
     net: Net, past: History, index: int, user: int, sources: Sources, carried: bool
-) -> tuple[Turn, int] | None:
+) -> tuple[Edge, int] | None:
     """An edge by which an op waits for another, and the op that is waited for; None: there is none.
 
     Where the op may not wait itself, one does that it needs; where no edge may start at the other,
@@ -286,15 +286,15 @@ def _edge(
     for place, slot in places:
         source = sources.from_(user, place) if user < place else None
         if source is not None:
-            return Turn(past.ops[place].name, slot, past.ops[source].name), source
+            return Edge(past.ops[place].name, slot, past.ops[source].name), source
     if carried and sources.may_have_witness(user):
         for place, slot in places:
             if user < place:
-                return Turn(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
+                return Edge(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
     return None
 
 
-def _controlled(net: Net, edges: Sequence[Turn]) -> Net:
+def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
     """The Net with each waiting op waiting itself: what the gates amount to."""
     waits: dict[str, list[str]] = {}
     for edge in edges:
@@ -306,7 +306,7 @@ def _controlled(net: Net, edges: Sequence[Turn]) -> Net:
     return net.replace(ops=tuple(ops))
 
 
-def _slowdown(net: Net, edges: Sequence[Turn], machine: Machine) -> float:
+def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine) -> float:
     """Estimated factor of time: a large op uses all cores alone, small ones run side by side."""
     seconds = {op.name: machine.seconds(op, net) for op in net.ops}
     total = sum(seconds.values())

@@ -6,8 +6,8 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import known_net
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.simulate.timeline import record
 from tests.forced_segments import forced_segments
 from tests.handmade import encoded, op, rnn

@@ -7,10 +7,11 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
+from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import evaluations, online_schedule, replay
 from rnnmem.passes.checkpoint.select import LONGER, REPEATS, longer_segments, with_slots
-from rnnmem.passes.rematerialise.select import plan_net, trades_of
-from rnnmem.planning.plan import Plan, Segments
+from rnnmem.planning.pareto import plan_net, trades_of
+from rnnmem.planning.plan import Plan
 from tests.handmade import rnn
 
 

@@ -378,7 +378,7 @@ def test_any_shape_and_any_chunk(name, batch, time, length, seed):
         patch.setattr(planning, "FEWEST", 1)
         patch.setattr(planning, "MOST", 1)
         patch.setattr(planning, "_opened", shorter)
-        patch.setattr(planning, "NEGLIGIBLE", 2**40)
+        patch.setattr("rnnmem.planning.losses.NEGLIGIBLE", 2**40)
         optimized = rnnmem.optimize(step, allow=ALLOW, max_slowdown=1e6)
         found, plan = optimized(x, y), optimized.plan(x, y)
     assert not plan.losses[0].closed or plan.losses[0].closed == "all tokens fit in one chunk"

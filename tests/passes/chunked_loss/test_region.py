@@ -9,9 +9,10 @@ from rnnmem.ir.graph import DType
 from rnnmem.ir.marks import CHUNKS
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.chunked_loss.apply import apply_chunks
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.region import NoRegion, find
 from rnnmem.passes.chunked_loss.select import losses_of
-from rnnmem.planning.plan import ChunkedLoss, Plan
+from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
 from tests.handmade import const, encoded, make_net, op
@@ -174,7 +175,7 @@ def test_a_product_without_a_softmax_is_no_projection():
 
 
 def test_the_decisions_go_to_json_and_back():
-    plan = Plan(losses=losses_of(step(), CPU))
+    plan = Plan().having(chunked_loss=losses_of(step(), CPU))
     assert Plan.from_json(plan.to_json()) == plan
     assert not plan.changes_nothing
 

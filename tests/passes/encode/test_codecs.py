@@ -17,9 +17,11 @@ from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.machine import CPU
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
-from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.passes.encode.decision import Encoding
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.plan import Encoding, LoopPlan, Plan
+from rnnmem.planning.pareto import plan_net
+from rnnmem.planning.plan import Plan
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of
 from rnnmem.verify import check
@@ -230,7 +232,7 @@ from rnnmem.verify import check
 from rnnmem.analysis.machine import GPU
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
-from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.apply import apply_plan
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of
@@ -252,7 +254,7 @@ def placed(net):
 
 concrete, x, held = traced((6, 16, 33), relu=True)
 net = without_dead_ops(inline(net_of(concrete)))
-for means in ({"offload"}, {"recompute", "offload"}):
+for means in ({"offload"}, {"rematerialise", "offload"}):
     plan = plan_net(net, GPU, 1e9, segments=False, means=frozenset(means))
     rewritten = apply_plan(net, plan, constant)
     check(net, rewritten)

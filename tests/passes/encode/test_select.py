@@ -7,12 +7,16 @@ import pytest
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.machine import CPU, GPU
 from rnnmem.errors import BudgetError
+from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.encode.select import Forms
-from rnnmem.passes.rematerialise.select import plan_net
+from rnnmem.passes.rematerialise.decision import RECOMPUTED
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.choice import needed_budget
 from rnnmem.planning.parallel_iterations import one_by_one
-from rnnmem.planning.plan import RECOMPUTED, SAVED, Plan
-from rnnmem.planning.search import Decision, needed_budget
+from rnnmem.planning.pareto import plan_net
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.search import Search
+from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak
 from tests.drawing import encoded
 from tests.handmade import rnn
@@ -48,7 +52,7 @@ def test_what_anybody_else_reads_keeps_more_than_its_sign():
 
 
 def test_nothing_is_encoded_that_nobody_allowed():
-    assert forms(masked(), "recompute") == {}
+    assert forms(masked(), "rematerialise") == {}
 
 
 def test_bits_wait_for_time_to_be_spent():
@@ -59,13 +63,13 @@ def test_bits_wait_for_time_to_be_spent():
 def test_what_the_graph_optimizer_looks_through_may_be_saved_as_it_is():
     # nothing that is read for its sign alone has to run again because of that
     dear = dataclasses.replace(CPU, launch_seconds=1.0)
-    means = frozenset({"recompute", "bits"})
+    means = frozenset({"rematerialise", "bits"})
     (loop,) = plan_net(masked(unit="Neg"), dear, 1.0, segments=False, means=means).loops
     assert not loop.recomputed and not loop.encodings
 
 
 def test_what_is_recomputed_is_not_encoded():
-    (loop,) = plan_net(masked(), CPU, ANY_TIME, means=frozenset({"recompute", "bits"})).loops
+    (loop,) = plan_net(masked(), CPU, ANY_TIME, means=frozenset({"rematerialise", "bits"})).loops
     assert {one.blob for one in loop.encodings} == {"keep"}
     assert "r" in loop.recomputed and "r" not in loop.saved
     assert {fate.blob: fate.fate for fate in loop.fates}["r"] == RECOMPUTED
@@ -125,9 +129,9 @@ def test_what_the_host_made_is_not_copied_to_it():
 
 
 def test_segments_keep_bits_and_leave_lists_on_the_device():
-    plan = plan_net(rnn(limit=400), GPU, ANY_TIME, means=frozenset({"recompute", "offload"}))
+    plan = plan_net(rnn(limit=400), GPU, ANY_TIME, means=frozenset({"rematerialise", "offload"}))
     assert plan.offloads and plan.loops[0].segments is None
-    bits = frozenset({"recompute", "bits", "bfloat16"})
+    bits = frozenset({"rematerialise", "bits", "bfloat16"})
     (loop,) = plan_net(rnn(limit=400), CPU, ANY_TIME, means=bits).loops
     assert loop.segments is not None
     assert [one.means for one in loop.encodings] == [("bfloat16",)]
@@ -158,14 +162,11 @@ def test_forms_meet_budgets_that_nothing_else_meets():
     net = masked()
 
     def ladder(*means):
-        def apply(plan):
-            return apply_plan(net, plan, encoded)
+        search = Search(net, Setting(CPU, encoded, frozenset(means)))
+        return search, search.simulated(search.ladder[-1]).predicted_peak
 
-        decision = Decision(net, CPU, apply, segments=False, means=frozenset(means))
-        return decision, decision.simulated(decision.ladder[-1]).predicted_peak
-
-    plain, smallest = ladder("recompute")
-    bits, smaller = ladder("recompute", "bits")
+    plain, smallest = ladder("rematerialise")
+    bits, smaller = ladder("rematerialise", "bits")
     assert smaller < 0.9 * smallest
     budget = needed_budget(smaller)
     with pytest.raises(BudgetError, match="cannot be met"):

@@ -7,9 +7,10 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.errors import CheckError, NetError
 from rnnmem.passes.implicit_broadcast.apply import with_folds
+from rnnmem.passes.implicit_broadcast.decision import Fold
 from rnnmem.passes.implicit_broadcast.select import broadcast, folds_of
-from rnnmem.passes.rematerialise.select import plan_net
-from rnnmem.planning.plan import Fold, Plan
+from rnnmem.planning.pareto import plan_net
+from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
 from tests.handmade import const, make_net, op, rnn
 

@@ -10,9 +10,10 @@ from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType
 from rnnmem.passes.lazy_gradient_lists.apply import begin_empty
+from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
 from rnnmem.passes.lazy_gradient_lists.select import empty_starts
-from rnnmem.passes.rematerialise.select import plan_net
-from rnnmem.planning.plan import EmptyStart, Plan
+from rnnmem.planning.pareto import plan_net
+from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
 from tests.handmade import const, edited, make_net, op, rnn

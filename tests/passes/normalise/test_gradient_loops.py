@@ -3,6 +3,7 @@
 import pytest
 
 from rnnmem.ir.marks import IN_PLACE
+from rnnmem.passes.normalise.decision import dead_code
 from rnnmem.passes.normalise.gradient_loops import without_unread
 from rnnmem.verify import check
 from tests.handmade import edited, make_net, op, rnn
@@ -36,6 +37,15 @@ def test_a_list_that_is_popped_for_nobody_goes_from_both_loops():
     assert types(found, "loop").count("TensorListPushBack") == 2
     assert types(found, "gradient").count("TensorListPopBack") == 2
     check(net, found)
+
+
+def test_a_plan_can_tell_what_went():
+    net = popped_for_nobody()
+    told = {one.path: one for one in dead_code(net, without_unread(net))}
+    ops = {path: len(one.ops) for path, one in told.items()}
+    assert ops == {(): 1, ("loop", "body"): 1, ("gradient", "body"): 1}
+    assert told["gradient", "body"].sentence == "gradient/body: 1 op that nobody reads taken out"
+    assert dead_code(net, net) == ()
 
 
 def test_a_gradient_that_nobody_asks_for_goes_with_what_it_alone_reads():

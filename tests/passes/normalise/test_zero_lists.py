@@ -70,6 +70,22 @@ def test_every_bit_is_the_same(make):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")
+@pytest.mark.parametrize("make", [persistent_tape, two_calls_of_gradients])
+def test_where_it_is_not_allowed_the_lists_stay_and_so_do_the_bits(make):
+    assert_same_bits(make, max_slowdown=float("inf"), allow=("rematerialise", "checkpoint"))
+    case = make()
+    plans = {
+        name: rnnmem.optimize(case.fn, max_slowdown=1e9, allow=(name,)).plan(*case.calls[0][0])
+        for name in ("default", "rematerialise")
+    }
+    assert plans["default"].of("zero_lists") and not plans["rematerialise"].of("zero_lists")
+    assert {name for name, _ in plans["rematerialise"].decisions} <= {"dead_code"}
+    for plan in plans.values():
+        assert rnnmem.optimize(case.fn, plan=plan.to_json()).plan(*case.calls[0][0]) == plan
+
+
+@pytest.mark.slow
 def test_both_gradients_lose_their_lists_of_zeros():
     case = persistent_tape()
     traced = tf.function(case.fn).get_concrete_function(*case.calls[0][0])

@@ -10,8 +10,8 @@ from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import VARIABLE_SHAPES, DType
 from rnnmem.passes.rebuild_lists.select import made_again
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
@@ -88,11 +88,11 @@ def reading_rows(table=(100, U), batch_dims=0, asks="TensorListLength", after=()
 
 
 def lists(net):
-    return made_again(net, loop_pairs(net, net, {}), CPU, Writers(net))
+    return made_again(net, loop_pairs(net, net, {}), CPU.seconds, Writers(net))
 
 
 def rewritten(net, anew):
-    plan = dataclasses.replace(plan_net(net, CPU, 10.0, segments=False), made_again=anew)
+    plan = plan_net(net, CPU, 10.0, segments=False).having(rebuild_lists=anew)
     assert Plan.from_json(plan.to_json()) == plan
     return apply_plan(net, plan, encoded)
 

@@ -42,7 +42,7 @@ def _with_list(loop):
 
 
 def lists(net, writers=None):
-    return made_again(net, loop_pairs(net, net, {}), CPU, writers)
+    return made_again(net, loop_pairs(net, net, {}), CPU.seconds, writers)
 
 
 def test_a_list_of_a_turned_argument_is_made_again():

@@ -8,10 +8,11 @@ from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import UNWRAP, WRAP
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.ir.residuals import residuals_of
-from rnnmem.passes.rematerialise.select import plan_net
 from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
 from tests.analysis.test_loops import gradient_loop, nested
@@ -205,7 +206,7 @@ def test_a_plan_for_another_function_is_refused_by_name():
 def test_a_plan_for_a_loop_of_the_same_name_is_refused_too(field):
     plan = plan_net(rnn(), CPU, INF)
     if field == "waits":
-        plan = dataclasses.replace(plan, waits=(("nobody", "loop"),))
+        plan = plan.having(gradient_start=(Edge("nobody", None, "loop"),))
     else:
         (loop,) = plan.loops
         other = dataclasses.replace(loop, **{field: ("nobody",)})

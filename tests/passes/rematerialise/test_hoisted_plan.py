@@ -4,8 +4,9 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.ir.graph import FunctionRef, Net
-from rnnmem.passes.rematerialise.select import plan_net
-from rnnmem.planning.plan import HOISTED, LoopPlan, Plan
+from rnnmem.passes.rematerialise.decision import HOISTED, LoopPlan
+from rnnmem.planning.pareto import plan_net
+from rnnmem.planning.plan import Plan
 from tests.drawing import Drawing
 from tests.read_drawings import assign, nested_reading, reading
 

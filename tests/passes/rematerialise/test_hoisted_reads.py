@@ -3,7 +3,7 @@
 import pytest
 
 import rnnmem
-from rnnmem.planning.plan import HOISTED
+from rnnmem.passes.rematerialise.decision import HOISTED
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.slow

@@ -6,9 +6,12 @@ import json
 import pytest
 
 from rnnmem.analysis.machine import CPU, GPU, Machine
-from rnnmem.passes.rematerialise.select import op_seconds, plan_net, step_seconds
+from rnnmem.analysis.times import op_seconds, step_seconds
+from rnnmem.passes.encode.decision import SAVED
+from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, UNREAD
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.plan import INVARIANT, RECOMPUTED, SAVED, UNREAD, Plan
+from rnnmem.planning.pareto import plan_net
+from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
 from tests.analysis.test_loops import gradient_loop, nested
 from tests.handmade import edited, encoded, make_net, op, rnn

@@ -1,8 +1,8 @@
 """What the gradient starts from is not made beside the loss."""
 
 from rnnmem.analysis.loops import loop_pairs
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.after_loss import after_the_loss
-from rnnmem.planning.plan import Turn
 from tests.handmade import const, make_net, op, rnn
 
 F = "f[512,512]"
@@ -46,7 +46,7 @@ def trained(*, reread=False):
 def test_a_filler_waits_and_what_reads_the_sequence_waits_at_a_gate():
     net = trained()
     turns = after_the_loss(net, loop_pairs(net, net, {}))
-    assert set(turns) == {Turn("m", 0, "loss"), Turn("n", None, "loss")}
+    assert set(turns) == {Edge("m", 0, "loss"), Edge("n", None, "loss")}
 
 
 def test_nobody_waits_for_a_loss_that_others_read():

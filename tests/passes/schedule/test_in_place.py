@@ -5,10 +5,10 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.fusion import twins_of
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.in_place import last_readers
 from rnnmem.passes.schedule.serialise import turns_of
-from rnnmem.planning.plan import Turn
 from rnnmem.simulate.timeline import simulate
 from tests.handmade import const, make_net, op
 
@@ -41,9 +41,9 @@ def found(net):
 @pytest.mark.parametrize("kind", ["Tanh", "Relu", "Softmax", "LogSoftmax", "Square"])
 def test_it_waits_for_the_other_reader(kind):
     net = read_twice(kind=kind)
-    assert found(net) == ({"last"}, [Turn("last", 0, "rows")])
+    assert found(net) == ({"last"}, [Edge("last", 0, "rows")])
     turns = turns_of(net, CPU, 1.1)
-    assert turns.edges == (Turn("last", 0, "rows"),)
+    assert turns.edges == (Edge("last", 0, "rows"),)
     assert (turns.bytes_before, turns.bytes) == (2 * SIZE, SIZE)
     ordered = with_turns(net, turns.edges)
     gate = ordered.producer[ordered.op_by_name["last"].inputs[0]]
@@ -54,7 +54,7 @@ def test_it_waits_for_the_other_reader(kind):
 def test_the_order_in_which_it_was_written_does_not_matter():
     net = read_twice()
     first = [net.op_by_name[name] for name in ("axis", "product", "last", "done", "rows")]
-    assert turns_of(net.replace(ops=tuple(first)), CPU, 1.1).edges == (Turn("last", 0, "rows"),)
+    assert turns_of(net.replace(ops=tuple(first)), CPU, 1.1).edges == (Edge("last", 0, "rows"),)
 
 
 def test_of_two_that_could_one_waits_for_the_other():

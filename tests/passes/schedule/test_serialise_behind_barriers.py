@@ -3,9 +3,9 @@
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.serialise import turns_of
-from rnnmem.planning.plan import Turn
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
 from tests.handmade import const, make_net, op
@@ -30,7 +30,7 @@ def products(count, hidden=True, behind="Mul"):
 def test_a_curtain_waits():
     net = products(3)
     turns = turns_of(net, CPU, 1.5)
-    assert turns.edges == (Turn("held1", None, "sum0"), Turn("held2", None, "sum1"))
+    assert turns.edges == (Edge("held1", None, "sum0"), Edge("held2", None, "sum1"))
     assert (turns.bytes_before, turns.bytes) == (3 * SIZE, SIZE)
     ordered = with_turns(net, turns.edges)
     assert simulate(ordered).peak_bytes < SIZE + 2**15 < 2 * SIZE < simulate(net).peak_bytes
@@ -60,7 +60,7 @@ def test_what_stands_behind_a_curtain_is_the_buffer_in_front_of_it():
         ["one", "two", "most"],
     )
     turns = turns_of(net, CPU, 1.5)
-    assert set(turns.edges) == {Turn("put", None, "one"), Turn("put", None, "two")}
+    assert set(turns.edges) == {Edge("put", None, "one"), Edge("put", None, "two")}
     assert (turns.bytes_before, turns.bytes) == (2 * SIZE, SIZE)
 
 
@@ -109,7 +109,7 @@ def summing(total="AddN", more=()):
     )
 
 
-WITNESSED = Turn("put", None, "sum", witnessed=True)
+WITNESSED = Edge("put", None, "sum", witnessed=True)
 
 
 def test_a_sum_that_is_handed_on_is_waited_for_by_a_witness():

@@ -3,11 +3,9 @@
 import pytest
 
 from rnnmem.analysis.machine import CPU
-from rnnmem.passes.schedule import select as decide
-from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.select import in_turns
-from rnnmem.planning.options import Options
+from rnnmem.planning import turns as decide
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.turns import in_turns
 from rnnmem.simulate.timeline import counted_peak
 from tests.handmade import const, make_net, op, while_op
 
@@ -37,8 +35,8 @@ def branches_and_a_loop(count):
     return make_net(inputs, ops, [*(f"r{n}" for n in range(count)), "loop:1"])
 
 
-def decided(net, **options):
-    return in_turns(net, Plan(), CPU, Options(**options), lambda turns: with_turns(net, turns))
+def decided(net, max_slowdown=1.1):
+    return in_turns(net, Plan(), CPU, max_slowdown)
 
 
 def test_branches_take_turns():

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from rnnmem.analysis.loops import loops_of
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import Net
+from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.serialise import all_turns
-from rnnmem.planning.options import Options
-from rnnmem.planning.plan import Plan, Turn
+from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import counted_peak, simulate
 from rnnmem.sizes import format_bytes
 
@@ -22,11 +21,7 @@ LEAST_GAIN = 0.01
 
 
 def in_turns(
-    net: Net,
-    plan: Plan,
-    machine: Machine,
-    options: Options,
-    apply: Callable[[tuple[Turn, ...]], Net],
+    net: Net, plan: Plan, machine: Machine, max_slowdown: float
 ) -> tuple[Plan, Net | None]:
     """Adds control edges where they lower the predicted peak in the time that is left.
 
@@ -34,8 +29,7 @@ def in_turns(
       net: the function, rewritten by ``plan`` if that changes anything.
       plan: the decisions so far.
       machine: what estimates of time assume.
-      options: what the user asks for.
-      apply: adds edges to the Net.
+      max_slowdown: the bound on the factor of step time.
 
     Returns:
       The plan with the edges, and the Net with them; the plan as it was and None where neither the
@@ -45,10 +39,10 @@ def in_turns(
     has_loops = _has_loops(net)
     if has_loops and sum(len(inner.ops) for _, inner in net.walk()) > MOST_OPS:
         return plan, None
-    turns = all_turns(with_known_shapes(net), machine, options.max_slowdown / max(1, plan.slowdown))
+    turns = all_turns(with_known_shapes(net), machine, max_slowdown / max(1, plan.slowdown))
     if turns is None:
         return plan, None
-    ordered = apply(turns.edges)
+    ordered = with_turns(net, turns.edges)
     original, predicted = predicted_peak(net), predicted_peak(ordered)
     if original is None or predicted is None or predicted > original:
         return plan, None
@@ -63,14 +57,14 @@ def in_turns(
             f": of those outside loops at most {format_bytes(turns.bytes)} are alive at once, "
             f"where it could be {format_bytes(turns.bytes_before)}"
         )
-    return dataclasses.replace(
+    found = dataclasses.replace(
         plan,
-        turns=turns.edges,
         notes=(*plan.notes, note),
         slowdown=plan.slowdown * max(1.0, turns.slowdown),
         original_peak=original if plan.original_peak is None else plan.original_peak,
         predicted_peak=predicted,
-    ), ordered
+    )
+    return found.having(turns=turns.edges), ordered
 
 
 def predicted_peak(net: Net) -> int | None:

@@ -1,0 +1,69 @@
+"""What a pass decides, as a plan holds it, and what it offers to decide."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.variable_effects import Writers
+from rnnmem.ir.graph import Constant, Net, Op
+
+
+class Decision(Protocol):
+    """A frozen dataclass of numbers, texts, tuples and such dataclasses.
+
+    It goes to JSON and back by its fields (`rnnmem.planning.as_json`). One that may turn out to be
+    nothing has a field ``closed``: why the pass left its place as it was.
+    """
+
+    @property
+    def sentence(self) -> str:
+        """What is decided, in words; its place first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """Where a pass may decide something beside loops that are rewritten.
+
+    Attributes:
+      net: the Net around the loops, with all shapes that are known.
+      pairs: its loop pairs.
+      seconds: estimated time of one run of an op of a Net.
+      writers: what may write variables; None: no variable may be read again.
+    """
+
+    net: Net
+    pairs: tuple[LoopPair, ...]
+    seconds: Callable[[Op, Net], float]
+    writers: Writers | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """What a pass decides beside the loops that are rewritten.
+
+    Attributes:
+      decide: the pairs that are rewritten, and what is decided so far by name of the pass -> the
+        decisions.
+      spared: of each pair of the site, the estimated seconds that these take off an iteration.
+    """
+
+    decide: Callable[[Sequence[LoopPair], Callable[[str], tuple[Any, ...]]], tuple[Any, ...]]
+    spared: tuple[float, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What applying a decision depends on beside the Net.
+
+    Attributes:
+      of: name of a pass -> its decisions in the plan.
+      constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
+      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+    """
+
+    of: Callable[[str], tuple[Any, ...]]
+    constant: Callable[[Any, str], Constant]
+    anchored: bool

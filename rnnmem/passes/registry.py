@@ -1,0 +1,130 @@
+"""All passes, a line each; whatever lists passes is made from these lines.
+
+From a line come the name that ``allow`` takes, a plan's decisions and their JSON, their sentences
+in ``explain`` and ``report``, and the table in docs/passes.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from rnnmem.ir.graph import Net
+from rnnmem.passes.decision import Context, Offer, Site
+
+
+class Kind(enum.Enum):
+    """What a pass decides on, and so where its decisions are made and applied."""
+
+    NORMALISE = "the Net, before anything is planned"
+    LOOP = "a loop pair"
+    BESIDE = "what a loop that is rewritten brings along, by ``offer`` and ``apply``"
+    TRIED = "the same, with it and without, because it takes time"
+    WHOLE = "the Net, whether or not a loop is rewritten"
+
+
+_HERE = __name__.rpartition(".")[0]
+NORMALISE, LOOP, BESIDE, TRIED, WHOLE = Kind
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One technique.
+
+    Attributes:
+      name: in ``allow`` and in a plan.
+      decision: ``folder:class`` of its decisions, in ``decision.py`` of that folder.
+      kind: what it decides on.
+      exact: whether it changes no bit of any result.
+      default: whether it may be used unless the user names others.
+      module: of its own, where it shares the folder with others.
+    """
+
+    name: str
+    decision: str
+    kind: Kind
+    exact: bool = True
+    default: bool = True
+    module: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where it is, below `rnnmem.passes`."""
+        return self.decision.partition(":")[0]
+
+    @property
+    def what(self) -> str:
+        """What it does, in a line."""
+        doc = importlib.import_module(f"{_HERE}.{self.module or self.folder}").__doc__
+        return (doc or "").partition("\n")[0].rstrip(".")
+
+    @functools.cached_property
+    def decides(self) -> Any:
+        """The class of its decisions."""
+        name = self.decision.partition(":")[2]
+        return getattr(importlib.import_module(f"{_HERE}.{self.folder}.decision"), name)
+
+    @functools.cached_property
+    def offer(self) -> Callable[[Site], Offer]:
+        """What it would decide beside loops that are rewritten."""
+        return self._part("select").offer
+
+    @functools.cached_property
+    def apply(self) -> Callable[[Net, tuple[Any, ...], Context], Net]:
+        """The Net around the loops, and decisions -> the Net with these applied."""
+        return self._part("apply").apply
+
+    def _part(self, name: str) -> Any:
+        return importlib.import_module(f"{_HERE}.{self.module or f'{self.folder}.{name}'}")
+
+
+PASSES = (  # in the order of application
+    Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
+    Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
+    Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
+    Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
+    Pass("bits", "encode:Encoding", LOOP, default=False),
+    Pass("bfloat16", "encode:Encoding", LOOP, exact=False, default=False),
+    Pass("offload", "encode:Encoding", LOOP, default=False),
+    Pass("checkpoint", "checkpoint:Segments", LOOP),
+    Pass("rebuild_lists", "rebuild_lists:MadeAgain", TRIED),
+    Pass("gradient_start", "schedule:Edge", BESIDE, module="schedule.gradient_start"),
+    Pass("lazy_gradient_lists", "lazy_gradient_lists:EmptyStart", BESIDE),
+    Pass("after_loss", "schedule:Edge", BESIDE, module="schedule.after_loss"),
+    Pass("implicit_broadcast", "implicit_broadcast:Fold", BESIDE),
+    Pass("turns", "schedule:Edge", WHOLE, module="schedule.serialise"),
+)
+
+BY_NAME: Mapping[str, Pass] = MappingProxyType({one.name: one for one in PASSES})
+AROUND_LOOPS = tuple(one for one in PASSES if one.kind in (BESIDE, TRIED))
+"""What loops that are rewritten bring along."""
+DEFAULTS = tuple(one.name for one in PASSES if one.default)
+"""What may be used unless the user names passes."""
+
+DEFAULT = "default"
+_WITH_LOOPS = ("rematerialise", "zero_lists", *(one.name for one in AROUND_LOOPS))
+GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        DEFAULT: DEFAULTS,
+        "recompute": _WITH_LOOPS,
+        "segments": ("checkpoint",),
+        "order": ("turns",),
+        "vocabulary": ("chunked_loss",),
+    }
+)
+"""Names that stand for several passes, and those that passes had before."""
+
+
+def passes_of(names: Iterable[str]) -> frozenset[str]:
+    """The passes that names of passes and groups allow; dead code goes with any of them.
+
+    Raises:
+      KeyError: there is no such name.
+    """
+    found = {one for name in names for one in GROUPS.get(name) or (BY_NAME[name].name,)}
+    return frozenset(found | {"dead_code"} if found else ())

@@ -1,0 +1,132 @@
+"""What becomes of the residuals of a loop: which are saved, and which computed again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from rnnmem.ir.graph import Shape
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.encode.decision import BFLOAT16, SAVED_AS, Encoding
+
+RECOMPUTED, INVARIANT, INNER = "recomputed", "invariant", "inner"
+HOISTED, UNREAD = "hoisted", "unread"
+
+OVERLAPPING = 2
+"""Iterations of a rewritten loop under way at once, where time is worth the memory of one more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualDecision:
+    """What becomes of one blob that the gradient step net reads.
+
+    Attributes:
+      blob: its name in the forward step net.
+      op_type: the op that writes it; ``state`` for a carried value.
+      dtype: dtype name.
+      shape: shape, with None for what is unknown.
+      bytes: kept per iteration by the original, or None where unknown.
+      fate: ``saved``, plain or by a means (see `SAVED_AS`), ``recomputed``, ``invariant`` (read
+        again from outside the loop), ``hoisted`` (a variable, read once beside the loop) or
+        ``inner`` (a nested loop no longer hands it out).
+      was_saved: whether the original saves it.
+      reason: why, in words.
+      source: the user's line, or empty.
+    """
+
+    blob: str
+    op_type: str
+    dtype: str
+    shape: Shape
+    bytes: int | None
+    fate: str
+    was_saved: bool
+    reason: str
+    source: str
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether an accumulator keeps the blob, in whatever form."""
+        return self.fate in SAVED_AS.values()
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopPlan:
+    """The decisions for one loop pair.
+
+    Attributes:
+      path: loop op names from the outermost loop to this one.
+      gradients: names of the gradient loops.
+      closed: why the pair is left exactly as it is; empty where it is rewritten.
+      trips: iterations, or None where only a run can tell.
+      saved: blobs of the forward step net that accumulators keep.
+      recomputed: ops of the forward step net that run again in each gradient step net.
+      hoisted: blobs of the forward step net that one read beside the outermost loop stands for.
+      demands: blobs of the Net around the forward loop that the gradient loop must be given.
+      in_flight: iterations of the loops that may be under way at once.
+      bytes: kept per iteration, inner loops apart; unknown sizes are guessed.
+      seconds: estimated time per iteration beyond the original's, inner loops apart; negative where
+        saving less takes more time off than recomputing adds.
+      fates: what becomes of each blob, for people.
+      inner: the decisions for loop pairs inside the step nets.
+      source: the user's line of the loop, or empty.
+      segments: which iterations keep their state; None: each keeps what it saves.
+      encodings: of saved blobs that are not kept as they are.
+    """
+
+    path: tuple[str, ...]
+    gradients: tuple[str, ...]
+    closed: str = ""
+    trips: int | None = None
+    saved: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
+    hoisted: tuple[str, ...] = ()
+    demands: tuple[str, ...] = ()
+    in_flight: int = 1
+    bytes: int = 0
+    seconds: float = 0.0
+    fates: tuple[ResidualDecision, ...] = ()
+    inner: tuple[LoopPlan, ...] = ()
+    source: str = ""
+    segments: Segments | None = None
+    encodings: tuple[Encoding, ...] = ()
+
+    def total(self, unknown_trips: int = 64) -> tuple[int, float]:
+        """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
+        trips = unknown_trips if self.trips is None else self.trips
+        kept, again = self.bytes, self.seconds * max(1, len(self.gradients))
+        for inner in self.inner:
+            inner_kept, inner_again = inner.total(unknown_trips)
+            kept, again = kept + inner_kept, again + inner_again
+        if self.segments is None:
+            return trips * kept, trips * again
+        whole = trips * (kept - self.segments.saved_bytes)
+        # What saving less takes off is too uncertain to spend it on running iterations again.
+        again = max(0.0, again) + self.segments.again * self.segments.seconds
+        return whole + self.segments.peak_bytes(trips), trips * again
+
+    def keeps_by(self, means: str) -> bool:
+        """Whether a saved blob is kept by these means, here or in a pair inside."""
+        return any(means in one.means for loop in self.flat() for one in loop.encodings)
+
+    def flat(self):
+        """Yields this plan and every inner one, outermost first."""
+        yield self
+        for inner in self.inner:
+            yield from inner.flat()
+
+    @property
+    def label(self) -> str:
+        """Which loop it is."""
+        where = f" ({self.source})" if self.source else ""
+        return f"loop {'/'.join(self.path)}{where}"
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        """What is decided beside what becomes of each blob, in words."""
+        if lossy := [one.blob for one in self.encodings if BFLOAT16 in one.means]:
+            yield f"rounded, so gradients differ: {self.label}: {', '.join(lossy)}"
+        if self.segments is not None:
+            yield f"in segments: {self.label}: {self.segments.sentence}"
+        if self.closed:
+            yield f"left as it was: {self.label}: {self.closed}"

@@ -1,0 +1,131 @@
+"""Which of several plans to take: what fits in a budget, and what is worth its time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rnnmem.errors import BudgetError
+from rnnmem.passes.registry import AROUND_LOOPS, Kind
+from rnnmem.planning.plan import Plan
+from rnnmem.sizes import format_bytes
+
+HEADROOM = 0.1
+"""Part of a predicted peak that a budget must leave free: chunks and the order of ops vary."""
+
+CHUNK_ROOM = 16 * 1024
+"""Bytes, or another such part of a small peak, to leave free beside: chunks left by what ran before
+are taken whole."""
+
+SCHEDULE_HEADROOM = 0.5
+"""The same of a plan with a schedule over segments: states kept anew leave holes between chunks."""
+
+NOT_WORTH_TIME = 0.01
+"""Part of the original's peak that is not worth any time at all."""
+
+STILL_CLOSE = 0.25
+"""Part of the least peak that is worth time after all where plenty of it is allowed."""
+
+PLENTY = 2.0
+"""The bound on time from which memory is what is wanted."""
+
+CLOSE = 0.02
+"""Part of a peak that is not worth more time."""
+
+
+def needed_budget(peak: int) -> int:
+    """The smallest budget that a plan of this predicted peak may be run under."""
+    return _with_room(peak, HEADROOM)
+
+
+def budget_for(plan: Plan) -> int:
+    """The smallest budget that a plan, whose peak was predicted, may be run under."""
+    if any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop()):
+        return _with_room(plan.predicted_peak, SCHEDULE_HEADROOM)
+    return needed_budget(plan.predicted_peak)
+
+
+def _with_room(peak: int, headroom: float) -> int:
+    return math.ceil(peak * (1 + headroom) + min(CHUNK_ROOM, HEADROOM * peak))
+
+
+def cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
+    """The refusal of a budget.
+
+    Args:
+      budget: what was asked for.
+      least: the plan that needs least.
+      remark: what else there is to say of it; empty: how slow it is.
+    """
+    smallest, peak = budget_for(least), least.predicted_peak
+    remark = remark or f"at about {least.slowdown:.2f}x the step time"
+    error = BudgetError(
+        f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above the "
+        f"resident state is predicted to be {smallest} bytes ({format_bytes(smallest)}), {remark} "
+        f"({format_bytes(peak)} by simulation, and what chance may add); give at least that much, "
+        "or a smaller batch"
+    )
+    error.smallest = smallest
+    return error
+
+
+def least_of(refusals: Sequence[BudgetError]) -> BudgetError:
+    """Of several refusals of one budget the one that names the smallest peak."""
+    return min(refusals, key=lambda error: math.inf if error.smallest is None else error.smallest)
+
+
+def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
+    """The fastest plan that fits, where few are tried: peaks are trusted to fall from rung to rung.
+
+    Args:
+      rungs: plans from the fastest to the smallest.
+      fits: whether one stays within the budget.
+    """
+    if not rungs or not fits(rungs[-1]):
+        return None
+    low, high = 0, len(rungs) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(rungs[middle]) else (middle + 1, high)
+    return rungs[high]
+
+
+def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
+    """The fastest of the plans with about the least peak; unknown, the one that keeps least.
+
+    Args:
+      plans: all within the bound.
+      max_slowdown: the bound on time; the more is allowed, the closer to the least peak it must be.
+    """
+    known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
+    if not known:
+        return min(plans, key=kept)
+    least = min(known, key=lambda plan: plan.predicted_peak)
+    if least.changes_nothing:
+        return least
+    free = NOT_WORTH_TIME * least.original_peak
+    if max_slowdown >= PLENTY:
+        free = min(free, STILL_CLOSE * least.predicted_peak)
+
+    def is_close(plan: Plan) -> bool:
+        spared = free if plan.slowdown <= 1.0 else CLOSE * least.predicted_peak
+        return plan.predicted_peak <= least.predicted_peak + spared
+
+    close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
+    return min(close, key=lambda plan: (plan.slowdown, plan.predicted_peak))
+
+
+def kept(plan: Plan) -> tuple[int, float]:
+    """Bytes that the loops of a plan keep, where unknown sizes are guessed; and its time."""
+    return sum(loop.total()[0] for loop in plan.loops), plan.slowdown
+
+
+def is_cut(plan: Plan) -> bool:
+    """Whether a loop of the plan has segments."""
+    return any(loop.segments is not None and not loop.closed for loop in plan.loops)
+
+
+def tried_in(plan: Plan) -> tuple[tuple[Any, ...], ...]:
+    """What the plan was tried with."""
+    return tuple(plan.of(one.name) for one in AROUND_LOOPS if one.kind is Kind.TRIED)

@@ -1,0 +1,49 @@
+"""What plans for one function depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnnmem.analysis.machine import Machine
+from rnnmem.ir.builders import Encode
+from rnnmem.passes.registry import AROUND_LOOPS, PASSES, Kind, Pass, passes_of
+from rnnmem.passes.rematerialise.select import REMATERIALISE
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What plans for one function depend on, beside its Net and the bounds that the user gave.
+
+    Attributes:
+      machine: what estimates of time assume.
+      constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
+      passes: names of those that may be used.
+      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards; else it is
+        XLA, under which a list in a branch would be copied whole.
+      reads_again: whether the gradient may read variables; not where it is a function of its own,
+        which runs who knows when.
+      turns: whether plans are tried with large buffers taking turns where no other plan fits.
+    """
+
+    machine: Machine
+    constant: Encode
+    passes: frozenset[str] = passes_of(["default"])
+    anchored: bool = True
+    reads_again: bool = False
+    turns: bool = False
+
+    @property
+    def in_loops(self) -> frozenset[str]:
+        """Whether blobs may be computed again, and in which forms they may be saved."""
+        known = frozenset(one.name for one in PASSES if one.kind is Kind.LOOP)
+        return self.passes & (known if self.anchored else REMATERIALISE) - {"checkpoint"}
+
+    @property
+    def segments(self) -> bool:
+        """Whether loops may be cut into segments."""
+        return self.anchored and {"rematerialise", "checkpoint"} <= self.passes
+
+    @property
+    def around_loops(self) -> tuple[Pass, ...]:
+        """What loops that are rewritten may bring along."""
+        return tuple(one for one in AROUND_LOOPS if one.name in self.passes)

@@ -1,0 +1,227 @@
+"""Traced functions, and what runs instead of each; the Nets go once they run."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rnnmem import log
+from rnnmem.analysis.machine import Machine
+from rnnmem.compile import Compiled, Target, compile_function, compile_net, waits_for_gradient
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.ir.graph import Net
+from rnnmem.ir.order import without_dead_ops
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan, without_peaks
+from rnnmem.tf import private
+from rnnmem.tf.device import check_budget
+from rnnmem.tf.functions import function_of
+from rnnmem.tf.gc import paused
+from rnnmem.tf.gradient import rewrite_gradient
+
+DISABLE = "RNNMEM_DISABLE"
+"""Set to 1 in the environment, every function runs as TensorFlow runs it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What became of one traced function.
+
+    Attributes:
+      original: the function as TensorFlow traced it.
+      function: the function that runs instead; ``original`` itself where nothing was gained.
+      work: what planned it.
+      gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
+      taped_as_it_was: whether the original runs under a tape: what was rewritten holds a gradient,
+        or gates in the way of one, and its own gradient would be another.
+      untaped: what runs instead of ``function`` where no tape records it: a softmax loss by chunks
+        of tokens is not differentiated.
+    """
+
+    original: Any
+    function: Any
+    work: Work
+    gradient_only: bool = False
+    taped_as_it_was: bool = False
+    untaped: Any = None
+
+    def plan(self) -> Plan:
+        """The decisions; a gradient is built for them if nobody did yet."""
+        if self.gradient_only and self.untaped is None:
+            return self.work.plan_gradient(self.function)
+        return self.work.plan
+
+
+def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
+    """Compiles one traced function; whatever fails, the original runs.
+
+    Args:
+      concrete: the function as TensorFlow traced it.
+      options: what the user asks for.
+      where: the user's line, in brackets, for warnings.
+
+    Raises:
+      BudgetError: no plan is predicted to stay within the budget.
+      OptionError: an option asks for what the device cannot do.
+      PlanError: the plan given is for another function.
+    """
+    work = Work(concrete, options, where)
+    if os.environ.get(DISABLE, "") not in ("", "0"):
+        work.plan, work.make_again = Plan(notes=(f"{DISABLE} is set",)), None
+        return Trace(concrete, concrete, work)
+    check_budget(options.budget)
+    began = time.perf_counter()
+    with paused():
+        made = _exported(work)
+    if not made.gradient_only:
+        work.log_since(began)
+    return made
+
+
+def _exported(work: Work) -> Trace:
+    """What runs instead of a function: as a whole, or of its gradient once somebody asks for it."""
+    concrete = work.concrete
+    as_it_was = Trace(concrete, concrete, work)
+    try:
+        made = work.compile()
+        if made.rewritten is not None:
+            # A gradient that is asked for without a tape, of a graph, is the original's too.
+            function = private.differentiate_as(function_of(made.rewritten, concrete), concrete)
+            if work.plan.cuts_rows:
+                return _by_chunks(as_it_was, made.net, function)
+            return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
+        if not work.plan.loops and waits_for_gradient(made.net):
+            function = private.with_gradient(concrete, work.gradient)
+            return dataclasses.replace(as_it_was, function=function, gradient_only=True)
+    except Exception as error:
+        work.give_up(error)
+    return as_it_was
+
+
+def _by_chunks(as_it_was: Trace, net: Net, function: Any) -> Trace:
+    """What becomes of a function with a softmax loss by chunks; under a tape it has none."""
+    if not waits_for_gradient(net):
+        return dataclasses.replace(as_it_was, taped_as_it_was=True, untaped=function)
+    work = as_it_was.work
+    of_gradient = Work(work.concrete, work.options, work.where)
+    taped = private.with_gradient(work.concrete, of_gradient.gradient)
+    return dataclasses.replace(as_it_was, function=taped, gradient_only=True, untaped=function)
+
+
+class Work:
+    """Compiling one traced function, or its gradient once somebody asks for it.
+
+    Nothing but reports reads the Nets once a function runs, and they are as large as its trace: the
+    call lets go of them, and whoever asks for them then has them made again.
+    """
+
+    def __init__(self, concrete: Any, options: Options, where: str, machine: Machine | None = None):
+        self.concrete = concrete
+        self.where = where
+        self.options = options
+        self.machine = machine
+        self.make_again: Callable[[Work], Any] | None = Work.compile
+        self.keeps_nets = False
+        self.plan = Plan()
+        self.made: Compiled | None = None
+
+    def compile(self) -> Compiled:
+        """Compiles the whole function."""
+        return self._keep(compile_function(Target(self.concrete, self.options, self.machine)))
+
+    def _keep(self, made: Compiled) -> Compiled:
+        self.made, self.plan = made, made.plan
+        if made.search is not None:
+            self.machine = made.search.setting.machine
+        return made
+
+    def forget_nets(self) -> None:
+        """Lets go of what only reports read."""
+        self.made = None
+
+    def nets(self) -> tuple[Net | None, Net | None]:
+        """The function before and after, by the plan; None where nothing was planned or changed."""
+        made = self.made
+        if made is None and self.plan.changes_nothing:
+            made = self._again(dataclasses.replace(self.options, plan=None, budget=None, allow=()))
+        elif made is None:
+            made = self._again(dataclasses.replace(self.options, plan=self.plan))
+        return (None, None) if made is None else (made.net, made.rewritten)
+
+    def frontier(self) -> tuple[Plan, ...]:
+        """The plan among its alternatives; none where nothing was planned."""
+        if not self.plan.loops:
+            return ()
+        made = self.made or self._again(self.options)
+        search = None if made is None else made.search
+        found = () if search is None else search.frontier(self.plan)
+        return tuple(map(without_peaks, found)) if private.is_compiled(self.concrete) else found
+
+    def _again(self, options: Options) -> Compiled | None:
+        """The same compiled again, on the same estimates of time; None where it failed."""
+        again = Work(self.concrete, options, self.where, self.machine)
+        if self.make_again is not None:
+            with paused():
+                self.make_again(again)
+        return again.made
+
+    def _compile_gradient(self, net: Net) -> Net | None:
+        """Compiles the function and its gradient as one Net."""
+        target = Target(self.concrete, self.options, self.machine, differentiated=True)
+        return self._keep(compile_net(without_dead_ops(net), target)).rewritten
+
+    def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
+        """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
+        count, began = private.result_count(self.concrete), time.perf_counter()
+
+        def make_again(work: Work) -> None:
+            def compile_only(net: Net) -> None:  # and nothing is made of it
+                work._compile_gradient(net)
+
+            rewrite_gradient(forward, backward, count, compile_only)
+
+        try:
+            with paused():
+                made = rewrite_gradient(forward, backward, count, self._compile_gradient)
+            self.make_again = make_again
+            return made
+        except Exception as error:
+            self.give_up(error)
+            return None
+        finally:
+            self.log_since(began)
+            if not self.keeps_nets:
+                self.forget_nets()
+
+    def log_since(self, began: float) -> None:
+        """Logs the plan, and the seconds since ``time.perf_counter`` said so."""
+        log.planned(self.concrete.graph.name, self.where, self.plan, began)
+
+    def plan_gradient(self, function: Any) -> Plan:
+        """The plan, for which the gradient of what runs is built if nobody did yet."""
+        self.keeps_nets = True
+        try:
+            private.force_gradient(function)
+        except Exception as error:
+            self.give_up(error)
+        finally:
+            self.keeps_nets = False
+        return self.plan
+
+    def give_up(self, error: Exception) -> None:
+        """The original runs; one warning says why. A promise that cannot be kept is an error."""
+        if self.options.verify or isinstance(error, (BudgetError, OptionError, PlanError)):
+            raise error
+        reason = f"{type(error).__name__}: {error}"
+        self.plan, self.make_again = Plan(notes=(reason,)), None
+        self.forget_nets()
+        name = tf.compat.as_str(self.concrete.name)
+        broken = "" if self.options.budget is None else "; the budget is not kept"
+        text = f"rnnmem left {name}{self.where} as it was{broken}: {reason}; see docs/errors.md"
+        warnings.warn(text, RnnmemWarning, stacklevel=2)
