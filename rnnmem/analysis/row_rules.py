@@ -38,7 +38,8 @@ from rnnmem.ir.op_table import is_pure
 
 __all__ = ["ONE", "ROW", "RULES", "Partial", "Value", "rows_of"]
 
-RULES, Value = ROWS, RowValue
+RULES = ROWS
+Value = RowValue
 
 
 def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:

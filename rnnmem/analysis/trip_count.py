@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.loops import Loop
-from rnnmem.ir.graph import Constant, DType, Net, Op
+from rnnmem.ir.graph import Constant, DType, Net, Op, static
 from rnnmem.ir.order import through_identities
 
 UNKNOWN_TRIPS = 64
@@ -46,14 +46,13 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
         value = number_of(net, op.inputs[0], given)
         return value if isinstance(value, int) else None
     if op.type == "Shape":
-        shape = net.blobs[op.inputs[0]].shape
-        return None if shape is None or None in shape else tuple(shape)
+        return static(net.blobs[op.inputs[0]].shape)
     if op.type == "StridedSlice" and len(op.inputs) == 4:
         return _element(net, op, given)
     if op.type in ARITHMETIC and len(op.inputs) == 2:
-        values = [number_of(net, one, given) for one in op.inputs]
-        if all(isinstance(value, int) for value in values):
-            return ARITHMETIC[op.type](*values)
+        first, second = (number_of(net, one, given) for one in op.inputs)
+        if isinstance(first, int) and isinstance(second, int):
+            return ARITHMETIC[op.type](first, second)
     return None
 
 
@@ -177,8 +176,9 @@ def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | 
     if op is None:
         return None
     if op.type == "LogicalAnd":
-        known = [_bounds(loop, one, given) for one in op.inputs]
-        return None if None in known else min(known)
+        bounds = [_bounds(loop, one, given) for one in op.inputs]
+        known = [one for one in bounds if one is not None]
+        return min(known) if len(known) == len(bounds) else None
     if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
         return None
     first, second = (_course(loop, one, given) for one in op.inputs)

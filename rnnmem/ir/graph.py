@@ -92,10 +92,14 @@ class Blob:
 def bytes_of(dtype: str, shape: Shape) -> int | None:
     """Bytes of a value, or None where the dtype holds handles or a dimension is unknown."""
     size = BYTES_PER_ELEMENT.get(dtype)
-    known = None if shape is None else [one for one in shape if one is not None]
-    if size is None or known is None or len(known) != len(shape or ()):
-        return None
-    return size * math.prod(known)
+    known = static(shape)
+    return None if size is None or known is None else size * math.prod(known)
+
+
+def static(shape: Shape) -> tuple[int, ...] | None:
+    """A shape all of which is known; None for any other."""
+    known = () if shape is None else tuple(one for one in shape if one is not None)
+    return None if shape is None or len(known) < len(shape) else known
 
 
 def kind_text(dtype: str, shape: Shape) -> str:

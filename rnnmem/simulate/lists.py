@@ -7,7 +7,7 @@ import math
 from rnnmem.analysis.machine import rounded
 from rnnmem.analysis.shape_rules import RESIZES, scattered
 from rnnmem.analysis.shapes import KnownNet
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, static
 from rnnmem.ir.marks import SLOTS
 from rnnmem.ir.order import through_identities
 from rnnmem.simulate.buffers import Origin
@@ -44,8 +44,8 @@ def fill_in(step: Step, known: KnownNet, constant: set[str], unknown: dict[str, 
             return
     dtype = op.attributes.get("element_dtype")
     size = BYTES_PER_ELEMENT.get(getattr(dtype, "name", ""), 4)
-    shape = fact.element.shape if fact.element else None
-    if shape is None or None in shape:
+    shape = static(fact.element.shape) if fact.element else None
+    if shape is None:
         unknown[op.outputs[0]] = None
         return
     step.element = rounded(size * math.prod(shape))

@@ -26,7 +26,7 @@ from rnnmem.analysis.machine import (
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.variable_effects import handle_of, names_a_function, written_by
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
     ADVANCES,
@@ -253,8 +253,9 @@ class _Compiler:
         size = blob.bytes
         if size is not None:
             return rounded(size)
-        if blob.dtype == "string" and blob.shape is not None and None not in blob.shape:
-            count = math.prod(blob.shape)
+        shape = static(blob.shape)
+        if blob.dtype == "string" and shape is not None:
+            count = math.prod(shape)
             if count <= FEW_STRINGS:
                 return rounded(STRING_BYTES * count)
         if blob.dtype not in _HANDLES:
@@ -374,13 +375,14 @@ class _Compiler:
 
     def _is_contiguous(self, op: Op, read: Blob) -> bool:
         """Whether rows that follow each other are cut, aligned as TensorFlow aligns buffers."""
-        if None in read.shape:
+        shape = static(read.shape)
+        if shape is None:
             return False
         if op.type == "StridedSlice":
             stride = self._value(op.inputs[3])
             if not isinstance(stride, tuple) or stride[0] != 1:
                 return False
-        return math.prod(read.shape[1:]) * BYTES_PER_ELEMENT.get(read.dtype, 1) % ALIGNMENT == 0
+        return math.prod(shape[1:]) * BYTES_PER_ELEMENT.get(read.dtype, 1) % ALIGNMENT == 0
 
     def _scratch(self, op: Op) -> int:
         """Bytes of a reduction that must first be transposed."""
@@ -392,7 +394,7 @@ class _Compiler:
         if read.bytes is None or not isinstance(axes, tuple) or None in axes or not read.shape:
             return 0
         dropped = {axis % len(read.shape) for axis in axes}
-        runs = []
+        runs: list[bool] = []
         for axis, size in enumerate(read.shape):
             if size != 1 and (not runs or runs[-1] != (axis in dropped)):
                 runs.append(axis in dropped)
@@ -494,7 +496,8 @@ def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
 
 def _moves_only_ones(shape, order: tuple[int | None, ...]) -> bool:
     """Whether a transposition leaves the elements where they are."""
-    if None in order or shape is None:
+    axes = static(order)
+    if axes is None or shape is None:
         return False
-    wide = [axis for axis in order if shape[axis] != 1]
+    wide = [axis for axis in axes if shape[axis] != 1]
     return wide == sorted(wide)

@@ -14,7 +14,7 @@ from rnnmem.analysis.facts import (
     to_shape,
     vector,
 )
-from rnnmem.ir.graph import Op, Shape
+from rnnmem.ir.graph import Op, Shape, static
 
 
 @SHAPES.of("EmptyTensorList")
@@ -111,8 +111,8 @@ def scattered(op: Op) -> str:
 def _scatter_into(op: Op, ins: list[Fact]) -> list[Fact]:
     places, length = vector(ins[2]), ins[0].length
     if length is not None:  # a place behind its end lengthens a list
-        known = places is not None and None not in places
-        length = max((length, *(one + 1 for one in places))) if known else None
+        known = static(places)
+        length = None if known is None else max((length, *(one + 1 for one in known)))
     return [changed(ins[0], element=_with_item(ins[0], _row(ins[1])), length=length)]
 
 
