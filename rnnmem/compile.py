@@ -308,8 +308,9 @@ def _in_turns(made: Compiled, target: Target) -> Compiled:
         with of_this_function():
             ordered = with_turns(base, options.plan.turns)
         original = predicted_peak(base) if plan.original_peak is None else plan.original_peak
-        peaks = {"original_peak": original, "predicted_peak": predicted_peak(ordered)}
-        plan = dataclasses.replace(plan, **peaks)
+        plan = dataclasses.replace(
+            plan, original_peak=original, predicted_peak=predicted_peak(ordered)
+        )
     return dataclasses.replace(made, plan=plan, rewritten=ordered)
 
 

@@ -33,6 +33,9 @@ PLENTY = 2.0
 CLOSE = 0.02
 """Part of a peak that is not worth more time."""
 
+NEGLIGIBLE = 64 * 1024
+"""Bytes below which no peak is worth leaving a function as it was."""
+
 
 def needed_budget(peak: int) -> int:
     """The smallest budget that a plan of this predicted peak may be run under."""

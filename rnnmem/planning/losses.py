@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
-from rnnmem.planning.choice import least_of
+from rnnmem.planning.choice import NEGLIGIBLE, least_of
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
-from rnnmem.planning.search import NEGLIGIBLE, Search, decide
+from rnnmem.planning.search import Search, decide
 from rnnmem.simulate.timeline import simulate
 
 _NO_GAIN = "no smaller predicted peak in the time allowed"

@@ -21,6 +21,7 @@ from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
 from rnnmem.planning.choice import (
+    NEGLIGIBLE,
     bisected,
     budget_for,
     cannot_be_met,
@@ -42,9 +43,6 @@ from rnnmem.planning.plan import Plan
 from rnnmem.planning.setting import Setting
 from rnnmem.planning.turns import in_turns
 from rnnmem.simulate.timeline import counted_peak
-
-NEGLIGIBLE = 64 * 1024
-"""Bytes below which no peak is worth leaving a function as it was."""
 
 _TURNED = 3
 """Plans of which it is looked at whether large buffers may take turns, where no budget is met."""

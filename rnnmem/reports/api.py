@@ -94,7 +94,7 @@ def report_on(
         resident=held,
         budget=inspection.options.budget,
         graphs=drawn,
-        notes=(*plan.notes, *sentences(plan, most=1), *notes),
+        notes=(*plan.notes, *sentences(plan, most=1), *more),
         seconds={},
     )
 

@@ -23,7 +23,7 @@ from rnnmem.reports.outcomes import (
     other_states,
     outcome,
 )
-from rnnmem.reports.sentences import sentences
+from rnnmem.reports.sentences import beside_loops
 from rnnmem.sizes import format_bytes
 
 _WIDTH = 132
@@ -54,6 +54,8 @@ class Explanation:
         loops = list(every_loop(self.plan))
         if any(loop.fates for loop, _ in loops):
             console.print(_table(loops))
+        for line in beside_loops(self.plan):
+            console.print(line, soft_wrap=True)
         if self.frontier:
             console.print(_alternatives(self.frontier, self.plan))
         return out.getvalue()
@@ -76,7 +78,7 @@ def _summary(plan: Plan, name: str) -> list[str]:
     if not plan.changes_nothing:
         lines.append(f"estimated step time: {plan.slowdown:.2f}x")
     lines += [f"note: {note}" for note in plan.notes]
-    return [*lines, *sentences(plan)]
+    return [*lines, *(line for loop in plan.every_loop() for line in loop.sentences)]
 
 
 def _verdict(plan: Plan) -> str:

@@ -11,13 +11,20 @@ MOST = 5
 """Decisions of one pass that `explain` tells singly; more are counted."""
 
 
-def sentences(plan: Plan, place: str = "", most: int = MOST) -> Iterator[str]:
-    """What each pass decided, in words.
+def sentences(plan: Plan, most: int = MOST) -> Iterator[str]:
+    """What all passes decided, in words; what becomes of each blob is a table of its own."""
+    for loop in plan.every_loop():
+        yield from loop.sentences
+    yield from beside_loops(plan, most)
+
+
+def beside_loops(plan: Plan, most: int = MOST, place: str = "") -> Iterator[str]:
+    """What passes decided beside the loops themselves.
 
     Args:
       plan: the plan.
-      place: where its Net is a step net: which.
       most: decisions of one pass that are told singly.
+      place: where its Net is a step net: which.
     """
     where = f" in {place}" if place else ""
     left = plan.loops and all(loop.closed for loop in plan.loops)
@@ -29,7 +36,5 @@ def sentences(plan: Plan, place: str = "", most: int = MOST) -> Iterator[str]:
             yield f"{name}{where}: {one.sentence}"
         if len(told) < len(decided):
             yield f"{name}{where}: {len(decided) - len(told)} more"
-    for loop in () if place else plan.every_loop():
-        yield from loop.sentences
     for one in plan.nested:
-        yield from sentences(one.plan, "/".join((*filter(None, [place]), *one.path)), most)
+        yield from beside_loops(one.plan, most, "/".join((*filter(None, [place]), *one.path)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from rnnmem.ir.graph import kind_text
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
 from rnnmem.reports.outcomes import every_loop
 from rnnmem.sizes import format_bytes
@@ -153,8 +154,7 @@ def _parts(side: Side) -> list[Table | str]:
 
 
 def _blob(part: Part) -> str:
-    dims = "?" if part.shape is None else ",".join("?" if d is None else str(d) for d in part.shape)
-    return f"{part.op_type} {part.dtype}[{dims}]" if part.dtype else part.op_type
+    return f"{part.op_type} {kind_text(part.dtype, part.shape)}" if part.dtype else part.op_type
 
 
 def _resident(parts: tuple[Part, ...]) -> Table:
