@@ -25,6 +25,7 @@ from rnnmem.errors import BudgetError, OptionError, PlanError, RaceError, Rnnmem
 from rnnmem.grappler.boundaries import with_boundaries
 from rnnmem.grappler.cse import sums_by_chance
 from rnnmem.grappler.lowering import sums_reordered
+from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
@@ -562,6 +563,12 @@ _BY_CHANCE = (
     "merges the two or not, as other ops stand, and the sum's last bits hang on it; compute it once"
 )
 
+_BESIDE_SHAPES = (
+    "the sum at {} begins with one addend or another, as the shapes that its gradient asks for are "
+    "taken before it or behind it, and any change to the function may turn that round; of tensors "
+    "whose dimensions are known (a batch size in the signature) no shape is asked"
+)
+
 
 _IN_PYTHON = (
     "the budget is held against a prediction that knows nothing of what Python functions take"
@@ -678,6 +685,9 @@ class _Work:
             Net is split again, and no loop may hold ops of both halves.
         """
         self.net, self.rewritten = net, None
+        beside_shapes = next(sums_beside_shapes(net), None)
+        if beside_shapes is not None and not private.is_compiled(self.concrete):
+            self.leave(_BESIDE_SHAPES.format(beside_shapes.source or beside_shapes.name))
         try:
             self.rewritten = self._rewritten(net, differentiated)
         except RaceError as error:

@@ -67,15 +67,18 @@ class Loop:
         be done. What is pushed, constant, a variable or the same in all iterations always is held;
         what one branch pushes, and another does not, hangs on the branch.
         """
-        held = {push.inputs[1] for push in self.pushes.values()} | set(self.invariants)
         return frozenset(
             op.name
             for tree in summing_trees(self.body)
-            if any(self._may_be_let_go(blob, held) for blob in addends_of(self.body, tree))
+            if any(map(self.may_be_let_go, addends_of(self.body, tree)))
             for op in tree
         )
 
-    def _may_be_let_go(self, blob: str, held: set[str]) -> bool:
+    @functools.cached_property
+    def _held(self) -> frozenset[str]:
+        return frozenset({push.inputs[1] for push in self.pushes.values()} | set(self.invariants))
+
+    def may_be_let_go(self, blob: str) -> bool:
         """Whether other readers of an addend may be done with it in time, or not."""
         body = self.body
         if blob in self.sums.unsteady:
@@ -84,7 +87,7 @@ class Loop:
         if source is not None and source.type in ("Const", READ):
             return False
         others = body.fan_out(blob) > 1 and blob not in body.outputs
-        return others and not any(self.sums.share(blob, other) for other in held)
+        return others and not any(self.sums.share(blob, other) for other in self._held)
 
     @functools.cached_property
     def pushes(self) -> Mapping[int, Op]:

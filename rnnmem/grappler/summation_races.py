@@ -14,10 +14,11 @@ one, may be an addend of any sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.versions import history
-from rnnmem.grappler.summation_order import Sums, summing_trees
+from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
 from rnnmem.planning.plan import Turn
@@ -26,6 +27,8 @@ _INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListS
 _HANDING_OUT = frozenset(
     {"OptionalGetValue", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
 )
+
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
 
 def may_change_a_sum(net: Net, edges: Iterable[Turn], path: Sequence[str] = ()) -> bool:
@@ -59,6 +62,36 @@ def may_change_a_sum(net: Net, edges: Iterable[Turn], path: Sequence[str] = ()) 
             if at_stake & ~(known | behind[index]):
                 return True
     return False
+
+
+def sums_beside_shapes(net: Net) -> Iterator[Op]:
+    """The sums, in forward step nets, that begin with an addend once its shape was taken, or not.
+
+    Both take no time, so one thread runs them one after the other, in the order in which the graph
+    optimizer lists ops that are ready together. That order hangs on all names in the function.
+
+    Args:
+      net: a whole Net, inlined and without dead ops.
+    """
+    for _, inner in net.walk():
+        for loop in loops_of(inner):
+            if loop.pushes:
+                yield from _beside_shapes(loop)
+
+
+def _beside_shapes(loop: Loop) -> Iterator[Op]:
+    body = loop.body
+    for tree in summing_trees(body):
+        adding = {op.name for op in tree}
+        if adding.isdisjoint(loop.racing):
+            continue
+        for blob in addends_of(body, tree):
+            others = {op.type for op in body.readers.get(blob, ()) if op.name not in adding}
+            source = body.producer.get(blob)
+            given = source is None or source.type in _HANDING_OUT
+            if others and others <= _SHAPES and not given and loop.may_be_let_go(blob):
+                yield tree[0]
+                break
 
 
 def _adds_up(net: Net) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from rnnmem.analysis.cost import CPU
-from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.grappler.summation_races import may_change_a_sum, sums_beside_shapes
 from rnnmem.passes.schedule.serialise import turns_of
 from rnnmem.planning.plan import Turn
 from tests.handmade import const, make_net, op, while_op
@@ -91,3 +91,50 @@ def test_no_edges_beside_a_sum_that_could_show_them():
         )
 
     assert turns_of(branches(True), CPU, 10.0) is None
+
+
+def beside(*ops):
+    """Names of the sums beside shapes in a forward loop that pushes ``h`` and what ``ops`` name."""
+    body = make_net(
+        {"i": "i[]", "h": "f[?,4]", "list": "v[]", "shapes": "v[]"},
+        [
+            *(const("one", 1), op("n", "AddV2", "i one", "i[]")),
+            *(op("a", "Sin", "h", "f[?,4]"), op("b", "Cos", "h", "f[?,4]")),
+            op("put", "TensorListPushBack", "list h", "v[]"),
+            *ops,
+        ],
+        ["n", "s", "put", "pushed"],
+    )
+    outer = [
+        *(const("zero", 0), op("e", "EmptyTensorList", "", "v[]")),
+        *(op("f", "EmptyTensorList", "", "v[]"), while_op("loop", "zero x e f", body)),
+    ]
+    net = make_net({"x": "f[?,4]"}, outer, ["loop:1", "loop:2", "loop:3"])
+    return [one.name for one in sums_beside_shapes(net)]
+
+
+SUM = op("s", "AddN", "h a b", "f[?,4]")
+SHAPE = op("shape", "Shape", "a", "i[2]")
+KEPT_SHAPE = op("pushed", "TensorListPushBack", "shapes shape", "v[]")
+
+
+def test_a_sum_of_what_only_its_shape_is_asked_of_besides_hangs_on_which_is_first():
+    assert beside(SUM, SHAPE, KEPT_SHAPE) == ["s"]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [SUM, op("pushed", "TensorListPushBack", "shapes a", "v[]")],  # held in any case
+        [
+            SUM,
+            op("t", "Tanh", "a", "f[?,4]"),
+            op("pushed", "TensorListPushBack", "shapes t", "v[]"),
+        ],
+        [op("s", "AddN", "h a", "f[?,4]"), SHAPE, KEPT_SHAPE],  # two have no order
+        [SUM, op("shape", "Shape", "h", "i[2]"), KEPT_SHAPE],  # what is pushed is held
+        [SUM, SHAPE, KEPT_SHAPE, op("held", "TensorListPushBack", "shapes a", "v[]")],
+    ],
+)
+def test_other_sums_do_not(ops):
+    assert not beside(*ops)
