@@ -60,6 +60,18 @@ class Loop:
         return Sums(self.body)
 
     @functools.cached_property
+    def summed_later(self) -> frozenset[str]:
+        """Blobs of the body whose buffer a sum outside may take when the last iteration is over."""
+        others = tuple(op for op in self.net.ops if op.name != self.op.name)
+        outside = Sums(self.net.replace(ops=others, inputs=(*self.net.inputs, *self.op.outputs)))
+        results = {
+            result
+            for result, handed in zip(self.body.outputs, self.op.outputs, strict=True)
+            if handed in outside.addends
+        }
+        return frozenset(blob for one in results for blob in self.sums.sharing(one))
+
+    @functools.cached_property
     def racing(self) -> frozenset[str]:
         """Names of the additions in the body that race with the other readers of an addend.
 

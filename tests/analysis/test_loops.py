@@ -382,3 +382,53 @@ def test_a_sum_races_with_what_only_one_branch_keeps():
     assert of("t", "s") == {"u"}
     assert not of("t", "t")
     assert not of("s", "s")
+
+
+def stateful(*after):
+    """A loop over (i, h, acc) with h = tanh(h), which is pushed; ``loop:1`` is the last h."""
+    return accumulating(
+        *(*STEP, op("t", "Tanh", "h", "f[4]"), push("list", "acc", "t")),
+        outputs="next t list",
+        after=after,
+    )
+
+
+SUM = op("s", "AddN", "x loop:1 x", "f[4]")
+LATER = make_net(
+    {"j": "i[]", "a": "f[4]", "b": "f[4]"},
+    [*STEP[:1], op("next", "AddV2", "j one", "i[]"), op("u", "AddN", "a b b", "f[4]")],
+    ["next", "a", "u"],
+)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [SUM],
+        [op("copy", "Identity", "loop:1", "f[4]"), op("s", "AddN", "x copy x", "f[4]")],
+        [while_op("later", "zero loop:1 x", LATER)],
+        [while_op("later", "zero x loop:1", LATER)],
+    ],
+)
+def test_a_last_state_may_be_added_up_behind_the_loop(after):
+    assert stateful(*after).summed_later == {"t"}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [op("s", "AddV2", "x loop:1", "f[4]")],
+        [op("r", "Sin", "loop:1", "f[4]"), op("s", "AddN", "x r x", "f[4]")],
+    ],
+)
+def test_a_last_state_that_is_not_added_up_is_of_no_account(after):
+    assert not stateful(*after).summed_later
+
+
+def test_what_the_loop_itself_adds_up_is_not_behind_it():
+    loop = accumulating(
+        *(*STEP, op("t", "AddN", "h h h", "f[4]"), push("list", "acc", "t")),
+        outputs="next t list",
+    )
+    assert loop.sums.addends and not loop.summed_later

@@ -358,7 +358,7 @@ class _Planner:
             seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
-            addends=pair.forward.sums.addends,
+            addends=pair.forward.sums.addends | pair.forward.summed_later,
             never=frozenset(one.plan.path[-1] for one in inner)
             | _sums_of_arguments(pair.forward)
             | pair.forward.racing,
@@ -526,13 +526,13 @@ def _held_for_sums(pair: LoopPair) -> frozenset[str]:
     """Blobs that stay saved because a sum may not add them up in place at another time.
 
     That is so where iterations run together, and where only the accumulator of the iteration before
-    holds what is a state now.
+    holds what is a state now, or holds the last state when the loop is over.
     """
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
     if order_shows(forward.body) or forward.racing:
-        return forward.sums.addends & pushed
-    found = set()
+        return (forward.sums.addends | forward.summed_later) & pushed
+    found = forward.summed_later & pushed
     for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
         if argument in forward.sums.addends and not any(
             forward.sums.share(argument, blob) for blob in pushed
