@@ -15,6 +15,7 @@ from rnnmem.errors import CheckError, NetError, RaceError
 from rnnmem.grappler.boundaries import with_boundaries
 from rnnmem.grappler.cse import sums_by_chance
 from rnnmem.grappler.lowering import sums_reordered
+from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_dead_ops
@@ -55,6 +56,11 @@ _IN_PYTHON = (
 _BY_CHANCE = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
     "merges the two or not, as other ops stand, and the sum's last bits hang on it; compute it once"
+)
+_BESIDE_SHAPES = (
+    "the sum at {} begins with one addend or another, as the shapes that its gradient asks for are "
+    "taken before it or behind it, and any change to the function may turn that round; of tensors "
+    "whose dimensions are known (a batch size in the signature) no shape is asked"
 )
 _BY_NUMBER = (
     "the sum at {} adds up two states that TensorFlow sorts by a number that it counts up over the "
@@ -139,6 +145,7 @@ def compile_function(target: Target) -> Compiled:
 
 def compile_net(net: Net, target: Target) -> Compiled:
     """What becomes of a Net without dead code; raises what `compile_function` does."""
+    target = _unless_beside_shapes(net, target)
     try:
         made = _planned(net, target)
     except RaceError as error:
@@ -170,6 +177,14 @@ def _unless_by_chance(net: Net, target: Target) -> Target:
     if by_chance is None:
         return target
     return target.leaving(_BY_CHANCE.format(by_chance.source or by_chance.name))
+
+
+def _unless_beside_shapes(net: Net, target: Target) -> Target:
+    """Nothing is changed where a sum's order hangs on when a shape is taken."""
+    beside_shapes = None if target.by_xla else next(sums_beside_shapes(net), None)
+    if beside_shapes is None:
+        return target
+    return target.leaving(_BESIDE_SHAPES.format(beside_shapes.source or beside_shapes.name))
 
 
 def _changed_by_number(original: Net, made: Compiled, target: Target) -> str:

@@ -14,14 +14,14 @@ one, may be an addend of any sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees, sums_of
 from rnnmem.ir.edges import Edge
-from rnnmem.ir.graph import Net
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
 from rnnmem.ir.order import all_waiting_for, through_identities
 
@@ -29,6 +29,8 @@ _INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListS
 _HANDING_OUT = frozenset(
     {"OptionalGetValue", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
 )
+
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 
 
 def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> bool:
@@ -65,13 +67,59 @@ def racing(loop: Loop) -> frozenset[str]:
     be done. What is pushed, constant, a variable or the same in all iterations always is held;
     what one branch pushes, and another does not, depends on the branch.
     """
-    held = {push.inputs[1] for push in loop.pushes.values()} | set(loop.invariants)
+    held = _held(loop)
     return frozenset(
         op.name
         for tree in summing_trees(loop.body)
         if any(_may_be_let_go(loop.body, blob, held) for blob in addends_of(loop.body, tree))
         for op in tree
     )
+
+
+def summed_later(loop: Loop) -> frozenset[str]:
+    """Blobs of the body whose buffer a sum outside may take when the last iteration is over."""
+    others = tuple(op for op in loop.net.ops if op.name != loop.op.name)
+    outside = Sums(loop.net.replace(ops=others, inputs=(*loop.net.inputs, *loop.op.outputs)))
+    results = {
+        result
+        for result, handed in zip(loop.body.outputs, loop.op.outputs, strict=True)
+        if handed in outside.addends
+    }
+    return frozenset(blob for one in results for blob in sums_of(loop.body).sharing(one))
+
+
+def sums_beside_shapes(net: Net) -> Iterator[Op]:
+    """The sums, in forward step nets, that begin with an addend once its shape was taken, or not.
+
+    Both take no time, so one thread runs them one after the other, in the order in which the graph
+    optimizer lists ops that are ready together. That order depends on all names in the function.
+
+    Args:
+      net: a whole Net, inlined and without dead ops.
+    """
+    for _, inner in net.walk():
+        for loop in loops_of(inner):
+            if loop.pushes:
+                yield from _beside_shapes(loop)
+
+
+def _beside_shapes(loop: Loop) -> Iterator[Op]:
+    body, among, held = loop.body, racing(loop), _held(loop)
+    for tree in summing_trees(body):
+        adding = {op.name for op in tree}
+        if adding.isdisjoint(among):
+            continue
+        for blob in addends_of(body, tree):
+            others = {op.type for op in body.readers.get(blob, ()) if op.name not in adding}
+            source = body.producer.get(blob)
+            given = source is None or source.type in _HANDING_OUT
+            if others and others <= _SHAPES and not given and _may_be_let_go(body, blob, held):
+                yield tree[0]
+                break
+
+
+def _held(loop: Loop) -> set[str]:
+    return {push.inputs[1] for push in loop.pushes.values()} | set(loop.invariants)
 
 
 def _may_be_let_go(body: Net, blob: str, held: set[str]) -> bool:

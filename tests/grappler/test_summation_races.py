@@ -3,10 +3,12 @@
 import pytest
 
 from rnnmem.analysis.machine import CPU
-from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.grappler.summation_order import sums_of
+from rnnmem.grappler.summation_races import may_change_a_sum, summed_later, sums_beside_shapes
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.serialise import turns_of
-from tests.handmade import const, make_net, op, while_op
+from tests.analysis.test_loops import STEP, accumulating
+from tests.handmade import const, make_net, op, push, while_op
 
 STATE = "f[4,4]"
 WAITS = [Edge("rows", None, "other")]
@@ -91,3 +93,100 @@ def test_no_edges_beside_a_sum_that_could_show_them():
         )
 
     assert turns_of(branches(True), CPU, 10.0) is None
+
+
+def beside(*ops):
+    """Names of the sums beside shapes in a forward loop that pushes ``h`` and what ``ops`` name."""
+    body = make_net(
+        {"i": "i[]", "h": "f[?,4]", "list": "v[]", "shapes": "v[]"},
+        [
+            *(const("one", 1), op("n", "AddV2", "i one", "i[]")),
+            *(op("a", "Sin", "h", "f[?,4]"), op("b", "Cos", "h", "f[?,4]")),
+            op("put", "TensorListPushBack", "list h", "v[]"),
+            *ops,
+        ],
+        ["n", "s", "put", "pushed"],
+    )
+    outer = [
+        *(const("zero", 0), op("e", "EmptyTensorList", "", "v[]")),
+        *(op("f", "EmptyTensorList", "", "v[]"), while_op("loop", "zero x e f", body)),
+    ]
+    net = make_net({"x": "f[?,4]"}, outer, ["loop:1", "loop:2", "loop:3"])
+    return [one.name for one in sums_beside_shapes(net)]
+
+
+SUM = op("s", "AddN", "h a b", "f[?,4]")
+SHAPE = op("shape", "Shape", "a", "i[2]")
+KEPT_SHAPE = op("pushed", "TensorListPushBack", "shapes shape", "v[]")
+
+
+def test_a_sum_of_what_only_its_shape_is_asked_of_besides_hangs_on_which_is_first():
+    assert beside(SUM, SHAPE, KEPT_SHAPE) == ["s"]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [SUM, op("pushed", "TensorListPushBack", "shapes a", "v[]")],  # held in any case
+        [
+            SUM,
+            op("t", "Tanh", "a", "f[?,4]"),
+            op("pushed", "TensorListPushBack", "shapes t", "v[]"),
+        ],
+        [op("s", "AddN", "h a", "f[?,4]"), SHAPE, KEPT_SHAPE],  # two have no order
+        [SUM, op("shape", "Shape", "h", "i[2]"), KEPT_SHAPE],  # what is pushed is held
+        [SUM, SHAPE, KEPT_SHAPE, op("held", "TensorListPushBack", "shapes a", "v[]")],
+    ],
+)
+def test_other_sums_do_not(ops):
+    assert not beside(*ops)
+
+
+def stateful(*after):
+    """A loop over (i, h, acc) with h = tanh(h), which is pushed; ``loop:1`` is the last h."""
+    return accumulating(
+        *(*STEP, op("t", "Tanh", "h", "f[4]"), push("list", "acc", "t")),
+        outputs="next t list",
+        after=after,
+    )
+
+
+SUM = op("s", "AddN", "x loop:1 x", "f[4]")
+LATER = make_net(
+    {"j": "i[]", "a": "f[4]", "b": "f[4]"},
+    [*STEP[:1], op("next", "AddV2", "j one", "i[]"), op("u", "AddN", "a b b", "f[4]")],
+    ["next", "a", "u"],
+)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [SUM],
+        [op("copy", "Identity", "loop:1", "f[4]"), op("s", "AddN", "x copy x", "f[4]")],
+        [while_op("later", "zero loop:1 x", LATER)],
+        [while_op("later", "zero x loop:1", LATER)],
+    ],
+)
+def test_a_last_state_may_be_added_up_behind_the_loop(after):
+    assert summed_later(stateful(*after)) == {"t"}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [],
+        [op("s", "AddV2", "x loop:1", "f[4]")],
+        [op("r", "Sin", "loop:1", "f[4]"), op("s", "AddN", "x r x", "f[4]")],
+    ],
+)
+def test_a_last_state_that_is_not_added_up_is_of_no_account(after):
+    assert not summed_later(stateful(*after))
+
+
+def test_what_the_loop_itself_adds_up_is_not_behind_it():
+    loop = accumulating(
+        *(*STEP, op("t", "AddN", "h h h", "f[4]"), push("list", "acc", "t")),
+        outputs="next t list",
+    )
+    assert sums_of(loop.body).addends and not summed_later(loop)

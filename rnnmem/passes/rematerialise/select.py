@@ -13,7 +13,7 @@ from rnnmem.analysis.times import Clock
 from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import summing_trees, sums_of
-from rnnmem.grappler.summation_races import racing
+from rnnmem.grappler.summation_races import racing, summed_later
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
 from rnnmem.ir.order import order_shows, through_identities
@@ -208,7 +208,7 @@ class Planner:
             seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
-            addends=sums_of(pair.forward.body).addends,
+            addends=sums_of(pair.forward.body).addends | summed_later(pair.forward),
             never=frozenset(one.plan.path[-1] for one in inner)
             | _sums_of_arguments(pair.forward)
             | racing(pair.forward),
@@ -376,14 +376,14 @@ def _held_for_sums(pair: LoopPair) -> frozenset[str]:
     """Blobs that stay saved because a sum may not add them up in place at another time.
 
     That is so where iterations run together, and where only the accumulator of the iteration before
-    holds what is a state now.
+    holds what is a state now, or holds the last state when the loop is over.
     """
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
-    sums = sums_of(forward.body)
+    sums, later = sums_of(forward.body), summed_later(forward)
     if order_shows(forward.body) or racing(forward):
-        return sums.addends & pushed
-    found = set()
+        return (sums.addends | later) & pushed
+    found = later & pushed
     for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
         if argument in sums.addends and not any(sums.share(argument, blob) for blob in pushed):
             found |= {blob for blob in pushed if sums.share(result, blob)}
