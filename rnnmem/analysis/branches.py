@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import BRANCHES, READ, is_pure
+from rnnmem.ir.op_table import BRANCHES, READ, is_prunable, is_pure
+from rnnmem.ir.order import topological
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,29 @@ def branch_read_of(body: Net, handle: str) -> BranchRead:
         if found and handle in found:
             return found[handle]
     raise NetError(f"no branch of {body.name} reads the variable of {handle!r}")
+
+
+def reads_of(net: Net) -> Counter[str]:
+    """How often each blob is read by what a run needs; what no way of a branch takes is not.
+
+    TensorFlow prunes inside branches too, and with an input of theirs what makes it.
+    """
+    found = Counter(net.outputs)
+    awaited = set(net.control_outputs)
+    for op in reversed(net.of_ops(topological)):
+        unread = not any(found[blob] for blob in op.outputs)
+        if unread and op.name not in awaited and is_prunable(op):
+            continue
+        awaited.update(op.controls)
+        if op.type not in BRANCHES:
+            found.update(op.inputs)
+            continue
+        taken = {0}
+        for inner in op.nets.values():
+            inside = reads_of(inner)
+            taken.update(1 + place for place, blob in enumerate(inner.inputs) if inside[blob])
+        found.update(op.inputs[place] for place in taken)
+    return found
 
 
 def _holds_a_handle(net: Net, blobs: Iterable[str]) -> bool:

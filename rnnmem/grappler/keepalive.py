@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import DType, Op
+from rnnmem.ir.op_table import BRANCHES
 
 _SHELF_PUT = "rnnmem/shelf_put"
 
@@ -20,6 +21,20 @@ _SHELF_PUT = "rnnmem/shelf_put"
 def is_shelf(op: Op) -> bool:
     """Whether the op puts a blob where it is held until the iteration is over."""
     return op.name.startswith(_SHELF_PUT)
+
+
+def needs_an_anchor(producer: Op | None, left: int, before: int) -> bool:
+    """Whether a blob that is made again lacks a reader, without which it is fused otherwise.
+
+    What nobody takes from a branch is pruned inside it too, where it is a reader of something.
+
+    Args:
+      producer: the op that gives the blob; None for an argument.
+      left: how many read the blob where it is made again.
+      before: how many read it in the forward step net.
+    """
+    in_branch = producer is not None and producer.type in BRANCHES
+    return left < before and (left == 1 or in_branch and left == 0)
 
 
 class Anchors:

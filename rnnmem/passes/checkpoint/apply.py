@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnnmem.analysis.branches import branch_read_of
+from rnnmem.analysis.branches import branch_read_of, reads_of
 from rnnmem.analysis.loops import Link, LoopPair, through_identities
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Anchors
@@ -151,7 +151,10 @@ class _SegmentRewrite:
         changing, given = [start, *kept, *saved], [left, *reads, *invariants]
         again = branch_like(body, "rnnmem_again", [*changing, *given])
         writer = RerunWriter(again, self.pair.forward, self.segments, self.constant)
-        anchors = writer.write(self.kept, [link.pushed for link in self.links], self.anchored)
+        reads = reads_of(self.pair.gradients[0].loop.body)
+        pushed = [link.pushed for link in self.links]
+        unread = frozenset(link.pushed for link in self.links if not reads[link.popped])
+        anchors = writer.write(self.kept, pushed, self.anchored, unread)
         for dtype in anchors:
             outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/anchor")
             argument, held = loop.add_variable(outer, "anchor")

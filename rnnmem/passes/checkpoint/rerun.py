@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from rnnmem.analysis.branches import branch_read_of, branch_reads
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.keepalive import Anchors, needs_an_anchor
 from rnnmem.ir.builders import Encode, element, integer, number, push
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
 from rnnmem.ir.editor import LoopEditor, NetEditor
@@ -45,13 +45,20 @@ class RerunWriter:
         self.constant = constant
         self.checkpoints = checkpoints(segments, constant)
 
-    def write(self, kept: Sequence[Blob], pushed: Sequence[str], anchored: bool) -> list[str]:
+    def write(
+        self,
+        kept: Sequence[Blob],
+        pushed: Sequence[str],
+        anchored: bool,
+        unread: frozenset[str] = frozenset(),
+    ) -> list[str]:
         """Writes the ops and the outputs.
 
         Args:
           kept: what the lists of starts and states hold.
           pushed: blob of the forward step net for each list to fill.
           anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+          unread: those of ``pushed`` that nobody takes from their list.
 
         Returns:
           The dtypes of the lists of anchors, which are the last outputs.
@@ -72,7 +79,7 @@ class RerunWriter:
         zero = number(self.net, 0, self.constant)
         starts = [zero, trips, *states, *lists, *steady]
         loop = LoopEditor(self.net, self._loop(starts, pushed))
-        anchors = self.anchors(loop) if anchored else Anchors(loop, self.constant)
+        anchors = self.anchors(loop, unread) if anchored else Anchors(loop, self.constant)
         held += anchors.write()
         filled = loop.finish().outputs[2 + len(states) :]
         self.net.outputs = [start, *left_over, *filled[: len(lists)], *held]
@@ -164,24 +171,34 @@ class RerunWriter:
         reads = {blob: read for blob, read in found.items() if blob in self.segments.reads}
         return with_values(op, reads) if reads else op
 
-    def anchors(self, loop: LoopEditor) -> Anchors:
-        """Anchors for blobs that have one reader here and more in the forward step net."""
+    def anchors(self, loop: LoopEditor, unread: frozenset[str] = frozenset()) -> Anchors:
+        """Anchors for blobs that have one reader here and more in the forward step net.
+
+        Args:
+          loop: the loop that runs iterations again.
+          unread: blobs that it pushes for nobody: such a list is pruned, and is no reader.
+        """
         anchors = Anchors(loop, self.constant)
         net, forward = loop.body.net(), self.forward.body
+        readers = {blob: net.fan_out(blob) - (blob in unread) for blob in net.blobs}
         anchors.add(
             blob
-            for blob, kind in net.blobs.items()
-            if kind.dtype in BYTES_PER_ELEMENT
-            and blob in forward.blobs
-            and net.fan_out(blob) == 1 < forward.fan_out(blob)
-            and (blob not in forward.producer or forward.producer[blob].type not in _NEVER_FUSED)
+            for blob, left in readers.items()
+            if blob in forward.blobs
+            and needs_an_anchor(forward.producer.get(blob), left, forward.fan_out(blob))
+            and (left == 0 or _may_be_fused(forward, blob))
         )
         anchors.hold(
             blob
             for blob in self.forward.sums.addends
-            if blob in net.blobs and _keepers(forward, blob) and not _keepers(net, blob)
+            if blob in net.blobs
+            and _keepers(forward, blob)
+            and len(_keepers(net, blob)) == (blob in unread)
         )
         return anchors
+
+
+_NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 
 
 class SegmentWay:
@@ -296,7 +313,11 @@ class SegmentWay:
         return integer(keep, "FloorDiv", integer(keep, "AddV2", whole, rest), size)
 
 
-_NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
+def _may_be_fused(net: Net, blob: str) -> bool:
+    """Whether a graph optimizer may look at who reads the blob."""
+    producer = net.producer.get(blob)
+    apart = producer is not None and producer.type in _NEVER_FUSED
+    return not apart and net.blobs[blob].dtype in BYTES_PER_ELEMENT
 
 
 def _keepers(net: Net, blob: str) -> list[Op]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnmem.analysis.branches import BranchRead, branch_reads
+from rnnmem.analysis.branches import BranchRead, branch_reads, reads_of
 from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
+from rnnmem.grappler.keepalive import needs_an_anchor
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import DType, Op, Shape
 from rnnmem.ir.op_table import facts
@@ -76,17 +77,13 @@ class Materialiser:
         return self.behind_barrier[blob]
 
     def lonely_blobs(self) -> list[str]:
-        """Clones' blobs with one reader, where the forward blob has more."""
-        reads: dict[str, int] = {}
-        for op in self.gradient.body.ops.values():
-            for blob in op.inputs:
-                blob = self.gradient.body.resolve(blob)
-                reads[blob] = reads.get(blob, 0) + 1
+        """Clones' blobs that lack a reader which the forward blob has."""
+        reads = reads_of(self.gradient.body.net())
         return [
             copy
             for name, clone in self.clones.items()
             for blob, copy in zip(self.body.op_by_name[name].outputs, clone.outputs, strict=True)
-            if self.body.fan_out(blob) > 1 and reads.get(copy, 0) == 1
+            if needs_an_anchor(clone, reads[copy], self.body.fan_out(blob))
         ]
 
     def held_addends(self) -> list[str]:
