@@ -151,7 +151,7 @@ def stateful(*after):
     )
 
 
-SUM = op("s", "AddN", "x loop:1 x", "f[4]")
+BEHIND = op("s", "AddN", "x loop:1 x", "f[4]")
 LATER = make_net(
     {"j": "i[]", "a": "f[4]", "b": "f[4]"},
     [*STEP[:1], op("next", "AddV2", "j one", "i[]"), op("u", "AddN", "a b b", "f[4]")],
@@ -162,7 +162,7 @@ LATER = make_net(
 @pytest.mark.parametrize(
     "after",
     [
-        [SUM],
+        [BEHIND],
         [op("copy", "Identity", "loop:1", "f[4]"), op("s", "AddN", "x copy x", "f[4]")],
         [while_op("later", "zero loop:1 x", LATER)],
         [while_op("later", "zero x loop:1", LATER)],

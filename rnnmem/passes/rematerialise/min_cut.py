@@ -128,8 +128,28 @@ class Step:
 
     def folds_into(self, producer: Op | None, op: Op) -> bool:
         """Whether the graph optimizer looks through the producer into an op that runs again."""
-        known = facts(producer) if producer is not None else None
-        return known is not None and known.folds and op.outputs[0] not in self.signs
+        if producer is None or op.outputs[0] in self.signs:
+            return False
+        known = facts(producer)
+        return producer.name in self.measuring or known is not None and known.folds
+
+    @functools.cached_property
+    def measuring(self) -> frozenset[str]:
+        """Names of the ops that compute from nothing but shapes, which a graph optimizer may know.
+
+        It takes a Sum over no axis out, say, and a Reshape to the shape that is there already.
+        """
+        found: set[str] = set()
+        for op in self.body.ops:
+            sources = [self.body.producer.get(blob) for blob in op.inputs]
+            if op.type in SHAPES or (
+                any(one is not None and one.name in found for one in sources)
+                and all(
+                    one is not None and (one.name in found or is_constant(one)) for one in sources
+                )
+            ):
+                found.add(op.name)
+        return frozenset(found)
 
     def inputs_again(self, op: Op) -> tuple[str, ...]:
         """The inputs that the op needs when it is recomputed."""
