@@ -1,5 +1,6 @@
 """The saved set of one step net, as a minimum cut."""
 
+import dataclasses
 import itertools
 
 import hypothesis
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rnnmem.ir.op_table import facts
+from rnnmem.passes.rematerialise.milp import smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
     GRANULE,
     Step,
@@ -161,6 +163,26 @@ def test_what_the_optimizer_looks_through_is_recomputed_with_its_reader():
     chosen = choose_saved_set(step({"h": WIDE}, drawn, "copy t", seconds=lambda op, net: 1e-9), 1.0)
     assert "t" in chosen.recomputed
     assert "copy" in chosen.recomputed
+
+
+def test_what_is_computed_from_shapes_alone_is_recomputed_with_its_reader():
+    # A graph optimizer that knows the axes takes the Sum out if there are none.
+    drawn = [
+        op("shapes", "ShapeN", "h small", "i[2] i[2]"),
+        op("axes", "BroadcastGradientArgs", "shapes:0 shapes:1", "i[?] i[?]"),
+        op("sum", "Sum", "h axes:0", WIDE),
+        op("z", "Tanh", "sum", WIDE),
+    ]
+    inputs = {"h": WIDE, "small": "f[64,1]"}
+    clocked = step(inputs, drawn, "z", invariants="small", seconds=lambda op, net: 1e-9)
+    assert clocked.measuring == {"shapes", "axes"}
+    for chosen in (choose_saved_set(clocked, NEVER), smallest_within(clocked, 1.0)):
+        assert chosen.recomputed in ((), ("shapes", "axes", "sum", "z"))
+    wanted = dataclasses.replace(clocked, pushed=frozenset({"h", "axes:0"}))
+    assert choose_saved_set(wanted, NEVER).recomputed == ("shapes", "axes", "sum", "z")
+    # What the gradient alone asks for may be saved: there it was popped before.
+    asked = step(inputs, drawn, "axes:0", invariants="small")
+    assert choose_saved_set(asked, DEAR).saved == {"axes:0"}
 
 
 def test_an_op_with_several_results_is_paid_for_once():
