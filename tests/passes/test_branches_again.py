@@ -44,7 +44,7 @@ def bits(results) -> list[bytes]:
 
 
 def branching(w):
-    """0.7 h has two readers: what the gradient of the constant 0.1 would read, which nobody does."""
+    """The branch keeps 0.7 h for the gradient of the constant 0.1, which nobody asks for."""
 
     def forward(x, start):
         h, c = start, tf.sin(start)
