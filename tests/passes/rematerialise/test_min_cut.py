@@ -1,6 +1,5 @@
 """The saved set of one step net, as a minimum cut."""
 
-import dataclasses
 import itertools
 
 import hypothesis
@@ -170,8 +169,9 @@ def test_what_is_computed_from_shapes_alone_is_recomputed_with_its_reader():
     drawn = [
         op("shapes", "ShapeN", "h small", "i[2] i[2]"),
         op("axes", "BroadcastGradientArgs", "shapes:0 shapes:1", "i[?] i[?]"),
-        op("sum", "Sum", "h axes:0", WIDE),
-        op("z", "Tanh", "sum", WIDE),
+        op("sum", "Sum", "h axes:0", "f[512,64]"),
+        op("z", "Tanh", "sum", "f[512,64]"),
+        op("other", "Sum", "small axes:0", "f[?,?]"),
     ]
     inputs = {"h": WIDE, "small": "f[64,1]"}
 
