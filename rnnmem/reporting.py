@@ -62,7 +62,8 @@ def report(
     inputs = None
     if given and not specs:
         inputs = optimised.flat_inputs(inspection, args, kwargs)
-    peaks, notes = (None, None), []
+    peaks: tuple[int | None, int | None] = (None, None)
+    notes: list[str] = []
     if measure is not False and inputs is not None:
         peaks, notes = _measured(optimised, inspection, args, kwargs, measure)
     measured = time.perf_counter()

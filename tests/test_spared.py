@@ -88,7 +88,7 @@ def test_what_is_missing_is_among_the_notes(monkeypatch, x):
 
 def test_other_plans_may_be_missing(monkeypatch, x):
     monkeypatch.setattr(Search, "frontier", defect)
-    with pytest.warns(rnnmem.RnnmemWarning, match="other plans cannot be told"):
+    with pytest.warns(rnnmem.RnnmemWarning, match="other plans could not be computed"):
         explanation = rnnmem.optimize(tf.function(step)).explain(x)
     assert explanation.plan.loops and "a defect" in str(explanation)
 

@@ -27,7 +27,7 @@ def from_data(kind: Any, data: Any, name: str = "") -> Any:
     Raises:
       TypeError: it is of another kind, or a field is missing or unknown; names the field.
     """
-    if dataclasses.is_dataclass(kind) and isinstance(data, Mapping):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(data, Mapping):
         return _dataclass(kind, data)
     choices = typing.get_args(kind)
     if typing.get_origin(kind) is tuple and isinstance(data, (list, tuple)):

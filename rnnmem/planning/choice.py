@@ -45,8 +45,13 @@ def needed_budget(peak: int) -> int:
 def budget_for(plan: Plan) -> int:
     """The smallest budget that a plan, whose peak was predicted, may be run under."""
     if any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop()):
-        return _with_room(plan.predicted_peak, SCHEDULE_HEADROOM)
-    return needed_budget(plan.predicted_peak)
+        return _with_room(_predicted(plan), SCHEDULE_HEADROOM)
+    return needed_budget(_predicted(plan))
+
+
+def _predicted(plan: Plan) -> int:
+    assert plan.predicted_peak is not None
+    return plan.predicted_peak
 
 
 def _with_room(peak: int, headroom: float) -> int:
@@ -104,16 +109,16 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
     known = [plan for plan in plans if None not in (plan.predicted_peak, plan.original_peak)]
     if not known:
         return min(plans, key=kept)
-    least = min(known, key=lambda plan: plan.predicted_peak)
+    least = min(known, key=_predicted)
     if least.changes_nothing:
         return least
-    free = NOT_WORTH_TIME * least.original_peak
+    free = NOT_WORTH_TIME * (least.original_peak or 0)
     if max_slowdown >= PLENTY:
-        free = min(free, STILL_CLOSE * least.predicted_peak)
+        free = min(free, STILL_CLOSE * _predicted(least))
 
     def is_close(plan: Plan) -> bool:
-        spared = free if plan.slowdown <= 1.0 else CLOSE * least.predicted_peak
-        return plan.predicted_peak <= least.predicted_peak + spared
+        spared = free if plan.slowdown <= 1.0 else CLOSE * _predicted(least)
+        return _predicted(plan) <= _predicted(least) + spared
 
     close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
     return min(close, key=lambda plan: (plan.slowdown, plan.predicted_peak))

@@ -60,11 +60,11 @@ def _better(found: Sequence[Found], options: Options) -> Found:
     if options.budget is not None:
         unknown = None in (plain.predicted_peak, cut.predicted_peak)
         return found[1] if unknown or cut.slowdown < plain.slowdown else found[0]
-    peaks = _alive(found[0]), _alive(found[1])
-    if None in peaks:
+    whole, by_chunks = _alive(found[0]), _alive(found[1])
+    if whole is None or by_chunks is None:
         return found[1]
     # Where the peak is elsewhere, as predicted, whole logits still stand in the way of it.
-    return found[1] if peaks[1] <= peaks[0] + NEGLIGIBLE else found[0]
+    return found[1] if by_chunks <= whole + NEGLIGIBLE else found[0]
 
 
 def _alive(found: Found) -> int | None:

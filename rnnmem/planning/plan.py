@@ -202,7 +202,7 @@ def _data(plan: Plan) -> dict[str, Any]:
 
 def _plan(data: Mapping[str, Any]) -> Plan:
     decided = {
-        name: from_data(tuple[BY_NAME[name].decides, ...], some, name)
+        name: from_data(tuple[BY_NAME[name].decides, ...], some, name)  # type: ignore[misc]
         for name, some in data["decisions"].items()
     }
     nested = tuple(
