@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import BRANCHES, READ, is_pure
+from rnnmem.ir.op_table import BRANCHES, LOOPS, READ, is_prunable, is_pure
+from rnnmem.ir.order import topological
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,53 @@ def branch_read_of(body: Net, handle: str) -> BranchRead:
         if found and handle in found:
             return found[handle]
     raise NetError(f"no branch of {body.name} reads the variable of {handle!r}")
+
+
+def reads_of(net: Net, outputs: Iterable[str] | None = None) -> Counter[str]:
+    """How often each blob is read by what a run needs, as TensorFlow prunes, inside ops too.
+
+    Args:
+      net: a Net.
+      outputs: of its outputs those that are read; None: all.
+    """
+    found = Counter(net.outputs if outputs is None else outputs)
+    awaited = set(net.control_outputs)
+    for op in reversed(net.of_ops(topological)):
+        unread = not any(found[blob] for blob in op.outputs)
+        if unread and op.name not in awaited and is_prunable(op):
+            continue
+        awaited.update(op.controls)
+        if op.type in BRANCHES:
+            inside = [(1, inner, reads_of(inner)) for inner in op.nets.values()]
+            found.update(op.inputs[place] for place in {0, *_places(inside)})
+        elif op.type in LOOPS:
+            found.update(op.inputs[place] for place in _variables_read(op, found))
+        else:
+            found.update(op.inputs)
+    return found
+
+
+def _variables_read(loop: Op, found: Counter[str]) -> set[int]:
+    """The variables of a loop, by place, of which a run needs more than to hand them on."""
+    body, cond = loop.nets["body"], loop.nets["cond"]
+    places = {place for place, blob in enumerate(loop.outputs) if found[blob]}
+    places |= _places([(0, cond, reads_of(cond))])
+    while True:
+        inside = reads_of(body, [body.outputs[place] for place in places])
+        more = _places([(0, body, inside)])
+        if more <= places:
+            return places
+        places |= more
+
+
+def _places(found: Iterable[tuple[int, Net, Counter[str]]]) -> set[int]:
+    """Which inputs of Nets are read, counted from a first one."""
+    return {
+        first + place
+        for first, net, reads in found
+        for place, blob in enumerate(net.inputs)
+        if reads[blob]
+    }
 
 
 def _holds_a_handle(net: Net, blobs: Iterable[str]) -> bool:

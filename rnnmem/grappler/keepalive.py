@@ -8,13 +8,13 @@ that somebody waits for it, who now is the push of a number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from rnnmem.analysis.liveness import needed
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
-from rnnmem.ir.op_table import BRANCHES, OPAQUE_SOURCES
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES
 
 _SHELF_PUT = "rnnmem/shelf_put"
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
@@ -26,21 +26,17 @@ def is_shelf(op: Op) -> bool:
     return op.name.startswith(_SHELF_PUT)
 
 
-def used_inputs(op: Op) -> Iterator[str]:
-    """What the op reads, without inputs of a branch that nothing inside needs."""
-    if op.type not in BRANCHES:
-        yield from op.inputs
-        return
-    yield op.inputs[0]
-    used = set()
-    for net in op.nets.values():
-        read = {blob for one in needed(net).ops for blob in used_inputs(one)} | set(net.outputs)
-        used |= {place for place, blob in enumerate(net.inputs) if blob in read}
-    yield from (op.inputs[1 + place] for place in sorted(used))
+def results_read(net: Net, op: Op | None) -> set[int]:
+    """Positions of the results of an op that somebody reads in the net; handles do not count."""
+    return {
+        place
+        for place, blob in enumerate(() if op is None else op.outputs)
+        if net.fan_out(blob) and net.blobs[blob].dtype != "resource"
+    }
 
 
-def missed_results(op: Op, read: Collection[int]) -> set[int]:
-    """Results of a branch that must be read too, so that ops inside keep as many readers.
+def missed_results(op: Op, read: Collection[int], before: Collection[int] = ()) -> set[int]:
+    """Results of a branch or loop to be read too, so that ops inside keep as many readers.
 
     What only an unread result needs, TensorFlow prunes inside: an optional, say, that a gradient
     without a use was given. What had two readers would have one, and might be fused with it.
@@ -48,7 +44,10 @@ def missed_results(op: Op, read: Collection[int]) -> set[int]:
     Args:
       op: any op.
       read: positions of the results that somebody reads.
+      before: positions of those that somebody read of the op that this one repeats.
     """
+    if op.type in LOOPS:  # what a variable without a reader keeps alive is not looked into
+        return set(before).difference(read)
     if op.type not in BRANCHES:
         return set()
     unread = [place for place in range(len(op.outputs)) if place not in read]

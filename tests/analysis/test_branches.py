@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.analysis.branches import branch_reads
+from rnnmem.analysis.branches import branch_reads, reads_of
 from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.passes.rematerialise.branches import with_values
 from tests.handmade import const, make_net, op
@@ -97,3 +97,27 @@ def test_what_waited_for_a_read_waits_no_more():
     before = branch(net.replace(ops=ops), plain())
     after = with_values(before, branch_reads(before))
     assert after.nets["then_branch"].ops[0].controls == ()
+
+
+def test_what_no_way_of_a_branch_takes_is_not_read():
+    ways = {
+        "then_branch": make_net(
+            {"a": "f[4]", "b": "f[4]", "c": "f[4]"},
+            [op("y", "Tanh", "a", "f[4]"), op("dead", "Sin", "b", "f[4]")],
+            ["y"],
+            name="first",
+        ),
+        "else_branch": make_net({"a": "f[4]", "b": "f[4]", "c": "f[4]"}, [], ["c"], name="second"),
+    }
+    net = make_net(
+        {"taken": "z[]", "x": "f[4]"},
+        [
+            op("p", "Tanh", "x", "f[4]"),
+            op("q", "Sin", "x", "f[4]"),
+            op("if", "StatelessIf", "taken p q x", "f[4]", nets=ways),
+            op("unread", "Exp", "p", "f[4]"),
+        ],
+        ["if"],
+    )
+    reads = reads_of(net)
+    assert (reads["p"], reads["q"], reads["x"], reads["taken"]) == (1, 0, 2, 1)

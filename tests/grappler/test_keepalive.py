@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.grappler.keepalive import missed_results, used_inputs
+from rnnmem.grappler.keepalive import missed_results
 from tests.handmade import const, make_net, op
 
 GIVEN = {"x": "f[4]", "y": "f[4]"}
@@ -62,11 +62,3 @@ def test_ops_that_only_an_unread_result_needs_count_as_readers():
 
 def test_only_branches_hand_out_what_may_be_missed():
     assert missed_results(op("u", "Unpack", "x", "f[] f[]").op, [0]) == set()
-
-
-def test_what_no_branch_reads_is_not_used():
-    first = make_net(GIVEN, [op("dead", "Sin", "y", "f[4]")], ["x"])
-    second = make_net(GIVEN, [], ["x"])
-    nets = {"then_branch": first, "else_branch": second}
-    assert list(used_inputs(op("if", "If", "p a b", "f[4]", nets=nets).op)) == ["p", "a"]
-    assert list(used_inputs(op("s", "Sin", "a", "f[4]").op)) == ["a"]

@@ -1,4 +1,4 @@
-"""Branches and inner tapes whose values run again: their neighbours are the same, so the bits are.
+"""What runs again of branches, loops and inner tapes: the same neighbours, so the same bits.
 
 What a branch keeps for its gradient is a reader of values in it. Where nobody takes it any more,
 TensorFlow prunes it, and multiplies the constants on both sides of such a value first.
@@ -74,6 +74,22 @@ def scaling(w):
     return forward
 
 
+def looping(w):
+    """0.7 c in a branch of a loop inside: its lists, too, are filled for nobody."""
+
+    def forward(x, start):
+        h, c = start, tf.sin(start)
+        for i in tf.range(STEPS):
+            c = tf.tanh(c @ w + x[i])
+            for _ in tf.range(2):
+                if tf.reduce_any(c > 0.8):
+                    scaled = c * 0.7
+                    h = tf.tanh(h + 0.1 * scaled)
+        return tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+
+    return forward
+
+
 WAYS = {
     "saved": contextlib.nullcontext,
     "segments": forced_segments,
@@ -84,7 +100,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tape", ["outside", "inside"])
-@pytest.mark.parametrize("make", [branching, scaling])
+@pytest.mark.parametrize("make", [branching, scaling, looping])
 def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape, way, given):
     w, inputs = given
     forward = make(w)

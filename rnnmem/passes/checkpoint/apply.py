@@ -21,10 +21,10 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rnnmem.analysis.branches import branch_read_of
+from rnnmem.analysis.branches import branch_read_of, reads_of
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Anchors, used_inputs
+from rnnmem.grappler.keepalive import Anchors
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, empty_list, integer, number
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like
@@ -210,8 +210,8 @@ class _SegmentRewrite:
     def _popped_for_nothing(self) -> set[str]:
         """Pushed blobs that only branches of the gradient are given, which do not read them."""
         body = self.pair.gradients[0].loop.body
-        used = {blob for op in body.ops for blob in used_inputs(op)}
-        return {link.pushed for link in self.links if link.popped not in used}
+        reads = reads_of(body)
+        return {link.pushed for link in self.links if not reads[link.popped]}
 
     def _empty_at_first(self, link: Link) -> str:
         """The gradient loop's list of a link: it starts empty, a segment fills it."""

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from rnnmem.analysis.branches import branch_read_of, branch_reads
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import NEVER_FUSED, Anchors, missed_results
+from rnnmem.grappler.keepalive import NEVER_FUSED, Anchors, missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, element, integer, number, push
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
@@ -198,7 +198,8 @@ class RerunWriter:
                 for place, blob in enumerate(op.outputs)
                 if net.fan_out(blob) > (blob in self.for_nothing)
             }
-            anchors.add(op.outputs[place] for place in sorted(missed_results(op, read)))
+            before = results_read(forward, forward.op_by_name.get(op.name))
+            anchors.add(op.outputs[place] for place in sorted(missed_results(op, read, before)))
         anchors.hold(
             blob
             for blob in sums_of(self.forward.body).addends

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable
 
-from rnnmem.analysis.branches import BranchRead, branch_reads
+from rnnmem.analysis.branches import BranchRead, branch_reads, reads_of
 from rnnmem.analysis.loop_invariant_casts import is_lifted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
-from rnnmem.grappler.keepalive import missed_results, used_inputs
+from rnnmem.grappler.keepalive import missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import DType, Op, Shape
@@ -80,15 +79,12 @@ class Materialiser:
 
     def lonely_blobs(self) -> list[str]:
         """Clones' blobs with fewer readers, one or none, where that shows."""
-        reads = collections.Counter(
-            self.gradient.body.resolve(blob)
-            for op in self.gradient.body.ops.values()
-            for blob in used_inputs(op)
-        )
+        reads = reads_of(self.gradient.body.net())
         found = []
         for name, clone in self.clones.items():
             op = self.body.op_by_name[name]
-            missed = missed_results(clone, [i for i, one in enumerate(clone.outputs) if reads[one]])
+            read = [place for place, one in enumerate(clone.outputs) if reads[one]]
+            missed = missed_results(clone, read, results_read(self.body, op))
             found += [
                 copy
                 for place, (blob, copy) in enumerate(zip(op.outputs, clone.outputs, strict=True))
