@@ -27,6 +27,7 @@ from rnnmem.grappler.cse import sums_by_chance
 from rnnmem.grappler.lowering import sums_reordered
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
+from rnnmem.ir.op_table import RUNS_PYTHON
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.select import decide_with_losses, losses_of
@@ -63,7 +64,6 @@ DISABLE = "RNNMEM_DISABLE"
 
 _COMPILED = "XLA compiles the function: what its loops save is kept as it is"
 _NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
-_PYTHON = ("PyFunc", "PyFuncStateless")
 _NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
 
 
@@ -570,7 +570,7 @@ _IN_PYTHON = (
 
 def _calls_python(net: Net) -> bool:
     """Whether ops run Python functions; only what these hand back is counted."""
-    return any(op.type.endswith(_PYTHON) for _, inner in net.walk() for op in inner.ops)
+    return any(op.type in RUNS_PYTHON for _, inner in net.walk() for op in inner.ops)
 
 
 _BY_NUMBER = (

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from rnnmem.analysis.trip_count import ARITHMETIC, LARGEST, stays_in_cast
+from rnnmem.analysis.trip_count import ARITHMETIC, LARGEST, REDUCTIONS, stays_in_cast
 from rnnmem.ir.graph import Blob, Constant, Op, Shape, ShapeValue
 from rnnmem.ir.marks import PART
-from rnnmem.ir.op_table import TABLE, Work
+from rnnmem.ir.op_table import TABLE, Work, slots
 
 Value = int | tuple[int | None, ...] | None
 
@@ -474,11 +474,6 @@ _LONGEST = 4096
 """Whole numbers of a range up to which they are followed one by one."""
 
 
-_REDUCTIONS: Mapping[str, Callable[[tuple[int, ...]], int]] = MappingProxyType(
-    {"Max": max, "Min": min, "Prod": math.prod, "Sum": sum}
-)
-
-
 def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axes = ins[0].shape, _vector(ins[1])
     value = ins[0].value
@@ -486,9 +481,9 @@ def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
         return [Fact((), value)]
     if shape is None or axes is None or None in axes:
         return []
-    reduces = op.type in _REDUCTIONS and axes and not op.attributes.get("keep_dims")
+    reduces = op.type in REDUCTIONS and axes and not op.attributes.get("keep_dims")
     if reduces and isinstance(value, tuple) and value and None not in value:
-        return [Fact((), _small(_REDUCTIONS[op.type](value)))]
+        return [Fact((), _small(REDUCTIONS[op.type](value)))]
     dropped = {axis % len(shape) for axis in axes} if shape else set()
     if op.attributes.get("keep_dims"):
         return [Fact(tuple(1 if i in dropped else size for i, size in enumerate(shape)))]
@@ -782,24 +777,6 @@ _BY_HAND: dict[str, Rule] = {
     "ZerosLike": lambda op, ins: [_changed(ins[0], value=None)],
 }
 
-_DRAWS = (
-    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"),
-    *(
-        f"Stateless{what}{version}"
-        for what in (
-            *("RandomUniform", "RandomUniformInt", "RandomUniformFullInt"),
-            *("RandomNormal", "TruncatedNormal"),
-        )
-        for version in ("", "V2")
-    ),
-)
-"""Random numbers of a shape that comes first."""
-_GENERATED = (
-    *("StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt"),
-    *("StatefulStandardNormalV2", "StatefulTruncatedNormal"),
-)
-"""Random numbers of a generator: its state, its algorithm, then the shape."""
-
 _NOT_BROADCAST = ("Select", "StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg")
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -809,8 +786,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             for name, facts in TABLE.items()
             if facts.work is Work.POINTWISE and name not in _NOT_BROADCAST
         },
-        **dict.fromkeys(_DRAWS, _shape_from(0)),
-        **dict.fromkeys(_GENERATED, _shape_from(2)),
+        **{name: _shape_from(slot) for name, slot in slots("sized").items()},
         **_BY_HAND,
     }
 )

@@ -14,47 +14,26 @@ from collections.abc import Iterator
 from rnnmem.analysis.versions import History
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
+from rnnmem.ir.op_table import (
+    ADDS,
+    APART,
+    FILLERS,
+    MATRIX_PRODUCTS,
+    OPAQUE_SOURCES,
+    OpFacts,
+    Work,
+    facts,
+    types,
+)
 from rnnmem.ir.order import topological
 
-APART = frozenset(
-    {
-        *("ArgMax", "ArgMin", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size"),
-        *(
-            "OptionalFromValue",
-            "Sum",
-            "TopKV2",
-            "Unpack",
-            "Split",
-            "SplitV",
-            "TensorListPushBack",
-            "TensorListStack",
-        ),
-        *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
-        *("ResourceApplyGradientDescent", "ResourceApplyAdam", "ResourceApplyKerasMomentum"),
-        *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
-        *LOOPS,
-        *BRANCHES,
-    }
-)
-"""Op types that no graph optimizer fuses with what they read, or with what reads them."""
-
-CALM = frozenset(
-    {
-        *("AddN", "MatMul", "ReluGrad", "ResourceApplyAdam", "ResourceApplyGradientDescent"),
-        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "SigmoidGrad"),
-        *("TanhGrad", "TensorListPushBack"),
-    }
-)
+CALM = types("calm")
 """Op types that no matrix product is fused with; sums of equal shapes are others."""
 
-FILLERS = frozenset({"BroadcastTo", "Fill", "Tile", "ZerosLike"})
-"""Op types whose results are large, cheap, and made from next to nothing."""
-
-HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
+HIDING = types("hides")
 """Op types that hide from a graph optimizer what stands before them."""
 
-PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
+PRODUCTS = MATRIX_PRODUCTS | {"Conv2D"}
 """Op types that are worth a gate: large results from little."""
 
 
@@ -188,7 +167,7 @@ _FOLDS = OpFacts(Work.MOVES, folds=False)
 def _adds_alike(net: Net, op: Op) -> bool:
     """Whether the op adds matrices of one shape: no bias."""
     shapes = {net.blobs[blob].shape for blob in op.inputs}
-    return op.type in ("Add", "AddV2") and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
+    return op.type in ADDS and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
 
 
 def target(net: Net, name: str) -> int | None:

@@ -19,13 +19,8 @@ from collections.abc import Iterable, Sequence
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.summation_order import Sums, summing_trees
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
+from rnnmem.ir.op_table import BRANCHES, HANDS_OUT, LOOPS, PUTS, READ
 from rnnmem.planning.plan import Turn
-
-_INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListSetItem"})
-_HANDING_OUT = frozenset(
-    {"OptionalGetValue", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
-)
 
 
 def may_change_a_sum(net: Net, edges: Iterable[Turn], path: Sequence[str] = ()) -> bool:
@@ -70,9 +65,9 @@ def _shared(net: Net, path: Sequence[str]) -> set[str]:
     """Blobs whose buffer may be taken by a sum of which it is an addend."""
     found = set(net.inputs)
     for op in net.ops:
-        if op.type in _HANDING_OUT:
+        if op.type in HANDS_OUT or op.type in LOOPS or op.type in BRANCHES:
             found.update(op.outputs)
-        if op.type in _INTO_LISTS or op.type in LOOPS or op.type in BRANCHES:
+        if op.type in PUTS or op.type in LOOPS or op.type in BRANCHES:
             found.update(op.inputs)
     # The variable holds what is read of it.
     found.difference_update(*(op.outputs for op in net.ops if op.type == READ))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.ir.op_table import acts, is_pure
 
 
 def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
@@ -114,8 +114,4 @@ def order_shows(body: Net) -> bool:
     Nothing orders the draws of a stateful random op over iterations that are in flight together:
     TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
     """
-    return any(
-        op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)
-        for _, net in body.walk()
-        for op in net.ops
-    )
+    return any(acts(op) for _, net in body.walk() for op in net.ops)

@@ -16,7 +16,7 @@ from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.api import Inspection, Optimized, optimize
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.ir.op_table import acts, is_pure
 from rnnmem.reports.data import Side
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
@@ -272,18 +272,11 @@ def _measured(
 
 def _acts(op: Op) -> bool:
     """Whether running the op can be seen elsewhere than in a variable or a random stream."""
-    if (
-        op.type == "Assert"
-        or is_pure(op)
-        or not op.stateful
-        or op.type in (*READERS, *LOOPS, *BRANCHES)
-        or op.nets
-    ):
+    if op.type == "Assert" or is_pure(op) or not acts(op) or op.nets:
         return False
     is_random = {"seed", "seed2"} <= op.attributes.keys()
     return not is_random and not op.type.startswith(_ON_VARIABLES)
 
 
-_HARMLESS = frozenset({"Assert", *READERS, *LOOPS, *BRANCHES})
 _ON_VARIABLES = ("Assign", "Resource", "Rng", "Stateful", "VarHandle")
 """How the types of ops begin that do nothing but change a variable."""

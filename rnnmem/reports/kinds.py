@@ -18,14 +18,13 @@ from rnnmem.analysis.loops import Loop, through_identities
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
-from rnnmem.ir.op_table import LOOPS, PUSH, TABLE, Work
+from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
 from rnnmem.planning.plan import Plan, Segments
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.simulate.buffers import Origin
 
-_ADDS = frozenset({"Add", "AddV2", "AddN"})
 Place = tuple[str, ...]
 """Names of the loops around a step net, outermost first."""
 
@@ -219,7 +218,7 @@ def _summed(loop: Loop, variables: frozenset[tuple[str, Shape]]) -> Iterator[str
     for given, result in zip(body.inputs, body.outputs, strict=False):
         blob = through_identities(body, result)
         op = body.producer.get(blob)
-        if op is None or op.type not in _ADDS or not _is_weight_like(body, blob, variables):
+        if op is None or op.type not in ADDS or not _is_weight_like(body, blob, variables):
             continue
         addends = [through_identities(body, one) for one in op.inputs]
         if given in addends:
@@ -239,7 +238,7 @@ def _flowing_out(net: Net, variables: frozenset[tuple[str, Shape]]) -> Iterator[
         seen.add(blob)
         facts = TABLE.get(op.type)
         passes = facts is not None and (facts.view or facts.work in (Work.POINTWISE, Work.NONE))
-        if not passes and not op.stateful or op.type in _ADDS or returned:
+        if not passes and not op.stateful or op.type in ADDS or returned:
             yield (), blob
-        if passes or op.type in _ADDS:
+        if passes or op.type in ADDS:
             wanted += [(one, returned) for one in op.inputs]

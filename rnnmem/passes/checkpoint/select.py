@@ -20,6 +20,7 @@ from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.rerun import Rerun, rerun_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
+from rnnmem.ir.op_table import PUSH, SET
 from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
 from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
 from rnnmem.planning.plan import LoopPlan, Segments
@@ -243,7 +244,7 @@ def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:
     body, addends = pair.forward.body, pair.forward.sums.addends
     made = {blob for name in rerun.ops for blob in body.op_by_name[name].outputs}
     return any(
-        reader.type in ("TensorListPushBack", "TensorListSetItem") and reader.name not in rerun.ops
+        reader.type in (PUSH, SET) and reader.name not in rerun.ops
         for blob in addends & made - set(but)
         for reader in body.readers.get(blob, ())
     )

@@ -39,34 +39,23 @@ from rnnmem.analysis.row_rules import (
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import (
+    MATRIX_PRODUCTS,
+    SAME_NUMBERS,
+    TABLE,
+    OpFacts,
+    Work,
+    slots,
+    types,
+)
 from rnnmem.ir.order import topological
 
-PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
-LOSSES = frozenset(
-    {
-        *("LogSoftmax", "Softmax"),
-        *("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"),
-    }
-)
+LOSSES = types("softmax") | types("cross_entropy")
 """Types that make a projection one onto a vocabulary."""
 
-_EXACT = {
-    "GatherV2": 1,
-    "InTopKV2": 1,
-    "SoftmaxCrossEntropyWithLogits": 1,
-    "SparseSoftmaxCrossEntropyWithLogits": 1,
-}
-"""Type -> the input that must have as many rows as the first."""
-_SHAPED = {"BroadcastTo": 1, "Range": 1, "Reshape": 1, "UnsortedSegmentSum": 2}
-"""Type -> the input that says how large its result is."""
-_OF_ONE = frozenset(
-    {
-        *("All", "Any", "ExpandDims", "LogSoftmax", "Max", "Mean", "Min", "OneHot", "Prod"),
-        *("Softmax", "Squeeze", "Sum", "Transpose"),
-    }
-)
-"""Types that have the rows of their first input."""
-_COUNTING = frozenset({"Cast", "ExpandDims", "Identity", "Mul", "Reshape"})
+_LABELLED = types("labelled")
+_SHAPED = slots("sized")
+_OF_ONE = types("rows")
 _NARROW = 8
 """How many times narrower than the logits a blob is at least that is handed on whole."""
 _MOST_PHASES = 2
@@ -124,22 +113,26 @@ class Region:
 def projections(net: Net) -> Iterator[Op]:
     """Products of a Net whose result, as it is or shaped otherwise, goes to a softmax."""
     for op in net.ops:
-        if op.type in PRODUCTS and _reaches_loss(net, op):
+        if op.type in MATRIX_PRODUCTS and _reaches_loss(net, op):
             yield op
 
 
 def _reaches_loss(net: Net, op: Op) -> bool:
     """Whether a softmax reads the product through ops that keep its elements."""
-    passes = {"Add", "AddV2", "BiasAdd", "Cast", "Identity", "Mul", "RealDiv", "Reshape", "Select"}
     pending, seen = [op.outputs[0]], set()
     while pending:
         for reader in net.readers.get(pending.pop(), ()):
             if reader.type in LOSSES:
                 return True
-            if reader.type in passes | {"SelectV2", "Sub", "Tanh"} and reader.name not in seen:
+            if _is_elementwise(reader) and reader.name not in seen:
                 seen.add(reader.name)
                 pending += reader.outputs
     return False
+
+
+def _is_elementwise(op: Op) -> bool:
+    known = TABLE.get(op.type, OpFacts())
+    return op.type in SAME_NUMBERS or op.type == "BiasAdd" or known.work is Work.POINTWISE
 
 
 def sources(known: KnownNet, op: Op) -> list[str]:
@@ -148,7 +141,9 @@ def sources(known: KnownNet, op: Op) -> list[str]:
     found = [blob]
     while len(found) < _MOST_SOURCES:
         producer = net.producer.get(blob)
-        if producer is None or producer.type not in ("Cast", "Identity", "Reshape", "Transpose"):
+        if producer is None or not (
+            producer.type in SAME_NUMBERS or producer.type == "Cast" or producer.type == "Transpose"
+        ):
             break
         if producer.type == "Transpose":
             order = known.facts[producer.inputs[1]].value
@@ -253,8 +248,7 @@ class _Finder:
 
     def _is_whole(self, op: Op, values: list[Value]) -> bool:
         """Whether the op is given the labels of all rows where it needs those of its own."""
-        slot = _EXACT.get(op.type)
-        return slot is not None and isinstance(values[0], Rows) and isinstance(values[slot], Given)
+        return op.type in _LABELLED and isinstance(values[0], Rows) and isinstance(values[1], Given)
 
     def _with_rows(self, op: Op, values: list[Value]):
         """The values with rows in place of whole blobs, as far as the op needs and has them."""
@@ -276,12 +270,11 @@ class _Finder:
 
     def _wanted(self, op: Op, values: list[Value]) -> Iterator[tuple[int, Dim, bool]]:
         """Inputs that must be cut: ``(input, its first size, whether it can be nothing else)``."""
-        if op.type in _EXACT:
-            slot = _EXACT[op.type]
-            if isinstance(values[0], Rows) and isinstance(values[slot], Given):
-                shape = values[slot].fact.shape
+        if op.type in _LABELLED:
+            if isinstance(values[0], Rows) and isinstance(values[1], Given):
+                shape = values[1].fact.shape
                 if not (op.type.startswith("Softmax") and shape is not None and shape[:1] == (1,)):
-                    yield slot, values[0].shape[0], True
+                    yield 1, values[0].shape[0], True
         elif op.type == "Reshape":
             wanted = whole_numbers(values[1])
             shape = self._fact(op.inputs[0]).shape
@@ -342,7 +335,7 @@ class _Finder:
     def _counts(self, blob: str) -> bool:
         """Whether the blob counts rows: 0, 1, 2, ... times a number."""
         op = self.net.producer.get(blob)
-        while op is not None and op.type in _COUNTING:
+        while op is not None and (op.type in SAME_NUMBERS or op.type == "Cast" or op.type == "Mul"):
             op = next(
                 (self.net.producer.get(one) for one in op.inputs if self._fact(one).shape != ()),
                 None,
@@ -382,7 +375,7 @@ class _Finder:
 
     def _read_by_rows(self, op: Op, first: Dim) -> Iterator[tuple[int, Dim, bool]]:
         """Inputs of an op that must be cut so that it gives rows."""
-        if op.type in ("Fill", "Range"):
+        if op.type == "Fill" or op.type == "Range":
             return
         if op.type == "Reshape":
             before, after = (self._fact(one).shape for one in (op.inputs[0], op.outputs[0]))
@@ -490,7 +483,7 @@ class _Finder:
             if not read and op.name not in self.pulled:
                 continue
             below.update(op.outputs)
-            contracts = op.type in PRODUCTS and isinstance(self._value(op.inputs[1]), Given)
+            contracts = op.type in MATRIX_PRODUCTS and isinstance(self._value(op.inputs[1]), Given)
             large = [blob for blob in read if self._large(blob, total)]
             narrows = contracts or (large and narrow.issuperset(large))
             own = op is self.projection or op.name in self.pulled

@@ -31,8 +31,8 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import LOOPS, facts, may_fuse
-from rnnmem.passes.encode.formats import SHAPES_ONLY, is_continuous
+from rnnmem.ir.op_table import ASKS_SHAPE, LOOPS, facts, may_fuse
+from rnnmem.passes.encode.formats import is_continuous
 from rnnmem.planning.plan import BFLOAT16, Encoding
 
 GRANULE = 256
@@ -112,7 +112,7 @@ class Step:
         producer = self.body.producer.get(blob)
         if producer is not None and producer.type == "ReadVariableOp":
             return 1
-        if blob in self.counted or producer is not None and producer.type in SHAPES:
+        if blob in self.counted or producer is not None and producer.type in ASKS_SHAPE:
             return 0
         if producer is not None and producer.type in LOOPS:
             return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
@@ -162,10 +162,6 @@ class SavedSet:
     bytes: int
     seconds: float
     encodings: tuple[Encoding, ...] = ()
-
-
-SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
-"""Op types that read nothing of a blob but its shape."""
 
 
 def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
@@ -312,7 +308,7 @@ def _decides(step: Step, one: Encoding, ops: Collection[Op]) -> bool:
         return False
     reached = {one.blob}
     for op in ops:
-        if reached.isdisjoint(op.inputs) or op.type in SHAPES_ONLY:
+        if reached.isdisjoint(op.inputs) or op.type in ASKS_SHAPE:
             continue
         if op.nets or not all(is_continuous(step.body.blobs[blob]) for blob in op.outputs):
             return True

@@ -19,15 +19,10 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import FILLERS, REDUCES, STACK
 from rnnmem.ir.order import all_needed_by
-from rnnmem.passes.schedule.gradient_start import FILLERS, LARGE
+from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.planning.plan import Turn
-
-REDUCES = frozenset({"Max", "Mean", "Min", "Prod", "Sum"})
-"""Op types that make a loss of many numbers."""
-MOVES = frozenset({"TensorListStack", "Transpose"})
-"""Op types that only move data; nobody fuses what reads them with them."""
-FROM_NOTHING = FILLERS | {"Tile"}
 
 
 def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Turn, ...]:
@@ -54,12 +49,14 @@ def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Turn]:
     """Where an op of the gradient waits for the loss, if it need not anyway."""
     if not op.outputs or (net.blobs[op.outputs[0]].bytes or 0) < LARGE:
         return
-    if op.type in FROM_NOTHING and all(_is_constant(net, blob) for blob in op.inputs):
+    if op.type in FILLERS and all(_is_constant(net, blob) for blob in op.inputs):
         yield Turn(op.name, None, loss.name)
         return
     for slot, blob in enumerate(op.inputs):
         source = net.producer.get(blob)
-        moved = source is not None and source.type in MOVES and source.name in forward
+        moved = (
+            source is not None and source.type in (STACK, "Transpose") and source.name in forward
+        )
         if moved and (net.blobs[blob].bytes or 0) >= LARGE:
             also = any(reader.name in forward for reader in net.readers[blob])
             if also and loss.name not in all_needed_by(net, [op.name]):
