@@ -20,12 +20,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from rnnmem.analysis import shape_rules
 from rnnmem.analysis.shape_rules import MALFORMED, Fact, possible, results_of
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Op
-from rnnmem.ir.op_table import TABLE, Work, is_pure
+from rnnmem.ir.op_table import ADDS, MATRIX_PRODUCTS, REDUCES, Rules, is_pure, types
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,6 +111,8 @@ class Partial:
 
 Value = Given | Rows | Sizes | Partial
 Rule = Callable[[Op, Sequence[Value]], "Sequence[Value] | None"]
+RULES = Rules[Rule]()
+"""Op type -> what it gives for parts."""
 
 
 def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
@@ -278,7 +279,7 @@ def _ramped(op, values, ramps, shape) -> Sequence[Value] | None:
     (ramp,) = ramps
     if op.type == "Cast":
         return [dataclasses.replace(ramp, shape=shape)]
-    if op.type in ("Add", "AddV2") and not ramp.base:
+    if op.type in ADDS and not ramp.base:
         other = op.inputs[1 - values.index(ramp)]
         return [Rows(shape, ramp.ramp, other)]
     if op.type == "Mul" and not ramp.base:
@@ -330,10 +331,13 @@ def _arithmetic(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return None if None in found else [Sizes(found)]
 
 
+_DIVIDES = types("divides")
+
+
 def _number(type: str, one: Dim, two: Dim) -> Dim | None:
     if type == "Mul":
         return one * two
-    if type in ("FloorDiv", "RealDiv", "TruncateDiv", "Div"):
+    if type in _DIVIDES:
         return one.over(two)
     if type == "Maximum":  # a size of 0 is that of a part without rows, which is the whole
         if two == ONE and one.factor > 0:
@@ -343,7 +347,7 @@ def _number(type: str, one: Dim, two: Dim) -> Dim | None:
     if one.number is not None and two.number is not None:
         known = shape_rules.ARITHMETIC.get(type)
         return None if known is None else Dim(known(one.factor, two.factor))
-    if type in ("Add", "AddV2") and one.symbols == two.symbols:
+    if type in ADDS and one.symbols == two.symbols:
         return Dim(one.factor + two.factor, one.symbols)
     return None
 
@@ -351,6 +355,7 @@ def _number(type: str, one: Dim, two: Dim) -> Dim | None:
 # --- products
 
 
+@RULES.of(*MATRIX_PRODUCTS)
 def _matmul(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     left, right = values[:2]
     flips = tuple(
@@ -408,11 +413,13 @@ def _shape_of(name: str, value: Value) -> tuple[Dim, ...]:
 # --- along the columns
 
 
+@RULES.of("LogSoftmax", "Softmax")
 def _last_axis(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     (rows,) = values
     return [rows] if len(rows.shape) > 1 and rows.ramp is None else None
 
 
+@RULES.of("BiasAdd")
 def _bias(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     rows, bias = values
     plain = op.attributes.get("data_format", b"NHWC") == b"NHWC"
@@ -420,12 +427,14 @@ def _bias(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [rows] if plain and right and rows.ramp is None else None
 
 
+@RULES.of("BiasAddGrad")
 def _bias_gradient(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     (rows,) = values
     plain = op.attributes.get("data_format", b"NHWC") == b"NHWC"
     return [Partial(rows.shape[-1:])] if plain and len(rows.shape) > 1 else None
 
 
+@RULES.of("SparseSoftmaxCrossEntropyWithLogits")
 def _sparse_loss(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     logits, labels = values
     if not isinstance(logits, Rows) or not isinstance(labels, Rows) or _ramps(values):
@@ -435,6 +444,7 @@ def _sparse_loss(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [labels, logits]
 
 
+@RULES.of("SoftmaxCrossEntropyWithLogits")
 def _dense_loss(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     rows = [value for value in values if isinstance(value, Rows)]
     if _ramps(values) or any(len(one.shape) != 2 for one in rows):
@@ -449,6 +459,7 @@ def _ramps(values: Sequence[Value]) -> bool:
     return any(isinstance(value, Rows) and value.ramp is not None for value in values)
 
 
+@RULES.of(*REDUCES)
 def _reduce(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, axes = values[0], _numbers(values[1])
     if axes is None:
@@ -479,6 +490,7 @@ def _reduced_sizes(op: Op, held: Sizes) -> Sequence[Value] | None:
     return [Sizes((total,) if op.attributes.get("keep_dims") else total)]
 
 
+@RULES.of("ArgMax", "ArgMin")
 def _argument(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     rows, axis = values[0], _numbers(values[1])
     if not isinstance(rows, Rows) or axis is None or rows.ramp is not None:
@@ -487,6 +499,7 @@ def _argument(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows((*rows.shape[:at], *rows.shape[at + 1 :]))] if at else None
 
 
+@RULES.of("InTopKV2")
 def _in_top(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     predictions, targets = values[:2]
     if not all(isinstance(one, Rows) for one in (predictions, targets)) or _ramps(values):
@@ -495,6 +508,7 @@ def _in_top(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [targets] if right and isinstance(values[2], Given) else None
 
 
+@RULES.of("GatherV2")
 def _gather(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, indices, axis = values[0], values[1], _numbers(values[2])
     if axis is None:
@@ -521,6 +535,7 @@ def _gathered_sizes(held: Sizes, indices: Value, axis: int) -> Sequence[Value] |
     return [Sizes(found if is_vector else found[0])]
 
 
+@RULES.of("OneHot")
 def _one_hot(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     indices, depth = values[0], whole_numbers(values[1])
     if not isinstance(indices, Rows) or indices.ramp is not None or not isinstance(depth, Dim):
@@ -532,6 +547,7 @@ def _one_hot(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows((*indices.shape[:at], depth, *indices.shape[at:]))]
 
 
+@RULES.of("UnsortedSegmentSum")
 def _segment_sum(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     """What goes to place ``label + row * ramp`` stays within the row, as labels below ramp do.
 
@@ -551,6 +567,7 @@ def _segment_sum(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
 # --- shapes
 
 
+@RULES.of("Reshape")
 def _reshape(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, wanted = values[0], whole_numbers(values[1])
     if isinstance(held, Sizes):
@@ -591,6 +608,7 @@ def _reshaped_sizes(held: Sizes, wanted) -> Sequence[Value] | None:
     return [Sizes(numbers)]
 
 
+@RULES.of("ExpandDims")
 def _expand(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, axis = values[0], _numbers(values[1])
     if axis is None:
@@ -604,6 +622,7 @@ def _expand(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [dataclasses.replace(held, shape=shape)] if at else None
 
 
+@RULES.of("Squeeze")
 def _squeeze(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     (held,) = values
     axes = op.attributes.get("squeeze_dims") or ()
@@ -617,6 +636,7 @@ def _squeeze(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [dataclasses.replace(held, shape=shape)]
 
 
+@RULES.of("Transpose")
 def _transpose(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, order = values[0], _numbers(values[1])
     if not isinstance(held, Rows) or held.ramp is not None or order is None or not order:
@@ -626,6 +646,7 @@ def _transpose(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows(tuple(held.shape[axis] for axis in order))]
 
 
+@RULES.of("BroadcastTo")
 def _broadcast_to(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, wanted = values[0], whole_numbers(values[1])
     if not isinstance(wanted, tuple) or None in wanted or not _has_rows(wanted):
@@ -636,6 +657,7 @@ def _broadcast_to(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows(wanted)]
 
 
+@RULES.of("Fill")
 def _fill(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     wanted = whole_numbers(values[0])
     if not isinstance(wanted, tuple) or None in wanted or not isinstance(values[1], Given):
@@ -643,6 +665,7 @@ def _fill(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows(wanted)] if _has_rows(wanted) else None
 
 
+@RULES.of("Tile")
 def _tile(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, times = values[0], whole_numbers(values[1])
     if isinstance(held, Given) and isinstance(times, tuple) and None not in times:
@@ -657,6 +680,7 @@ def _tile(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows(tuple(dim * time for dim, time in zip(held.shape, times, strict=True)))]
 
 
+@RULES.of("Shape", "ShapeN")
 def _shape(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if len(values) == 1 and isinstance(values[0], Sizes):
         held = values[0].value
@@ -671,6 +695,7 @@ def _shape(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return found
 
 
+@RULES.of("Size")
 def _size(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     (held,) = values
     if isinstance(held, Sizes):
@@ -679,6 +704,7 @@ def _size(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Sizes(product(held.shape))]
 
 
+@RULES.of("Range")
 def _range(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     start, limit, step = (whole_numbers(value) for value in values)
     if start != Dim(0) or step != ONE or not isinstance(limit, Dim) or limit.rows != 1:
@@ -686,6 +712,7 @@ def _range(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows((limit,), ONE)]
 
 
+@RULES.of("Slice")
 def _slice(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held, begin, size = values[0], _numbers(values[1]), _numbers(values[2])
     if begin is None or size is None:
@@ -703,6 +730,7 @@ def _slice(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Rows(tuple(shape))]
 
 
+@RULES.of("StridedSlice")
 def _strided_slice(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held = values[0]
     begin, end, step = (_numbers(value) for value in values[1:4])
@@ -724,6 +752,7 @@ def _strided_slice(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Sizes(held.value[slice(first, last, step[0])])]
 
 
+@RULES.of("ConcatV2")
 def _concat(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     *parts, axis = values
     if _numbers(axis) != (0,):
@@ -738,6 +767,7 @@ def _concat(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return None if None in joined else [Sizes(joined)]
 
 
+@RULES.of("Pack")
 def _pack(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     held = [whole_numbers(value) for value in values]
     if op.attributes.get("axis", 0) or not all(isinstance(one, Dim) for one in held):
@@ -745,6 +775,7 @@ def _pack(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Sizes(tuple(held))]
 
 
+@RULES.of("Unpack")
 def _unpack(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     (held,) = values
     if not isinstance(held, Sizes) or not isinstance(held.value, tuple):
@@ -752,6 +783,7 @@ def _unpack(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Sizes(dim) for dim in held.value]
 
 
+@RULES.of("DynamicStitch")
 def _stitch(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     half, placed = len(values) // 2, {}
     for where, what in zip(values[:half], values[half:], strict=True):
@@ -765,6 +797,7 @@ def _stitch(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [Sizes(tuple(placed[place] for place in range(len(placed))))]
 
 
+@RULES.of("BroadcastGradientArgs")
 def _broadcast_gradient(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     """Which axes either side of a broadcast is summed over, or 1 wide on, which sums nothing.
 
@@ -785,10 +818,12 @@ def _broadcast_gradient(op: Op, values: Sequence[Value]) -> Sequence[Value] | No
     return found
 
 
+@RULES.of("Identity", "PreventGradient", "StopGradient")
 def _hands_on(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [values[0]]
 
 
+@RULES.of("Bitcast")
 def _bitcast(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     (held,) = values
     kinds = [getattr(op.attributes.get(name), "name", name) for name in ("T", "type")]
@@ -798,58 +833,16 @@ def _bitcast(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return [held] if sizes[0] == sizes[1] else None
 
 
+@RULES.of("AddN")
 def _add_all(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if _ramps(values) or not all(isinstance(value, Rows) for value in values):
         return None
     return [values[0]] if all(value.shape == values[0].shape for value in values) else None
 
 
-_NOT_POINTWISE = frozenset({"LogSoftmax", "Softmax"})
-"""Types that the table of op types takes for pointwise and that look at a whole row."""
-
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{
-            name: _pointwise
-            for name, facts in TABLE.items()
-            if facts.work is Work.POINTWISE and "Random" not in name and name not in _NOT_POINTWISE
-        },
-        **dict.fromkeys(("OnesLike", "ZerosLike"), _pointwise),
-        **dict.fromkeys(("All", "Any", "Max", "Mean", "Min", "Prod", "Sum"), _reduce),
-        **dict.fromkeys(("ArgMax", "ArgMin"), _argument),
-        **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"), _matmul),
-        **dict.fromkeys(("Identity", "PreventGradient", "StopGradient"), _hands_on),
-        **dict.fromkeys(("LogSoftmax", "Softmax"), _last_axis),
-        **dict.fromkeys(("Shape", "ShapeN"), _shape),
-        "AddN": _add_all,
-        "BiasAdd": _bias,
-        "Bitcast": _bitcast,
-        "BiasAddGrad": _bias_gradient,
-        "BroadcastGradientArgs": _broadcast_gradient,
-        "BroadcastTo": _broadcast_to,
-        "ConcatV2": _concat,
-        "DynamicStitch": _stitch,
-        "ExpandDims": _expand,
-        "Fill": _fill,
-        "GatherV2": _gather,
-        "InTopKV2": _in_top,
-        "OneHot": _one_hot,
-        "Pack": _pack,
-        "Range": _range,
-        "Reshape": _reshape,
-        "Size": _size,
-        "Slice": _slice,
-        "SoftmaxCrossEntropyWithLogits": _dense_loss,
-        "SparseSoftmaxCrossEntropyWithLogits": _sparse_loss,
-        "Squeeze": _squeeze,
-        "StridedSlice": _strided_slice,
-        "Tile": _tile,
-        "Transpose": _transpose,
-        "Unpack": _unpack,
-        "UnsortedSegmentSum": _segment_sum,
-    }
-)
-"""Op type -> what it gives for parts."""
+for _type in (types("pointwise") - types("softmax")) | types("fills"):
+    if "Random" not in _type:
+        RULES.setdefault(_type, _pointwise)
 
 
 def segments_stay_in_rows(ops: Sequence[Op], values: Mapping[str, Value]) -> bool:

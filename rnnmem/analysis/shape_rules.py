@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 from rnnmem.analysis.trip_count import ARITHMETIC, LARGEST, REDUCTIONS, stays_in_cast
 from rnnmem.ir.graph import Blob, Constant, Op, Shape, ShapeValue
 from rnnmem.ir.marks import PART
-from rnnmem.ir.op_table import TABLE, Work, slots
+from rnnmem.ir.op_table import MATRIX_PRODUCTS, REDUCES, Rules, slots, types
 
 Value = int | tuple[int | None, ...] | None
 
@@ -45,6 +44,7 @@ class Fact:
 
 
 Rule = Callable[[Op, list[Fact]], list[Fact]]
+RULES = Rules[Rule]()
 
 
 UNKNOWN = Fact()
@@ -167,10 +167,12 @@ def broadcast(shapes: list[Shape]) -> Shape:
     return tuple(reversed(result))
 
 
+@RULES.of("Identity", "PlaceholderWithDefault", "PreventGradient", "StopGradient")
 def _first(op: Op, ins: list[Fact]) -> list[Fact]:
     return [ins[0]]
 
 
+@RULES.of("BiasAdd", "Cumsum", "LogSoftmax", "OnesLike", "ReverseV2", "Softmax")
 def _like_first(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[0].shape)] * len(op.outputs)
 
@@ -199,10 +201,12 @@ def _small(value: int | None) -> int | None:
     return value if value is not None and abs(value) < LARGEST else None
 
 
+@RULES.of("Cast")
 def _cast(op: Op, ins: list[Fact]) -> list[Fact]:
     return [ins[0] if stays_in_cast(op, ins[0].value) else Fact(ins[0].shape)]
 
 
+@RULES.of("Const")
 def _const(op: Op, ins: list[Fact]) -> list[Fact]:
     held = op.attributes.get("value")
     if not isinstance(held, Constant):
@@ -211,19 +215,23 @@ def _const(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(held.shape, None if isinstance(value, bool) else value)]
 
 
+@RULES.of("Shape", "ShapeN")
 def _shape(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact() if one.shape is None else _of_value(tuple(one.shape)) for one in ins]
 
 
+@RULES.of("Size")
 def _size(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     return [Fact((), None if shape is None or None in shape else math.prod(shape))]
 
 
+@RULES.of("Rank")
 def _rank(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((), None if ins[0].shape is None else len(ins[0].shape))]
 
 
+@RULES.of("Reshape")
 def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
     wanted, shape = ins[1].value, ins[0].shape
     if not isinstance(wanted, tuple):
@@ -243,6 +251,7 @@ def _reshaped(value: Value, rank: int) -> Value:
     return (value,) if rank == 1 and isinstance(value, int) else value
 
 
+@RULES.of("ExpandDims")
 def _expand_dims(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axis = ins[0].shape, _vector(ins[1])
     if shape is None or axis is None or axis[0] is None:
@@ -252,6 +261,7 @@ def _expand_dims(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(grown, _reshaped(ins[0].value, len(grown)))]
 
 
+@RULES.of("Squeeze")
 def _squeeze(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     axes = op.attributes.get("squeeze_dims") or ()
@@ -266,6 +276,7 @@ def _squeeze(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(kept, _reshaped(ins[0].value, len(kept)))]
 
 
+@RULES.of("Transpose")
 def _transpose(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, order = ins[0].shape, ins[1].value
     if shape is None or not isinstance(order, tuple) or None in order:
@@ -273,6 +284,7 @@ def _transpose(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(tuple(shape[axis] for axis in order))] if len(order) == len(shape) else []
 
 
+@RULES.of("InvertPermutation")
 def _invert_permutation(op: Op, ins: list[Fact]) -> list[Fact]:
     order = ins[0].value
     if not isinstance(order, tuple) or None in order or sorted(order) != list(range(len(order))):
@@ -280,6 +292,7 @@ def _invert_permutation(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_of_value(tuple(order.index(axis) for axis in range(len(order))))]
 
 
+@RULES.of(*MATRIX_PRODUCTS)
 def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
     left, right = ins[0].shape, ins[1].shape
     if left is None or right is None or len(left) < 2 or len(right) < 2:
@@ -292,6 +305,7 @@ def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*batch, left[-1 if flip_left else -2], right[-2 if flip_right else -1]))]
 
 
+@RULES.of("Concat", "ConcatV2")
 def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
     *parts, axis = ins if op.type == "ConcatV2" else [*ins[1:], ins[0]]
     shapes = [part.shape for part in parts]
@@ -313,6 +327,7 @@ def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*rest[:at], total, *rest[at + 1 :]))]
 
 
+@RULES.of("Pack")
 def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
     axis = op.attributes.get("axis", 0)
     if ins[0].shape is None:
@@ -323,6 +338,7 @@ def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*ins[0].shape[:at], len(ins), *ins[0].shape[at:]))]
 
 
+@RULES.of("Unpack")
 def _unpack(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     if shape is None:
@@ -334,6 +350,7 @@ def _unpack(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*shape[:at], *shape[at + 1 :]))] * len(op.outputs)
 
 
+@RULES.of("Split", "SplitV")
 def _split(op: Op, ins: list[Fact]) -> list[Fact]:
     axis, held = (ins[0], ins[1]) if op.type == "Split" else (ins[2], ins[0])
     if held.shape is None or not isinstance(axis.value, int):
@@ -347,6 +364,7 @@ def _split(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*held.shape[:at], size, *held.shape[at + 1 :])) for size in sizes]
 
 
+@RULES.of("Slice")
 def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, begin, size = ins[0].shape, ins[1].value, ins[2].value
     if shape is None or not isinstance(size, tuple):
@@ -366,6 +384,7 @@ def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(found, value)]
 
 
+@RULES.of("StridedSlice")
 def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     begin, end, stride = (one.value for one in ins[1:4])
@@ -420,6 +439,7 @@ def _sliced_value(value: Value, begin, end, stride, masks) -> Value:
     return value[slice(start, stop, stride[0])]
 
 
+@RULES.of("GatherV2")
 def _gather(op: Op, ins: list[Fact]) -> list[Fact]:
     held, indices = ins[0], ins[1]
     axis = ins[2].value if len(ins) > 2 else 0
@@ -436,6 +456,7 @@ def _gather(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
 
 
+@RULES.of("Tile")
 def _tile(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, times = ins[0].shape, ins[1].value
     if shape is None or not isinstance(times, tuple):
@@ -449,6 +470,7 @@ def _tile(op: Op, ins: list[Fact]) -> list[Fact]:
     ]
 
 
+@RULES.of("Fill")
 def _fill(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = _to_shape(ins[0].value)
     value = ins[1].value
@@ -463,6 +485,7 @@ def _shape_from(position: int) -> Rule:
     return lambda op, ins: [Fact(_to_shape(ins[position].value))]
 
 
+@RULES.of("Range")
 def _range(op: Op, ins: list[Fact]) -> list[Fact]:
     if not all(isinstance(one.value, int) for one in ins) or not ins[2].value:
         return []
@@ -474,6 +497,7 @@ _LONGEST = 4096
 """Whole numbers of a range up to which they are followed one by one."""
 
 
+@RULES.of(*REDUCES)
 def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axes = ins[0].shape, _vector(ins[1])
     value = ins[0].value
@@ -490,6 +514,7 @@ def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(tuple(size for i, size in enumerate(shape) if i not in dropped))]
 
 
+@RULES.of("ArgMax", "ArgMin")
 def _argument(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axis = ins[0].shape, _vector(ins[1])
     if not shape or axis is None or axis[0] is None:
@@ -498,6 +523,7 @@ def _argument(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*shape[:at], *shape[at + 1 :]))]
 
 
+@RULES.of("OneHot")
 def _one_hot(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, depth = ins[0].shape, ins[1].value
     if shape is None or not isinstance(depth, int):
@@ -507,15 +533,18 @@ def _one_hot(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*shape[:at], depth, *shape[at:]))]
 
 
+@RULES.of("SparseSoftmaxCrossEntropyWithLogits")
 def _sparse_cross_entropy(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[1].shape), Fact(ins[0].shape)]
 
 
+@RULES.of("SoftmaxCrossEntropyWithLogits")
 def _cross_entropy(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = broadcast([ins[0].shape, ins[1].shape])
     return [Fact(None if shape is None else shape[:1]), Fact(shape)]
 
 
+@RULES.of("UnsortedSegmentSum")
 def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
     data, ids, count = ins[0].shape, ins[1].shape, ins[2].value
     if data is None or ids is None:
@@ -523,6 +552,7 @@ def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((count if isinstance(count, int) else None, *data[len(ids) :]))]
 
 
+@RULES.of("BroadcastGradientArgs")
 def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     """The axes over which either side of a broadcast is summed."""
     left, right = (_vector(one) for one in ins)
@@ -537,6 +567,7 @@ def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_of_value(tuple(i for i in range(rank) if one[i] == 1)) for one in padded]
 
 
+@RULES.of("DynamicStitch")
 def _stitch(op: Op, ins: list[Fact]) -> list[Fact]:
     half = len(ins) // 2
     placed: dict[int, int | None] = {}
@@ -556,10 +587,12 @@ def _stitch(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_of_value(tuple(placed[i] for i in range(len(placed))))]
 
 
+@RULES.of("EmptyTensorList")
 def _empty_list(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((), None, Fact(_asked(ins[0]), unset=True), 0, asked=ins[0].shape)]
 
 
+@RULES.of("TensorListReserve")
 def _reserve(op: Op, ins: list[Fact]) -> list[Fact]:
     length = ins[1].value if isinstance(ins[1].value, int) else None
     return [Fact((), None, Fact(_asked(ins[0]), unset=True), length, asked=ins[0].shape)]
@@ -570,6 +603,7 @@ def _asked(fact: Fact) -> Shape:
     return _to_shape(fact.value) if fact.element is None else fact.element.shape
 
 
+@RULES.of("TensorListFromTensor")
 def _from_tensor(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
     if not shape:
@@ -590,6 +624,7 @@ def _item(held: Fact) -> Fact:
     return UNKNOWN if held.element is None else dataclasses.replace(held.element, unset=False)
 
 
+@RULES.of("TensorListPushBack")
 def _push(op: Op, ins: list[Fact]) -> list[Fact]:
     length = None if ins[0].length is None else ins[0].length + 1
     before = dataclasses.replace(ins[0], pushed=None)
@@ -597,6 +632,7 @@ def _push(op: Op, ins: list[Fact]) -> list[Fact]:
     return [dataclasses.replace(before, element=element, length=length, pushed=(before, ins[1]))]
 
 
+@RULES.of("TensorListPopBack")
 def _pop(op: Op, ins: list[Fact]) -> list[Fact]:
     if ins[0].pushed is not None:
         return list(ins[0].pushed)
@@ -615,6 +651,7 @@ RESIZES = "resize_if_index_out_of_bounds"
 """The attribute of a set that lengthens a list where it must: a TensorArray of dynamic size."""
 
 
+@RULES.of("TensorListSetItem")
 def _set_item(op: Op, ins: list[Fact]) -> list[Fact]:
     length = ins[0].length
     if op.attributes.get(RESIZES) and length is not None:
@@ -623,10 +660,12 @@ def _set_item(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_changed(ins[0], element=_with_item(ins[0], ins[2]), length=length)]
 
 
+@RULES.of("TensorListGetItem")
 def _get_item(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_item(ins[0])]
 
 
+@RULES.of("TensorListStack")
 def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
     element = _shape_of_items(ins[0], ins[1])
     return [] if element is None else [Fact((ins[0].length, *element))]
@@ -643,6 +682,7 @@ def scattered(op: Op) -> str:
     return op.inputs[0 if op.type == "TensorListScatterV2" else 1]
 
 
+@RULES.of("TensorListScatterIntoExistingList")
 def _scatter_into(op: Op, ins: list[Fact]) -> list[Fact]:
     places, length = _vector(ins[2]), ins[0].length
     if length is not None:  # a place behind its end lengthens a list
@@ -651,6 +691,7 @@ def _scatter_into(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_changed(ins[0], element=_with_item(ins[0], _row(ins[1])), length=length)]
 
 
+@RULES.of("TensorListScatterV2")
 def _scatter(op: Op, ins: list[Fact]) -> list[Fact]:
     length = ins[3].value if isinstance(ins[3].value, int) and ins[3].value >= 0 else None
     return [Fact((), None, _row(ins[0]), length, asked=ins[2].shape)]
@@ -660,35 +701,42 @@ def _row(tensor: Fact) -> Fact:
     return Fact(tensor.shape[1:] if tensor.shape else None)
 
 
+@RULES.of("TensorListGather")
 def _gather_items(op: Op, ins: list[Fact]) -> list[Fact]:
     element = _shape_of_items(ins[0], ins[2])
     return [] if element is None or not ins[1].shape else [Fact((ins[1].shape[0], *element))]
 
 
+@RULES.of("TensorListLength")
 def _list_length(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((), ins[0].length)]
 
 
+@RULES.of("TensorListElementShape")
 def _element_shape(op: Op, ins: list[Fact]) -> list[Fact]:
     # A run has the shape that the list was made with here, which may say less of its elements.
     told = None if ins[0].element is None else Fact(ins[0].element.shape)
     return [Fact(ins[0].asked, None, told)]
 
 
+@RULES.of("EnsureShape")
 def _ensure(op: Op, ins: list[Fact]) -> list[Fact]:
     held = op.attributes.get("shape")
     known = Fact(held.dims) if isinstance(held, ShapeValue) else Fact()
     return [merged(known, ins[0])]
 
 
+@RULES.of("OptionalFromValue")
 def _wrap(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((), None, ins[0] if len(ins) == 1 else None)]
 
 
+@RULES.of("OptionalGetValue")
 def _unwrap(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_item(ins[0])] if len(op.outputs) == 1 else []
 
 
+@RULES.of("AddN")
 def _add_all(op: Op, ins: list[Fact]) -> list[Fact]:
     if all(one.element is None for one in ins):
         return [Fact(broadcast([one.shape for one in ins]))]
@@ -696,97 +744,32 @@ def _add_all(op: Op, ins: list[Fact]) -> list[Fact]:
     return [_changed(common(ins), value=None, length=length)]
 
 
-_BY_HAND: dict[str, Rule] = {
-    "AddN": _add_all,
-    "All": _reduce,
-    "Any": _reduce,
-    "ArgMax": _argument,
-    "ArgMin": _argument,
-    "BatchMatMul": _matmul,
-    "BatchMatMulV2": _matmul,
-    "BatchMatMulV3": _matmul,
-    "BiasAdd": _like_first,
-    "BiasAddGrad": lambda op, ins: [Fact(None if ins[0].shape is None else ins[0].shape[-1:])],
-    "BroadcastGradientArgs": _broadcast_gradient,
-    "BroadcastTo": _shape_from(1),
-    "Cast": _cast,
-    "Concat": _concat,
-    "ConcatV2": _concat,
-    "Const": _const,
-    "Cumsum": _like_first,
-    "DynamicStitch": _stitch,
-    "EmptyTensorList": _empty_list,
-    "EnsureShape": _ensure,
-    "ExpandDims": _expand_dims,
-    "Fill": _fill,
-    "GatherV2": _gather,
-    "Identity": _first,
-    "InTopKV2": lambda op, ins: [Fact(ins[1].shape)],
-    "InvertPermutation": _invert_permutation,
-    "LogSoftmax": _like_first,
-    "MatMul": _matmul,
-    "Max": _reduce,
-    "Mean": _reduce,
-    "Min": _reduce,
-    "OneHot": _one_hot,
-    "OnesLike": _like_first,
-    "Pack": _pack,
-    "OptionalFromValue": _wrap,
-    "OptionalGetValue": _unwrap,
-    "OptionalNone": lambda op, ins: [Fact((), None, Fact(unset=True))],
-    "PlaceholderWithDefault": _first,
-    "PreventGradient": _first,
-    "Prod": _reduce,
-    "Range": _range,
-    "Rank": _rank,
-    "Reshape": _reshape,
-    "ReverseV2": _like_first,
-    "Shape": _shape,
-    "ShapeN": _shape,
-    "Size": _size,
-    "Slice": _slice,
-    "Softmax": _like_first,
-    "SoftmaxCrossEntropyWithLogits": _cross_entropy,
-    "SparseSoftmaxCrossEntropyWithLogits": _sparse_cross_entropy,
-    "Split": _split,
-    "SplitV": _split,
-    "Squeeze": _squeeze,
-    "StopGradient": _first,
-    "StridedSlice": _strided_slice,
-    "StridedSliceGrad": _shape_from(0),
-    "Sum": _reduce,
-    "TensorListElementShape": _element_shape,
-    "TensorListFromTensor": _from_tensor,
-    "TensorListGather": _gather_items,
-    "TensorListGetItem": _get_item,
-    "TensorListLength": _list_length,
-    "TensorListPopBack": _pop,
-    "TensorListPushBack": _push,
-    "TensorListReserve": _reserve,
-    "TensorListResize": lambda op, ins: [
-        _changed(ins[0], length=ins[1].value if isinstance(ins[1].value, int) else None)
-    ],
-    "TensorListScatterIntoExistingList": _scatter_into,
-    "TensorListScatterV2": _scatter,
-    "TensorListSetItem": _set_item,
-    "TensorListStack": _stack,
-    "Tile": _tile,
-    "Transpose": _transpose,
-    "Unpack": _unpack,
-    "UnsortedSegmentSum": _segment_sum,
-    "ZerosLike": lambda op, ins: [_changed(ins[0], value=None)],
-}
+@RULES.of("BiasAddGrad")
+def _of_channels(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(None if ins[0].shape is None else ins[0].shape[-1:])]
 
-_NOT_BROADCAST = ("Select", "StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg")
 
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        **{
-            name: _pointwise
-            for name, facts in TABLE.items()
-            if facts.work is Work.POINTWISE and name not in _NOT_BROADCAST
-        },
-        **{name: _shape_from(slot) for name, slot in slots("sized").items()},
-        **_BY_HAND,
-    }
-)
+@RULES.of("InTopKV2")
+def _like_second(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[1].shape)]
+
+
+@RULES.of("OptionalNone")
+def _nothing(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact((), None, Fact(unset=True))]
+
+
+@RULES.of("TensorListResize")
+def _resize(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [_changed(ins[0], length=ins[1].value if isinstance(ins[1].value, int) else None)]
+
+
+@RULES.of("ZerosLike")
+def _zeros_like(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [_changed(ins[0], value=None)]
+
+
+for _type, _slot in slots("sized").items():
+    RULES.setdefault(_type, _shape_from(_slot))
+for _type in types("pointwise") - types("own_shape"):
+    RULES.setdefault(_type, _pointwise)

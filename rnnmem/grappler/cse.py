@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import POP
+from rnnmem.ir.op_table import POP, types
 
-COMMUTATIVE = frozenset(
-    {"Add", "AddN", "AddV2", "Equal", "Maximum", "Minimum", "Mul", "NotEqual", "SquaredDifference"}
-)
+_COMMUTE = types("commutes")
 
 
 def sums_by_chance(net: Net) -> Iterator[Op]:
@@ -89,7 +87,7 @@ class _Numbers:
         if op.stateful or op.nets or (op.type == "Const" and not constants):
             return ("op", op.name)
         inputs = [self.of[blob] for blob in op.inputs]
-        if op.type in COMMUTATIVE:
+        if op.type in _COMMUTE:
             inputs.sort()
         attributes = sorted((name, repr(value)) for name, value in op.attributes.items())
         return (op.type, *attributes, *inputs)

@@ -28,6 +28,7 @@ WORDS = {
     # What it does with values.
     "adds": "adds values up",
     "commutes": "TensorFlow takes its inputs in any order for equal ones",
+    "divides": "divides; sizes divide without rest",
     "compares": "asks which of two numbers is larger",
     "whole": "its value for whole numbers: two of them, or those of a vector",
     "matmul": "multiplies matrices",
@@ -41,6 +42,7 @@ WORDS = {
     "reorders": "hands on the numbers it reads, in another order",
     "rows": "has the rows of its first input",
     "asks_shape": "reads nothing of a blob but its shape",
+    "own_shape": "its shape is not its inputs', broadcast to each other",
     "sized": "the input that says how large its result is",
     "sign": "the input of which it only asks, of each element, whether it is above 0",
     # Lists and optionals.
@@ -153,7 +155,7 @@ Diag                                 rerun moves
 DiagPart                             rerun moves
 Digamma                              rerun pointwise=12
 DisableCopyOnRead                    effect=none
-Div                                  rerun pointwise=4
+Div                                  rerun pointwise=4 divides
 DivNoNan                             rerun pointwise=4
 DumpTensor                           effect=seen
 DynamicStitch                        pure
@@ -176,7 +178,7 @@ ExtractImagePatches                  rerun moves
 Fill                                 rerun moves folds fills sized=0
 FixedUnigramCandidateSampler         effect=draws
 Floor                                rerun pointwise=1
-FloorDiv                             rerun pointwise=4 whole=div
+FloorDiv                             rerun pointwise=4 whole=div divides
 FloorMod                             rerun pointwise=4 whole=mod
 FlushSummaryWriter                   effect=seen
 FusedBatchNormGradV3                 pure
@@ -303,7 +305,7 @@ RangeDataset                         effect=none
 Rank                                 rerun none asks_shape
 ReadVariableOp                       resident effect=reads
 Real                                 rerun pointwise=1
-RealDiv                              rerun pointwise=4 implicit
+RealDiv                              rerun pointwise=4 implicit divides
 Reciprocal                           rerun pointwise=4
 ReciprocalGrad                       rerun pointwise=2
 Relu                                 rerun pointwise=1
@@ -339,7 +341,7 @@ SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
-Select                               rerun pointwise=1
+Select                               rerun pointwise=1 own_shape
 SelectV2                             rerun pointwise=1
 Selu                                 rerun pointwise=4
 SeluGrad                             rerun pointwise=2
@@ -384,8 +386,8 @@ StatefulUniformInt                   effect=variable sized=2
 StatelessCase                        runs=branch nets=branches
 StatelessIf                          runs=branch nets=then_branch,else_branch
 StatelessRandomGetAlg                effect=none
-StatelessRandomGetKeyCounter         rerun pointwise=30
-StatelessRandomGetKeyCounterAlg      rerun pointwise=30
+StatelessRandomGetKeyCounter         rerun pointwise=30 own_shape
+StatelessRandomGetKeyCounterAlg      rerun pointwise=30 own_shape
 StatelessRandomNormal                rerun pointwise=30 sized=0
 StatelessRandomNormalV2              rerun pointwise=30 sized=0
 StatelessRandomUniform               rerun pointwise=30 sized=0
@@ -429,7 +431,7 @@ Tile                                 rerun moves repeats skips
 Timestamp                            effect=none
 TopKV2                               rerun moves apart
 Transpose                            rerun moves folds rows reorders
-TruncateDiv                          rerun pointwise=4
+TruncateDiv                          rerun pointwise=4 divides
 TruncateMod                          rerun pointwise=4
 TruncatedNormal                      effect=draws sized=0
 UniformCandidateSampler              effect=draws

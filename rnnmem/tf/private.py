@@ -44,7 +44,8 @@ from tensorflow.python.saved_model import function_deserialization as _function_
 from tensorflow.python.saved_model import load as _saved_model_load
 from tensorflow.tsl.profiler.protobuf import xplane_pb2 as _xplane_pb2
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+from rnnmem.ir.op_table import CALLS, LOOPS
+
 _CHANGES = {"MemoryAllocation": "take", "MemoryDeallocation": "give"}
 
 
@@ -120,7 +121,7 @@ def run_loops_in_turn(graph: Any) -> None:
     The loops of its gradient, which TensorFlow makes later, do so too.
     """
     for op in graph.get_operations():
-        if op.type in ("While", "StatelessWhile"):
+        if op.type in LOOPS:
             op._set_attr("parallel_iterations", tf.compat.v1.AttrValue(i=1))  # noqa: SLF001
 
 
@@ -342,7 +343,7 @@ class _Inside:
 def _arguments_like(op: tf.Operation) -> list[tf.Tensor]:
     """Tensors like what an op gives its functions; those are the last of its inputs."""
     # What a loop begins with may have a narrower shape than what its body reads.
-    return list(op.outputs if op.type in ("While", "StatelessWhile") else op.inputs)
+    return list(op.outputs if op.type in LOOPS else op.inputs)
 
 
 def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -> Any:
@@ -407,7 +408,7 @@ def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
     if all(one.dtype != tf.variant for one in op.outputs):
         return
     sources = op.inputs
-    if op.type not in ("While", "StatelessWhile"):
+    if op.type not in LOOPS:
         attributes = op.node_def.attr
         first = next(
             attributes[one] for one in ("f", "then_branch", "branches") if one in attributes
@@ -749,7 +750,7 @@ class _RewrittenForTape(_concrete_function._FirstOrderTapeGradientFunctions):  #
 
 def _vectorise_call(gradient: Any) -> None:
     """Has the call that a gradient comes from vectorised, or made for one row after the other."""
-    if isinstance(gradient, tf.Tensor) and gradient.op.type in _CALLS:
+    if isinstance(gradient, tf.Tensor) and gradient.op.type in CALLS:
         gradient.op.pfor_converter = _vectorised_or_in_turn
 
 
@@ -859,11 +860,13 @@ def _make_zeros_last(graph: Any) -> None:
     among others, lie beside what the other values are made of.
     """
     for loop in graph.get_operations():
-        if loop.type not in ("While", "StatelessWhile"):
+        if loop.type not in LOOPS:
             continue
-        made = [one.op for one in loop.inputs if one.op.type not in ("Placeholder", "Const")]
+        made = [
+            one.op for one in loop.inputs if one.op.type != "Placeholder" and one.op.type != "Const"
+        ]
         makers = dict.fromkeys(made)  # in order, so that the graph is the same in every process
-        zeros = {op: None for op in makers if op.type in ("ZerosLike", "Fill")}
+        zeros = {op: None for op in makers if op.type == "ZerosLike" or op.type == "Fill"}
         others = [op for op in makers if op not in zeros and not zeros.keys() & _before(op)]
         for op in zeros:
             op._add_control_inputs(others)  # noqa: SLF001
