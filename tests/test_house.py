@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "ir": set(),
     "analysis": {"ir", "grappler"},
     "grappler": {"analysis", "ir", "planning"},
-    "simulate": {"analysis", "ir", "passes"},
+    "simulate": {"analysis", "grappler", "ir", "passes"},
     # The verifier: nothing of those who select or apply.
     "verify": {"analysis", "ir"},
     # Deciding and applying.

@@ -25,7 +25,6 @@ from rnnmem.ir.op_table import (
     facts,
     types,
 )
-from rnnmem.ir.order import topological
 
 CALM = types("calm")
 """Op types that no matrix product is fused with; sums of equal shapes are others."""
@@ -41,33 +40,13 @@ NEAR = 64
 """Ops around another that are looked at, for one at which an edge may stand."""
 
 
-def twins_of(net: Net) -> frozenset[str]:
-    """Names of ops that a graph optimizer may merge with another that computes the same.
-
-    An edge at one of them would keep it apart, and its readers' other readers with it.
-    """
-    number: dict[str, object] = {blob: blob for blob in net.inputs}
-    first: dict[tuple, str] = {}
-    found: set[str] = set()
-    for op in topological(net.ops):
-        read = sorted(map(str, (number[blob] for blob in op.inputs)))
-        attributes = frozenset(item for item in op.attributes.items() if item[0] != "_class")
-        key = (op.type, op.device, tuple(read), attributes)
-        own = op.nets or (not op.inputs and op.type != "Const")
-        same = op.name if own else first.setdefault(key, op.name)
-        if same != op.name:
-            found.update((op.name, same))
-        number.update({blob: f"{same}:{place}" for place, blob in enumerate(op.outputs)})
-    return frozenset(found)
-
-
 class Sources:
     """Finds ops to wait for: an op that is never fused, or the nearest such op behind it.
 
     Args:
       net: the Net.
       past: its history, in the order in which the ops shall run.
-      twins: see :func:`twins_of`.
+      twins: see `rnnmem.grappler.cse.congruent_ops`.
     """
 
     def __init__(self, net: Net, past: History, twins: frozenset[str]):
@@ -129,7 +108,7 @@ def waiting_places(
       net: the Net.
       past: its history.
       index: of the op.
-      twins: see :func:`twins_of`.
+      twins: see `rnnmem.grappler.cse.congruent_ops`.
 
     Yields:
       ``(index, slot)`` of an op that may wait, with the input that passes a gate; None: itself.

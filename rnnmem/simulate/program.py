@@ -18,6 +18,7 @@ from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shape_rules import RESIZES, scattered
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.variable_effects import handle_of, names_a_function, written_by
+from rnnmem.grappler.cse import Congruent
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
@@ -268,6 +269,8 @@ class _Compiler:
         self.constant: set[str] = set()
         self.uniform: set[str] = set()  # constants whose elements are all equal
         self.slot: dict[str, int] = {}
+        self.congruent = Congruent()
+        self.shown: dict[str, str] = {}  # what an Identity gives -> what it was given
         self.twin: dict[
             str, str
         ] = {}  # an op that is computed once with another: that other's name
@@ -279,12 +282,11 @@ class _Compiler:
         ops = []
         for blob in net.inputs:
             self.slot.setdefault(blob, len(self.slot))
-        alike: dict[tuple, list[Op]] = {}
         for op in self.needed.ops:
             if self._folds(op):
                 self.constant.update(op.outputs)
                 continue
-            same = self._first_like(op, alike)
+            same = self._first_like(op)
             if same is not op:
                 self.twin[op.name] = same.name
                 for blob, other in zip(op.outputs, same.outputs, strict=True):
@@ -376,25 +378,14 @@ class _Compiler:
             if slot < 0 and position not in program.invariants
         )
 
-    def _first_like(self, op: Op, alike: dict[tuple, list[Op]]) -> Op:
-        """The first of the ops that TensorFlow computes once with this one, perhaps itself.
-
-        Args:
-          op: the op.
-          alike: ops so far by type and what they read, one of each kind; takes this one.
-        """
-        if op.nets or op.stateful or op.type not in MAY_RERUN:
+    def _first_like(self, op: Op) -> Op:
+        """The first of the ops that TensorFlow computes once with this one, perhaps itself."""
+        if op.type == "Identity" and COPIES.isdisjoint(op.attributes):
+            self.shown[op.outputs[0]] = self.shown.get(op.inputs[0], op.inputs[0])
+        if op.type not in MAY_RERUN:
             return op
-        slot = self.slot
-        key = (op.type, *[slot.get(blob, blob) for blob in op.inputs])
-        known = alike.setdefault(key, [])
-        if known:
-            wanted = _but_for_inputs(op)
-            for other in known:
-                if _but_for_inputs(other) == wanted:
-                    return other
-        known.append(op)
-        return op
+        read = [self.shown.get(blob, blob) for blob in op.inputs]
+        return self.congruent.first(op, [self.slot.get(blob, blob) for blob in read])
 
     def _folds(self, op: Op) -> bool:
         """Whether TensorFlow computes the op once, when it optimizes the graph."""
@@ -684,12 +675,6 @@ def _positions(slots: tuple[int, ...]) -> Mapping[int, list[int]]:
     for position, slot in enumerate(slots):
         found.setdefault(slot, []).append(position)
     return found
-
-
-def _but_for_inputs(op: Op) -> tuple:
-    """What ops of one type and the same inputs must share to be computed once."""
-    attributes = {name: value for name, value in op.attributes.items() if name[0] != "_"}
-    return attributes, frozenset(op.controls), op.device
 
 
 def _changing(net: Net) -> frozenset[str]:

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Sequence
 
 from rnnmem.analysis.cost import Machine
 from rnnmem.analysis.versions import History, history, overwrites
-from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
+from rnnmem.grappler.cse import congruent_ops
+from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import HANDS_OUT, VIEWS
@@ -103,7 +104,7 @@ def turns_of(
     before = _bound(past)
     if before < 2 * LARGE:
         return None
-    twins = twins_of(net)
+    twins = congruent_ops(net)
     found = []
     carried = path[-1:] == ("body",)
     for candidate, waits in _candidates(net, planned, twins):

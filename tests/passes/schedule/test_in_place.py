@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.versions import history
-from rnnmem.grappler.fusion import twins_of
+from rnnmem.grappler.cse import congruent_ops
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.in_place import last_readers
 from rnnmem.passes.schedule.serialise import turns_of
@@ -34,7 +34,7 @@ def read_twice(*more, kind="Tanh", producer="MatMul", outputs=("rows", "done")):
 
 
 def found(net):
-    planned, edges = last_readers(net, history(net), twins_of(net), 2**18)
+    planned, edges = last_readers(net, history(net), congruent_ops(net), 2**18)
     return {one.name for one in planned.ops if one.type == "Alias"}, edges
 
 
