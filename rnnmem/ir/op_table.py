@@ -115,7 +115,7 @@ RUNS_PYTHON = types("python")
 EMPTY, RESERVE, CUT = "EmptyTensorList", "TensorListReserve", "TensorListFromTensor"
 PUSH, POP = "TensorListPushBack", "TensorListPopBack"
 GET, SET = "TensorListGetItem", "TensorListSetItem"
-STACK, LENGTH, ELEMENT_SHAPE = "TensorListStack", "TensorListLength", "TensorListElementShape"
+STACK = "TensorListStack"
 WRAP, UNWRAP = "OptionalFromValue", "OptionalGetValue"
 """Into an optional and out of it."""
 

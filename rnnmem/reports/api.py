@@ -16,7 +16,7 @@ from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.api import Inspection, Optimized, optimize
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import acts, is_pure
+from rnnmem.ir.op_table import effect
 from rnnmem.reports.data import Side
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import side
@@ -272,11 +272,6 @@ def _measured(
 
 def _acts(op: Op) -> bool:
     """Whether running the op can be seen elsewhere than in a variable or a random stream."""
-    if op.type == "Assert" or is_pure(op) or not acts(op) or op.nets:
-        return False
     is_random = {"seed", "seed2"} <= op.attributes.keys()
-    return not is_random and not op.type.startswith(_ON_VARIABLES)
-
-
-_ON_VARIABLES = ("Assign", "Resource", "Rng", "Stateful", "VarHandle")
-"""How the types of ops begin that do nothing but change a variable."""
+    unseen = effect(op.type) in ("none", "reads", "draws", "variable")
+    return op.stateful and not op.nets and not is_random and not unseen

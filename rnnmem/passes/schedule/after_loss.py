@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import FILLERS, REDUCES, STACK
+from rnnmem.ir.op_table import FILLERS, MATRIX_PRODUCTS, REDUCES, STACK
 from rnnmem.ir.order import all_needed_by
 from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.planning.plan import Turn
@@ -54,13 +54,17 @@ def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Turn]:
         return
     for slot, blob in enumerate(op.inputs):
         source = net.producer.get(blob)
-        moved = (
-            source is not None and source.type in (STACK, "Transpose") and source.name in forward
-        )
+        moved = source is not None and _moves(source, op) and source.name in forward
         if moved and (net.blobs[blob].bytes or 0) >= LARGE:
             also = any(reader.name in forward for reader in net.readers[blob])
             if also and loss.name not in all_needed_by(net, [op.name]):
                 yield Turn(op.name, slot, loss.name)
+
+
+def _moves(source: Op, op: Op) -> bool:
+    """Whether the source only moves data, and no graph optimizer fuses the op with it."""
+    # A transposition goes into the flags of a matrix product.
+    return source.type == STACK or (source.type == "Transpose" and op.type not in MATRIX_PRODUCTS)
 
 
 def _is_result(net: Net, op: Op) -> bool:

@@ -6,7 +6,7 @@ from rnnmem.analysis.cost import CPU
 from rnnmem.analysis.versions import history
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.in_place import last_readers
+from rnnmem.passes.schedule.in_place import FRESH, READING, last_readers
 from rnnmem.passes.schedule.serialise import turns_of
 from rnnmem.planning.plan import Turn
 from rnnmem.simulate.timeline import simulate
@@ -135,3 +135,10 @@ def test_small_buffers_are_not_worth_it():
     net = read_twice()
     small = {name: make_net({name: "f[2,2]"}, [], []).blobs[name] for name in ("product", "last")}
     assert found(net.replace(blobs={**net.blobs, **small})) == NOTHING
+
+
+def test_who_reads_without_keeping_hands_out_no_part_of_it():
+    assert {"ArgMin", "GatherV2", "Sum", "TopKV2"} <= READING <= FRESH
+    # a part of the buffer, a list that holds it, or the buffer of the logits itself
+    parts = {"Split", "SplitV", "Unpack"}
+    assert READING.isdisjoint({*parts, "TensorListPushBack", "SoftmaxCrossEntropyWithLogits"})
