@@ -437,7 +437,7 @@ TruncatedNormal                      effect=draws sized=0
 UniformCandidateSampler              effect=draws
 Unpack                               rerun moves apart slices
 UnsortedSegmentSum                   pure sized=2
-VarHandleOp                          resident effect=none
+VarHandleOp                          resident
 VarIsInitializedOp                   effect=reads
 VariableShape                        effect=reads
 While                                runs=loop nets=cond,body

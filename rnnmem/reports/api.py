@@ -272,6 +272,7 @@ def _measured(
 
 def _acts(op: Op) -> bool:
     """Whether running the op can be seen elsewhere than in a variable or a random stream."""
+    if not op.stateful or op.nets or op.type == "VarHandleOp":
+        return False
     is_random = {"seed", "seed2"} <= op.attributes.keys()
-    unseen = effect(op.type) in ("none", "reads", "draws", "variable")
-    return op.stateful and not op.nets and not is_random and not unseen
+    return not is_random and effect(op.type) not in ("none", "reads", "draws", "variable")
