@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "ir": set(),
     "analysis": {"ir"},
     "grappler": {"analysis", "ir"},
-    "simulate": {"analysis", "ir"},
+    "simulate": {"analysis", "grappler", "ir"},
     # The verifier: nothing of those who select or apply, and of the analyses the shapes alone. With
     # the Net and the op table they are what it trusts, and are held against TensorFlow's kernels.
     "verify": {"analysis.row_rules", "analysis.shapes", "ir"},
