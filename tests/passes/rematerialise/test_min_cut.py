@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rnnmem.analysis.machine import GRANULE
 from rnnmem.ir.op_table import facts
+from rnnmem.passes.rematerialise.milp import smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
     Step,
     choose_saved_set,
@@ -161,6 +162,29 @@ def test_what_the_optimizer_looks_through_is_recomputed_with_its_reader():
     chosen = choose_saved_set(step({"h": WIDE}, drawn, "copy t", seconds=lambda op, net: 1e-9), 1.0)
     assert "t" in chosen.recomputed
     assert "copy" in chosen.recomputed
+
+
+def test_what_is_computed_from_shapes_alone_is_recomputed_with_its_reader():
+    # A graph optimizer that knows the axes takes the Sum out if there are none.
+    drawn = [
+        op("shapes", "ShapeN", "h small", "i[2] i[2]"),
+        op("axes", "BroadcastGradientArgs", "shapes:0 shapes:1", "i[?] i[?]"),
+        op("sum", "Sum", "h axes:0", "f[512,64]"),
+        op("z", "Tanh", "sum", "f[512,64]"),
+        op("other", "Sum", "small axes:0", "f[?,?]"),
+    ]
+    inputs = {"h": WIDE, "small": "f[64,1]"}
+
+    def seconds(op, net):
+        return 1.0 if op.type == "ShapeN" else 1e-9
+
+    asked = step(inputs, drawn, "sum z", invariants="small", seconds=seconds)
+    assert asked.measuring == {"shapes", "axes"}
+    for chosen in (choose_saved_set(asked, 1e3), smallest_within(asked, 2.0)):
+        assert chosen.recomputed == ("shapes", "axes", "sum", "z")
+    # What the gradient alone asks for may be saved: there it was popped before.
+    asked = step(inputs, drawn, "axes:0", invariants="small", seconds=seconds)
+    assert choose_saved_set(asked, 1e3).saved == {"axes:0"}
 
 
 def test_an_op_with_several_results_is_paid_for_once():

@@ -1,0 +1,139 @@
+"""Branches and inner tapes whose values run again: their neighbours are the same, so the bits are.
+
+What a branch keeps for its gradient is a reader of values in it. Where nobody takes it any more,
+TensorFlow prunes it, and multiplies the constants on both sides of such a value first.
+"""
+
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from tests.forced_segments import forced_segments
+
+pytestmark = pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")
+
+BATCH, UNITS, STEPS = 4, 16, 8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def determinism():
+    from tensorflow.python.framework import config
+
+    tf.config.experimental.enable_op_determinism()
+    yield
+    config.disable_op_determinism()
+
+
+@pytest.fixture(scope="module")
+def given():
+    """A weight, and what the function is called with."""
+    random = np.random.RandomState(3)
+
+    def values(*shape):
+        return (0.5 * random.standard_normal(shape)).astype("float32")
+
+    sequences = (values(STEPS, BATCH, UNITS), values(BATCH, UNITS))
+    return tf.Variable(values(UNITS, UNITS)), [tf.constant(one) for one in sequences]
+
+
+def bits(results) -> list[bytes]:
+    return [one.numpy().tobytes() for one in tf.nest.flatten(results)]
+
+
+def branching(w):
+    """The branch keeps 0.7 h for the gradient of the constant 0.1, which nobody asks for."""
+
+    def forward(x, start):
+        h, c = start, tf.sin(start)
+        for i in tf.range(STEPS):
+            c = tf.tanh(c @ w + x[i])
+            if tf.reduce_any(c > 0.9):
+                c = tf.tanh(tf.nn.relu(c) * h * 0.3)
+            else:
+                scaled = h * 0.7
+                h = tf.tanh(c + 0.1 * scaled)
+        return tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+
+    return forward
+
+
+def scaling(w):
+    """0.7 h, without a branch."""
+
+    def forward(x, start):
+        h, c = start, tf.sin(start)
+        for i in tf.range(STEPS):
+            c = tf.tanh(c @ w + x[i])
+            scaled = h * 0.7
+            h = tf.tanh(c + 0.1 * scaled)
+        return tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+
+    return forward
+
+
+WAYS = {
+    "saved": contextlib.nullcontext,
+    "segments": forced_segments,
+    "a schedule": lambda: forced_segments(scheduled=True),
+    "an online schedule": lambda: forced_segments(scheduled=True, online=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tape", ["outside", "inside"])
+@pytest.mark.parametrize("make", [branching, scaling])
+def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape, way, given):
+    w, inputs = given
+    forward = make(w)
+
+    def step(x, start):
+        with tf.GradientTape() as tape:
+            tape.watch([x, start])
+            loss = forward(x, start)
+        return loss, tape.gradient(loss, [w, x, start])
+
+    def outcome(function):
+        if tape == "inside":
+            return bits(function(*inputs))
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            loss = function(*inputs)
+        return bits([loss, *outer.gradient(loss, [w, *inputs])])
+
+    decorated = step if tape == "inside" else forward
+    expected = outcome(tf.function(decorated))
+    with WAYS[way]():
+        optimised = rnnmem.optimize(tf.function(decorated), max_slowdown=2.0)
+        assert outcome(optimised) == expected
+        assert not optimised.plan(*inputs).changes_nothing
+
+
+def test_an_inner_gradient_of_what_is_broadcast_adds_up_as_before(given):
+    # Sums over no axis are taken out where the shapes are known, and other addends are left.
+    w, inputs = given
+    signature = [tf.TensorSpec([None, None, UNITS]), tf.TensorSpec([None, UNITS])]
+
+    def step(x, start):
+        with tf.GradientTape() as tape:
+            tape.watch([x, start])
+            h, c = start, tf.sin(start)
+            for i in tf.range(STEPS):
+                with tf.GradientTape() as inner:
+                    inner.watch(c)
+                    product = tf.matmul(tf.expand_dims(c, 1), tf.expand_dims(c, 2))
+                    energy = tf.reduce_sum(tf.square(tf.squeeze(product, 2) * 0.05 + c))
+                slope = tf.tanh(inner.gradient(energy, c))
+                h = h + tf.tanh(slope) * 0.1
+                c = tf.tanh(tf.tanh(slope @ w + x[i]))
+            loss = tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+        return loss, tape.gradient(loss, [w, x, start])
+
+    original = tf.function(step, input_signature=signature)
+    expected = bits(original(*inputs))
+    optimised = rnnmem.optimize(original, max_slowdown=2.0)
+    (loop,) = optimised.plan(*inputs).loops
+    assert any(name.endswith("AddN") for name in loop.recomputed)
+    assert bits(optimised(*inputs)) == expected
