@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import POP, types
+from rnnmem.ir.op_table import POP, READ, types
 from rnnmem.ir.order import topological
 
 _COMMUTE = types("commutes")
@@ -108,13 +108,19 @@ class _Numbers:
       merged: pairs of names of ops, the second merged with the first.
     """
 
-    def __init__(self, net: Net, constants: bool):
-        """Finds them; ``constants`` of one value are one, or each is its own."""
+    def __init__(self, net: Net, constants: bool, reads: bool = False):
+        """Finds them.
+
+        Args:
+          net: the Net.
+          constants: whether those of one value are one, or each is its own.
+          reads: whether those of one variable are one.
+        """
         congruent = Congruent()
         self.of = {blob: blob for blob in net.inputs}
         self.merged: list[tuple[str, str]] = []
         for op in topological(net.ops):
-            if op.type == "Identity":
+            if op.type == "Identity" or (reads and op.type == READ):
                 self.of[op.outputs[0]] = self.of[op.inputs[0]]
                 continue
             apart = op.type == "Const" and not constants
@@ -127,7 +133,8 @@ class _Numbers:
 def congruent_ops(net: Net) -> frozenset[str]:
     """Names of ops that TensorFlow may merge with another of the Net.
 
-    An edge at one of them would keep it apart, and its readers' other readers with it.
+    An edge at one of them would keep it apart, and its readers' other readers with it. Nothing is
+    staked on TensorFlow reading a variable more than once.
     """
-    numbers = _Numbers(net, constants=True)
+    numbers = _Numbers(net, constants=True, reads=True)
     return frozenset(name for pair in numbers.merged for name in pair)

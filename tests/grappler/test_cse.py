@@ -67,6 +67,20 @@ def test_gradient_step_nets_and_the_outermost_net_are_not_looked_at():
     assert not list(sums_by_chance(net_of([*TWICE, SUM])))
 
 
+def test_products_of_two_reads_of_a_variable_count_as_congruent():
+    drawn = [
+        op("r", "ReadVariableOp", "v", "f[4,4]", stateful=True),
+        op("q", "ReadVariableOp", "v", "f[4,4]", stateful=True),
+        op("o", "ReadVariableOp", "w", "f[4,4]", stateful=True),
+        *(
+            op(name, "MatMul", f"x {read}", "f[4,4]")
+            for name, read in zip("mnp", "rqo", strict=True)
+        ),
+    ]
+    net = make_net({"x": "f[4,4]", "v": "r[]", "w": "r[]"}, drawn, ["m", "n", "p"])
+    assert congruent_ops(net) == {"m", "n"}
+
+
 def both_ways(type):
     """Two ops of a type that read x and y, and y and x."""
     import tensorflow as tf
