@@ -9,14 +9,11 @@ import dataclasses
 import enum
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeVar
 
 from rnnmem.ir.graph import Net, Op, Shape, bytes_of
 from rnnmem.ir.op_types import ROWS, WORDS
-
-_Rule = TypeVar("_Rule")
 
 
 class Work(enum.Enum):
@@ -87,19 +84,6 @@ def column(word: str) -> Mapping[str, str]:
 def slots(word: str) -> Mapping[str, int]:
     """Op type -> the input that a word of the table names."""
     return MappingProxyType({name: int(value) for name, value in column(word).items()})
-
-
-class Rules(dict[str, _Rule]):
-    """Op type -> what an engine does with it: a function, which its decorator enters."""
-
-    def of(self, *names: str) -> Callable[[_Rule], _Rule]:
-        """Enters the function that it decorates as the rule of these types."""
-
-        def enter(rule: _Rule) -> _Rule:
-            self.update(dict.fromkeys(names, rule))
-            return rule
-
-        return enter
 
 
 LOOPS, BRANCHES, CALLS = types("runs", "loop"), types("runs", "branch"), types("runs", "call")
