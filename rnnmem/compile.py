@@ -18,6 +18,7 @@ from rnnmem.grappler.lowering import sums_reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
+from rnnmem.ir.op_table import RUNS_PYTHON
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
@@ -67,7 +68,6 @@ _BY_NUMBER = (
     "whole function; the change would take one of them from 99 to 100, or the like, and the sum "
     "into another order; an op more or less in the function may help"
 )
-_PYTHON = ("PyFunc", "PyFuncStateless")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -346,7 +346,7 @@ def _is_above(plan: Plan, budget: int) -> bool:
 
 def _calls_python(net: Net) -> bool:
     """Whether ops run Python functions; only what these hand back is counted."""
-    return any(op.type.endswith(_PYTHON) for _, inner in net.walk() for op in inner.ops)
+    return any(op.type in RUNS_PYTHON for _, inner in net.walk() for op in inner.ops)
 
 
 def _trains_in_a_pipeline(net: Net) -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from rnnmem.api import Optimized, optimize
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.ir.op_table import effect
 from rnnmem.reports.api import report_on
 from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.report import Report
@@ -122,17 +122,7 @@ def _measured(
 
 def _acts(op: Op) -> bool:
     """Whether running the op can be seen elsewhere than in a variable or a random stream."""
-    if (
-        op.type == "Assert"
-        or is_pure(op)
-        or not op.stateful
-        or op.type in (*READERS, *LOOPS, *BRANCHES)
-        or op.nets
-    ):
+    if not op.stateful or op.nets or op.type == "VarHandleOp":
         return False
     is_random = {"seed", "seed2"} <= op.attributes.keys()
-    return not is_random and not op.type.startswith(_ON_VARIABLES)
-
-
-_ON_VARIABLES = ("Assign", "Resource", "Rng", "Stateful", "VarHandle")
-"""How the types of ops begin that do nothing but change a variable."""
+    return not is_random and effect(op.type) not in ("none", "reads", "draws", "variable")

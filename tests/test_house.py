@@ -17,9 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PRIVATE = "rnnmem/tf/private"
 LONGEST = 500
 # Files that are still longer; one that no longer is must leave the list, and none joins it.
-STILL_LONGER = {
-    "rnnmem/planning/search.py",
-}
+STILL_LONGER: set[str] = set()
 BASICS = {"errors", "sizes", "solver", "version", "warn"}
 # Which rooms of rnnmem, or which modules of them, a room may import; a new room needs a line here.
 MAY_IMPORT = {
@@ -27,7 +25,7 @@ MAY_IMPORT = {
     "ir": set(),
     "analysis": {"ir"},
     "grappler": {"analysis", "ir"},
-    "simulate": {"analysis", "ir"},
+    "simulate": {"analysis", "grappler", "ir"},
     # The verifier: nothing of those who select or apply, and of the analyses the shapes alone. With
     # the Net and the op table they are what it trusts, and are held against TensorFlow's kernels.
     "verify": {"analysis.row_rules", "analysis.shapes", "ir"},

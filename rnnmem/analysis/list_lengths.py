@@ -14,20 +14,13 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import RESIZES, Fact
 from rnnmem.analysis.trip_count import Number, course
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.op_table import LOOPS, types
 from rnnmem.ir.order import through_identities
 
-_KEEP_OR_STEP = frozenset(
-    {
-        *("TensorListPushBack", "TensorListPopBack", "TensorListScatterIntoExistingList"),
-        "TensorListSetItem",
-    }
-)
+_KEEP_OR_STEP = types("list", "push", "pop", "place", "set")
 """Ops that hand a list on as long as it was, or longer or shorter by as much every time."""
 
-_READ_LENGTHS = frozenset(
-    {"TensorListLength", "TensorListStack", "TensorListConcat", "TensorListConcatV2"}
-)
+_READ_LENGTHS = types("list", "length", "stack", "concat")
 """Ops whose result depends on how long a list is at that moment."""
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.analysis.versions import OUTSIDE, History
-from rnnmem.ir.op_table import TABLE
+from rnnmem.ir.op_table import ASKS_SHAPE, VIEWS, types
 
-VIEWS = frozenset(
-    {name for name, facts in TABLE.items() if facts.view}
-    | {"Alias", "EnsureShape", "IdentityN", "PreventGradient"}
-)
-"""Op types whose outputs may be the buffers of their inputs."""
-
-HOST = frozenset({"BroadcastGradientArgs", "ConcatOffset", "Rank", "Shape", "ShapeN", "Size"})
+HOST = types("host") | ASKS_SHAPE
 """Op types that write into host memory whatever the device."""
 
-ALREADY = frozenset({"Const", "ReadVariableOp", "VarHandleOp"})
+ALREADY = types("resident")
 """Op types that hand out memory which is there anyway."""
 
 

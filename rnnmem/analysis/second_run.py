@@ -1,7 +1,7 @@
 """What a second run of a function would change, and whether that can be undone.
 
-TensorFlow marks an op as stateful and says no more. This table, by op type, says what a run leaves
-behind; a type that does not stand here may leave anything.
+TensorFlow marks an op as stateful and says no more. The op table says what a run leaves
+behind; what it does not name may leave anything.
 """
 
 from __future__ import annotations
@@ -10,67 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, TABLE
-
-ITERATORS = frozenset({"IteratorGetNext", "IteratorGetNextAsOptional", "IteratorGetNextSync"})
-"""Types that take an element from an iterator."""
-
-TABLES = frozenset({"LookupTableImportV2", "LookupTableInsertV2", "LookupTableRemoveV2"})
-"""Types that write a lookup table."""
-
-DRAWS = frozenset(
-    {
-        *("Multinomial", "ParameterizedTruncatedNormal", "RandomCrop", "RandomGamma"),
-        *("RandomPoisson", "RandomPoissonV2", "RandomShuffle", "RandomStandardNormal"),
-        *("RandomUniform", "RandomUniformInt", "TruncatedNormal", "NonDeterministicInts"),
-        *("AllCandidateSampler", "FixedUnigramCandidateSampler", "LearnedUnigramCandidateSampler"),
-        *("LogUniformCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"),
-        *("UniformCandidateSampler", "SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2"),
-        *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3", "CudnnRNNBackprop", "CudnnRNNBackpropV2"),
-        "CudnnRNNBackpropV3",
-    }
-)
-"""Types whose kernel counts its draws: each traced function has kernels, and counts, of its own."""
-
-SEEN = frozenset(
-    {
-        *("DebugIdentityV2", "DebugIdentityV3", "DumpTensor", "EagerPyFunc", "FlushSummaryWriter"),
-        *("ImportEvent", "Print", "PrintV2", "PyFunc", "Save", "SaveSlices", "SaveV2", "WriteFile"),
-        *("WriteAudioSummary", "WriteGraphSummary", "WriteHistogramSummary", "WriteImageSummary"),
-        *("WriteRawProtoSummary", "WriteScalarSummary", "WriteSummary"),
-    }
-)
-"""Types whose effect a user sees outside of TensorFlow, once for each run."""
-
-_VARIABLE_PREFIXES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
-_VARIABLES = frozenset(
-    {
-        *("ResourceCountUpTo", "ResourceStridedSliceAssign", "RngReadAndSkip", "RngSkip"),
-        *("StatefulRandomBinomial", "StatefulStandardNormal", "StatefulStandardNormalV2"),
-        *("StatefulTruncatedNormal", "StatefulUniform", "StatefulUniformFullInt"),
-        "StatefulUniformInt",
-    }
-)
-
-_INSIDE_PREFIXES = ("Stack", "TensorArray")
-"""Types on resources that are gone when the run ends."""
-
-_LEAVES_NOTHING = frozenset(
-    {
-        *("Assert", "CheckNumerics", "CheckNumericsV2", "DeepCopy", "DeviceIndex", "Empty"),
-        *("DisableCopyOnRead", "GraphDefVersion", "GuaranteeConst", "HashTableV2"),
-        *("InitializeTableFromTextFileV2", "InitializeTableV2", "IsTensorFloat32Enabled"),
-        *("IteratorGetDevice", "LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"),
-        *("MapPeek", "MapSize", "OrderedMapPeek", "OrderedMapSize", "QueueIsClosedV2"),
-        *("QueueSizeV2", "RangeDataset", "Restore", "RestoreSlice", "RestoreV2", "SleepOp"),
-        *("SparseTensorSliceDataset", "StagePeek", "StageSize", "StatefulPartitionedCall"),
-        *("StatelessRandomGetAlg", "TensorDataset", "TensorSliceDataset", "Timestamp"),
-        *READERS,
-        *LOOPS,
-        *BRANCHES,
-        *TABLE,
-    }
-)
+from rnnmem.ir.op_table import BRANCHES, LOOPS, effect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +42,10 @@ def second_run(net: Net) -> SecondRun:
         stays=tuple(
             op
             for op in ops
-            if not _is_known(op) or (_writes_a_handle(op) and id(op) not in reached)
+            if effect(op.type) is None or (_writes_a_handle(op) and id(op) not in reached)
         ),
-        seen=tuple(op for op in ops if op.type in SEEN),
-        draws=any(op.type in DRAWS for op in ops),
+        seen=tuple(op for op in ops if effect(op.type) == "seen"),
+        draws=any(effect(op.type) == "draws" for op in ops),
         written={
             blob: tuple(op for op in found if _writes_a_handle(op))
             for blob, found in behind.items()
@@ -115,7 +55,7 @@ def second_run(net: Net) -> SecondRun:
 
 def writes_variable(op: Op) -> bool:
     """Whether the op changes the variable behind its first input."""
-    return op.type in _VARIABLES or op.type.startswith(_VARIABLE_PREFIXES)
+    return effect(op.type) == "variable"
 
 
 def described(ops: tuple[Op, ...], most: int = 4) -> str:
@@ -125,18 +65,8 @@ def described(ops: tuple[Op, ...], most: int = 4) -> str:
     return ", ".join(list(told)[:most]) + more
 
 
-def _is_known(op: Op) -> bool:
-    return (
-        _writes_a_handle(op)
-        or op.type in _LEAVES_NOTHING
-        or op.type in SEEN
-        or op.type in DRAWS
-        or op.type.startswith(_INSIDE_PREFIXES)
-    )
-
-
 def _writes_a_handle(op: Op) -> bool:
-    return op.type in ITERATORS or op.type in TABLES or writes_variable(op)
+    return effect(op.type) in ("iterator", "table", "variable")
 
 
 def _behind(net: Net, blob: str) -> Iterator[Op]:

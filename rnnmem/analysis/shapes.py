@@ -19,7 +19,7 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.analysis.trip_count import growth, trip_count
 from rnnmem.ir.graph import Blob, Net, Op, Path
-from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.op_table import LOOPS, types
 from rnnmem.ir.order import topological
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -244,12 +244,7 @@ def _only_filled(loop: Loop, index: int, start: Fact) -> bool:
     return _fills(loop.body, loop.body.inputs[index], index)
 
 
-_FILLING = frozenset(
-    {
-        *("TensorListLength", "TensorListPushBack", "TensorListResize"),
-        *("TensorListScatterIntoExistingList", "TensorListSetItem"),
-    }
-)
+_FILLING = types("list", "length", "push", "resize", "place", "set")
 """Ops that put elements into their first input, a list, or see none of them."""
 
 

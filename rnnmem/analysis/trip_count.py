@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import Constant, DType, Net, Op, static
+from rnnmem.ir.op_table import REDUCES, column, types
 from rnnmem.ir.order import through_identities
 
 UNKNOWN_TRIPS = 64
@@ -16,16 +18,21 @@ LONG_TRIPS = 16 * UNKNOWN_TRIPS
 
 Number = int | float | bool | tuple[int, ...] | None
 
-ARITHMETIC: Mapping[str, Callable[[int, int], int | None]] = {
-    "Add": lambda a, b: a + b,
-    "AddV2": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Maximum": max,
-    "Minimum": min,
-    "FloorDiv": lambda a, b: a // b if b else None,
-    "FloorMod": lambda a, b: a % b if b else None,
+_FUNCTIONS: Mapping[str, Callable] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "max": max,
+    "min": min,
+    "div": lambda a, b: a // b if b else None,
+    "mod": lambda a, b: a % b if b else None,
+    "prod": math.prod,
+    "sum": sum,
 }
+_WHOLE: Mapping[str, Callable] = {one: _FUNCTIONS[name] for one, name in column("whole").items()}
+REDUCTIONS = {one: value for one, value in _WHOLE.items() if one in REDUCES}
+"""Op type -> its value for the whole numbers of a vector."""
+ARITHMETIC = {one: value for one, value in _WHOLE.items() if one not in REDUCES}
 """Op type -> its value for two whole numbers, None where it has none."""
 
 
@@ -39,10 +46,10 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
     if op.type == "Const":
         constant = op.attributes.get("value")
         return constant.value if isinstance(constant, Constant) else None
-    if op.type in ("Identity", "Cast"):
+    if op.type == "Identity" or op.type == "Cast":
         value = number_of(net, op.inputs[0], given)
         return value if op.type == "Identity" or stays_in_cast(op, value) else None
-    if op.type in ("Max", "Min", "Sum", "Prod"):
+    if op.type in REDUCTIONS:
         value = number_of(net, op.inputs[0], given)
         return value if isinstance(value, int) else None
     if op.type == "Shape":
@@ -59,14 +66,14 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
 LARGEST = 2**31
 """From here on a whole number might wrap around in a run."""
 
-_WHOLE = {"int32": LARGEST, "int64": LARGEST, "float32": 2**24, "float64": LARGEST}
+_EXACT = {"int32": LARGEST, "int64": LARGEST, "float32": 2**24, "float64": LARGEST}
 """Dtypes that hold whole numbers below these as they are."""
 
 
 def stays_in_cast(op: Op, value: int | float | tuple[int | None, ...] | None) -> bool:
     """Whether a number, or each of a vector, is the same after a Cast."""
     target = op.attributes.get("DstT")
-    most = _WHOLE.get(target.name if isinstance(target, DType) else "", 0)
+    most = _EXACT.get(target.name if isinstance(target, DType) else "", 0)
     numbers = value if isinstance(value, tuple) else (value,)
     return all(one is None or abs(one) < most for one in numbers)
 
@@ -117,7 +124,7 @@ def _added(net: Net, blob: str, argument: str, steady: Mapping[str, Number]) -> 
     if blob == argument:
         return 0
     op = net.producer.get(blob)
-    if op is None or op.type not in ("Add", "AddV2", "Sub"):
+    if op is None or op.type not in _LINEAR or op.type == "Mul":
         return None
     first, second = op.inputs
     sides = [(first, second), (second, first)] if op.type != "Sub" else [(first, second)]
@@ -148,7 +155,7 @@ def course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[i
     op = body.producer.get(blob)
     if op is None or op.nets:
         return None
-    if op.type in ("Identity", "Cast"):
+    if op.type == "Identity" or op.type == "Cast":
         return course(loop, op.inputs[0], given)
     if op.type not in _LINEAR:
         value = number_of(body, blob)
@@ -161,13 +168,16 @@ def course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[i
     return _LINEAR[op.type](first, second)
 
 
-_LINEAR: Mapping[str, Callable[[tuple[int, int], tuple[int, int]], tuple[int, int]]] = {
-    "Add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "AddV2": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "Sub": lambda a, b: (a[0] - b[0], a[1] - b[1]),
-    "Mul": lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]),
+_COURSES: Mapping[str, Callable[[tuple[int, int], tuple[int, int]], tuple[int, int]]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[0], a[1] - b[1]),
+    "mul": lambda a, b: (a[0] * b[0], a[0] * b[1] + a[1] * b[0]),
 }
+_LINEAR = {one: _COURSES[name] for one, name in column("whole").items() if name in _COURSES}
 """Op type -> the course of its result; of a product, where one factor stays as it is."""
+
+
+_COMPARES = types("compares")
 
 
 def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | None:
@@ -179,7 +189,7 @@ def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | 
         bounds = [_bounds(loop, one, given) for one in op.inputs]
         known = [one for one in bounds if one is not None]
         return min(known) if len(known) == len(bounds) else None
-    if op.type not in ("Less", "LessEqual", "Greater", "GreaterEqual"):
+    if op.type not in _COMPARES:
         return None
     first, second = (_course(loop, one, given) for one in op.inputs)
     if first is None or second is None:

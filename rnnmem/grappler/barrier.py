@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Shape, ShapeValue
 from rnnmem.ir.marks import STANDS_FOR
+from rnnmem.ir.op_table import UNWRAP, WRAP
 
-WRAP, UNWRAP = "OptionalFromValue", "OptionalGetValue"
-"""Into an optional and out of it: the shape seen behind is what is written there, and nothing else.
-
-TensorFlow's graph optimizer takes two shapes that any op merges for equal, in front of the op too:
-behind EnsureShape or PlaceholderWithDefault it would know the shape of what was popped.
-"""
 SHOWN = "PlaceholderWithDefault"
-"""Stands for both where XLA, which has no optionals, compiles."""
+"""Stands for an optional where XLA, which has none, compiles.
+
+Behind an optional only the shape is seen that is written there. TensorFlow's graph optimizer takes
+two shapes that any op merges for equal, in front of the op too: behind EnsureShape or this one it
+would know the shape of what was popped.
+"""
 
 
 def hidden(

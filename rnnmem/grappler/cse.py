@@ -1,24 +1,23 @@
 """Equal ops that TensorFlow merges or not, by chance, and sums whose order shows which it did.
 
-TensorFlow's runtime takes ops for one whose types, attributes, inputs and control edges are equal
-(``OptimizerCSE`` in ``tensorflow/core/graph/optimizer_cse.cc``). Of constants with one value it
-only ever merges those that wait for what the first of them waits for, and which is the first, of a
-loop's or of its gradient's, hangs on the order in which it walks the whole graph. So two products
-by equal constants may be computed apart in one graph and together in another that only has more
-ops beside them. That shows where one of them is an addend of three or more: a sum begins with an
-addend whose buffer nobody else holds.
+TensorFlow's graph optimizer and its runtime take ops for one whose types, attributes, inputs and
+control edges are equal (``common_subgraph_elimination.cc``, ``optimizer_cse.cc``). Of constants
+with one value it only ever merges those that wait for what the first of them waits for, and which
+is the first, of a loop's or of its gradient's, depends on the order in which it walks the whole
+graph. So two products by equal constants may be computed apart in one graph and together in another
+that only has more ops beside them. That shows where one of them is an addend of three or more: a
+sum begins with an addend whose buffer nobody else holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import POP
+from rnnmem.ir.op_table import POP, READ, types
+from rnnmem.ir.order import topological
 
-COMMUTATIVE = frozenset(
-    {"Add", "AddN", "AddV2", "Equal", "Maximum", "Minimum", "Mul", "NotEqual", "SquaredDifference"}
-)
+_COMMUTE = types("commutes")
 
 
 def sums_by_chance(net: Net) -> Iterator[Op]:
@@ -39,7 +38,7 @@ def _by_chance(net: Net) -> Iterator[Op]:
     if not sums:
         return
     values, merged = _Numbers(net, constants=False), _Numbers(net, constants=True)
-    apart: dict[int, set[int]] = {}  # number where constants are merged -> those where none is
+    apart: dict[str, set[str]] = {}  # first where constants are merged -> those where none is
     for op in net.ops:
         for blob in op.outputs:
             apart.setdefault(merged.of[blob], set()).add(values.of[blob])
@@ -68,31 +67,74 @@ def reader_counts(net: Net) -> dict[str, int]:
     }
 
 
-class _Numbers:
-    """Numbers the blobs of a Net: equal where TensorFlow would merge what computes them.
+class Congruent:
+    """Which ops TensorFlow merges: those of one type, device, attributes, inputs and control edges.
 
-    Attributes:
-      of: blob -> its number.
+    Its graph optimizer and its runtime agree: every attribute counts, also those that begin with an
+    underscore; the inputs of commutative ops count in any order; an Identity counts for nothing.
+    Constants are taken to be merged whatever they wait for.
     """
 
-    def __init__(self, net: Net, constants: bool):
-        """Numbers them; ``constants`` of one value have one number, or each has its own."""
-        self._known: dict[tuple, int] = {}
-        self.of = {blob: self._number(("input", blob)) for blob in net.inputs}
-        for op in net.ops:
-            key = self._key(op, constants)
-            for place, blob in enumerate(op.outputs):
-                passes = op.type == "Identity"
-                self.of[blob] = self.of[op.inputs[0]] if passes else self._number((*key, place))
+    def __init__(self):
+        self._known: dict[tuple, list[Op]] = {}
 
-    def _key(self, op: Op, constants: bool) -> tuple:
-        if op.stateful or op.nets or (op.type == "Const" and not constants):
-            return ("op", op.name)
-        inputs = [self.of[blob] for blob in op.inputs]
-        if op.type in COMMUTATIVE:
-            inputs.sort()
-        attributes = sorted((name, repr(value)) for name, value in op.attributes.items())
-        return (op.type, *attributes, *inputs)
+    def first(self, op: Op, inputs: Iterable[Hashable]) -> Op:
+        """The first of the ops so far that is merged with this one, perhaps itself.
 
-    def _number(self, key: tuple) -> int:
-        return self._known.setdefault(key, len(self._known))
+        Args:
+          op: the op.
+          inputs: what it reads, by names that are equal for what is merged.
+        """
+        if op.stateful or op.nets:
+            return op
+        read = sorted(inputs, key=str) if op.type in _COMMUTE else inputs
+        known = self._known.setdefault((op.type, *read), [])
+        for other in known:
+            if (
+                other.attributes == op.attributes
+                and other.device == op.device
+                and (op.type == "Const" or set(other.controls) == set(op.controls))
+            ):
+                return other
+        known.append(op)
+        return op
+
+
+class _Numbers:
+    """Stands for each blob of a Net the first that TensorFlow computes with it.
+
+    Attributes:
+      of: blob -> the first such.
+      merged: pairs of names of ops, the second merged with the first.
+    """
+
+    def __init__(self, net: Net, constants: bool, reads: bool = False):
+        """Finds them.
+
+        Args:
+          net: the Net.
+          constants: whether those of one value are one, or each is its own.
+          reads: whether those of one variable are one.
+        """
+        congruent = Congruent()
+        self.of = {blob: blob for blob in net.inputs}
+        self.merged: list[tuple[str, str]] = []
+        for op in topological(net.ops):
+            if op.type == "Identity" or (reads and op.type == READ):
+                self.of[op.outputs[0]] = self.of[op.inputs[0]]
+                continue
+            apart = op.type == "Const" and not constants
+            first = op if apart else congruent.first(op, [self.of[blob] for blob in op.inputs])
+            self.of.update(zip(op.outputs, first.outputs, strict=True))
+            if first is not op:
+                self.merged.append((first.name, op.name))
+
+
+def congruent_ops(net: Net) -> frozenset[str]:
+    """Names of ops that TensorFlow may merge with another of the Net.
+
+    An edge at one of them would keep it apart, and its readers' other readers with it. Nothing is
+    staked on TensorFlow reading a variable more than once.
+    """
+    numbers = _Numbers(net, constants=True, reads=True)
+    return frozenset(name for pair in numbers.merged for name in pair)

@@ -15,72 +15,31 @@ from collections.abc import Iterator
 from rnnmem.analysis.versions import History
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, OpFacts, Work, facts
-from rnnmem.ir.order import is_constant, reached, topological
-
-APART = frozenset(
-    {
-        *("ArgMax", "ArgMin", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size"),
-        *(
-            "OptionalFromValue",
-            "Sum",
-            "TopKV2",
-            "Unpack",
-            "Split",
-            "SplitV",
-            "TensorListPushBack",
-            "TensorListStack",
-        ),
-        *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
-        *("ResourceApplyGradientDescent", "ResourceApplyAdam", "ResourceApplyKerasMomentum"),
-        *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
-        *LOOPS,
-        *BRANCHES,
-    }
+from rnnmem.ir.op_table import (
+    ADDS,
+    APART,
+    FILLERS,
+    MATRIX_PRODUCTS,
+    OPAQUE_SOURCES,
+    OpFacts,
+    Work,
+    facts,
+    types,
 )
-"""Op types that no graph optimizer fuses with what they read, or with what reads them."""
+from rnnmem.ir.order import is_constant, reached
 
-CALM = frozenset(
-    {
-        *("AddN", "MatMul", "ReluGrad", "ResourceApplyAdam", "ResourceApplyGradientDescent"),
-        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "SigmoidGrad"),
-        *("TanhGrad", "TensorListPushBack"),
-    }
-)
+CALM = types("calm")
 """Op types that no matrix product is fused with; sums of equal shapes are others."""
 
-FILLERS = frozenset({"BroadcastTo", "Fill", "Tile", "ZerosLike"})
-"""Op types whose results are large, cheap, and made from next to nothing."""
-
-HIDING = frozenset({"EnsureShape", "PlaceholderWithDefault"})
+HIDING = types("hides")
 """Op types that hide from a graph optimizer what stands before them."""
 
-PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "MatMul"})
+PRODUCTS = MATRIX_PRODUCTS | {"Conv2D"}
 """Op types that are worth a gate: large results from little."""
 
 
 NEAR = 64
 """Ops around another that are looked at, for one at which an edge may stand."""
-
-
-def twins_of(net: Net) -> frozenset[str]:
-    """Names of ops that a graph optimizer may merge with another that computes the same.
-
-    An edge at one of them would keep it apart, and its readers' other readers with it.
-    """
-    number: dict[str, object] = {blob: blob for blob in net.inputs}
-    first: dict[tuple, str] = {}
-    found: set[str] = set()
-    for op in topological(net.ops):
-        read = sorted(map(str, (number[blob] for blob in op.inputs)))
-        attributes = frozenset(item for item in op.attributes.items() if item[0] != "_class")
-        key = (op.type, op.device, tuple(read), attributes)
-        own = op.nets or (not op.inputs and op.type != "Const")
-        same = op.name if own else first.setdefault(key, op.name)
-        if same != op.name:
-            found.update((op.name, same))
-        number.update({blob: f"{same}:{place}" for place, blob in enumerate(op.outputs)})
-    return frozenset(found)
 
 
 class Sources:
@@ -89,7 +48,7 @@ class Sources:
     Args:
       net: the Net.
       past: its history, in the order in which the ops shall run.
-      twins: see :func:`twins_of`.
+      twins: see `rnnmem.grappler.cse.congruent_ops`.
     """
 
     def __init__(self, net: Net, past: History, twins: frozenset[str]):
@@ -145,7 +104,7 @@ def waiting_places(
       net: the Net.
       past: its history.
       index: of the op.
-      twins: see :func:`twins_of`.
+      twins: see `rnnmem.grappler.cse.congruent_ops`.
 
     Yields:
       ``(index, slot)`` of an op that may wait, with the input that passes a gate; None: itself.
@@ -178,7 +137,7 @@ _FOLDS = OpFacts(Work.MOVES, folds=False)
 def _adds_alike(net: Net, op: Op) -> bool:
     """Whether the op adds matrices of one shape: no bias."""
     shapes = {net.blobs[blob].shape for blob in op.inputs}
-    return op.type in ("Add", "AddV2") and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
+    return op.type in ADDS and len(shapes) == 1 and len((*shapes,)[0] or ()) > 1
 
 
 def target(net: Net, name: str) -> int | None:

@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from rnnmem.grappler.summation_order import SAME_BUFFER, Sums, is_addition, summing_trees, sums_of
+from rnnmem.grappler.summation_order import Sums, is_addition, summing_trees, sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES
 from rnnmem.ir.order import (
     all_needed_by,
     all_waiting_for,
@@ -30,11 +31,7 @@ from rnnmem.ir.order import (
     through_identities,
 )
 
-_PUTS = {"OptionalFromValue": 0, "TensorListPushBack": 1, "TensorListSetItem": 2}
-"""Op type -> the slot of what it puts away: held from then on."""
-_TAKES = frozenset({"TensorListGetItem", "TensorListPopBack"})
 _LISTS = ("Optional", "TensorList")  # their names begin so; no graph optimizer touches them
-_ASKS = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # done as soon as there is something to ask
 _FLOATS = ("bfloat", "complex", "double", "float", "half")
 
 Lead = tuple[str, str]
@@ -100,7 +97,7 @@ def _leads(body: Net) -> tuple[Lead, ...]:
         last = tree[0].name
         ordered = all_needed_by(body, names) | all_waiting_for(body, names)
         for other in _holders(body, sums, tree):
-            if other.name in ordered or other.name not in running or other.type in _ASKS:
+            if other.name in ordered or other.name not in running or other.type in ASKS_SHAPE:
                 continue
             both = slow[other.name] & slow[last]
             if slow[other.name] == slow[last]:
@@ -135,12 +132,12 @@ def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
         yield from (op for _, op in readers if op.type not in SAME_BUFFER and op not in tree)
         for one in shared:
             taking = body.producer.get(one)
-            if taking is not None and taking.type in _TAKES:
+            if taking is not None and taking.type in TAKES:
                 yield from _readers_of_list(body, taking)
 
 
 def _puts_away(op: Op, blob: str) -> bool:
-    slot = _PUTS.get(op.type)
+    slot = PUTS.get(op.type)
     return slot is not None and op.inputs[slot] == blob
 
 
@@ -216,6 +213,6 @@ def _computes(body: Net, op: Op) -> bool:
     """Whether the op takes its time: it is neither an addition nor hands anything on."""
     if op.nets:
         return True
-    if op.type in SAME_BUFFER or op.type in _TAKES or op.type in _PUTS or is_addition(op):
+    if op.type in SAME_BUFFER or op.type in TAKES or op.type in PUTS or is_addition(op):
         return False
     return any(body.blobs[blob].dtype.startswith(_FLOATS) for blob in op.outputs)

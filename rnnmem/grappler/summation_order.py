@@ -9,23 +9,13 @@ does. Grappler makes an ``AddN`` of every tree of additions, so a tree counts as
 from __future__ import annotations
 
 from rnnmem.ir.graph import Net, Op, Shape
-from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.op_table import ADDS, BRANCHES, LOOPS, SAME_BUFFER
 from rnnmem.ir.order import through_identities
-
-_ADDS = frozenset({"AccumulateNV2", "Add", "AddN", "AddV2"})
-SAME_BUFFER = frozenset(
-    {
-        *("Bitcast", "EnsureShape", "ExpandDims", "Identity", "OptionalFromValue"),
-        *("OptionalGetValue", "PlaceholderWithDefault", "PreventGradient", "Reshape", "Squeeze"),
-        "StopGradient",
-    }
-)
-"""Op types whose result stands in the buffer of what they read."""
 
 
 def is_addition(op: Op) -> bool:
     """Whether the op adds values up."""
-    return op.type in _ADDS
+    return op.type in ADDS
 
 
 class Sums:
@@ -120,7 +110,7 @@ def _summing_trees(net: Net) -> list[list[Op]]:
     trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
     last: dict[str, str] = {}
     for op in reversed(net.ops):
-        if op.type not in _ADDS:
+        if op.type not in ADDS:
             continue
         above = {last[one.name] for one in _adders(net, op.outputs[0]) if one.name in last}
         top = min(above, default=op.name)
@@ -162,7 +152,7 @@ def _adders(net: Net, blob: str) -> list[Op]:
     """The additions that read the blob, itself or through Identity."""
     found = []
     for op in net.readers.get(blob, ()):
-        if op.type in _ADDS:
+        if op.type in ADDS:
             found.append(op)
         elif op.type == "Identity":
             found += _adders(net, op.outputs[0])

@@ -22,15 +22,10 @@ from rnnmem.analysis.versions import history
 from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees, sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
+from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ
 from rnnmem.ir.order import all_waiting_for, through_identities
 
-_INTO_LISTS = frozenset({"OptionalFromValue", "TensorListPushBack", "TensorListSetItem"})
-_HANDING_OUT = frozenset(
-    {"OptionalGetValue", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
-)
-
-_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+_HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
 
 
 def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> bool:
@@ -113,7 +108,7 @@ def _beside_shapes(loop: Loop) -> Iterator[Op]:
             others = {op.type for op in body.readers.get(blob, ()) if op.name not in adding}
             source = body.producer.get(blob)
             given = source is None or source.type in _HANDING_OUT
-            if others and others <= _SHAPES and not given and _may_be_let_go(body, blob, held):
+            if others and others <= ASKS_SHAPE and not given and _may_be_let_go(body, blob, held):
                 yield tree[0]
                 break
 
@@ -145,7 +140,7 @@ def _shared(net: Net, path: Sequence[str]) -> set[str]:
     for op in net.ops:
         if op.type in _HANDING_OUT:
             found.update(op.outputs)
-        if op.type in _INTO_LISTS or op.type in LOOPS or op.type in BRANCHES:
+        if op.type in PUTS or op.type in LOOPS or op.type in BRANCHES:
             found.update(op.inputs)
     # The variable holds what is read of it.
     found.difference_update(*(op.outputs for op in net.ops if op.type == READ))

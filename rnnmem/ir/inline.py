@@ -14,9 +14,8 @@ from collections.abc import Mapping
 
 from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.marks import GIVEN
-from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS
 
-CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _CLOSED_MARKS = ("_noinline", "_XlaMustCompile", "api_implements", "_XlaCompile")
 
 

@@ -1,7 +1,6 @@
 """What is known of each op type: may it run twice, what does it share, what does it cost.
 
-One table, one line per type. A type that does not stand here is saved, never recomputed. A test
-holds every key against TensorFlow's registry and refuses stateful ones.
+`rnnmem.ir.op_types` has one line a type; whoever needs a set of types asks for those with a word.
 """
 
 from __future__ import annotations
@@ -14,318 +13,166 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rnnmem.ir.graph import Net, Op, Shape, bytes_of
+from rnnmem.ir.op_types import ROWS, WORDS
 
 
 class Work(enum.Enum):
-    """How an op's work grows."""
+    """How an op's work grows; a word of the table each."""
 
-    NONE = "none"  # a view of its input, or a few numbers
-    MOVES = "moves"  # copies its output
-    READS = "reads"  # passes over its inputs
-    POINTWISE = "pointwise"  # computes each element of its output
-    PRODUCT = "product"  # multiplies matrices
+    NONE = "none"
+    MOVES = "moves"
+    READS = "reads"
+    POINTWISE = "pointwise"
+    PRODUCT = "product"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpFacts:
-    """What is known of an op type whose result depends on nothing but its inputs.
+    """What is known of an op type.
 
     Attributes:
-      work: how its work grows.
+      work: how its work grows; of a type that may not run twice, a guess.
       weight: arithmetic per element, relative to one addition.
-      view: its output may share the buffer of its first input.
-      folds: TensorFlow's graph optimizer looks through it into its readers, so a reader that is
-        recomputed must find it recomputed too, or it might be fused otherwise than before.
+      view: its output may share the buffer of an input.
+      folds: TensorFlow's graph optimizer looks through it into its readers.
     """
 
-    work: Work
+    work: Work = Work.READS
     weight: float = 1.0
     view: bool = False
     folds: bool = False
 
 
-def _pointwise(weight: float, folds: bool = False) -> OpFacts:
-    return OpFacts(Work.POINTWISE, weight, folds=folds)
+def _parsed(rows: str) -> Mapping[str, Mapping[str, str]]:
+    """Type -> its words -> their values."""
+    found = {}
+    for row in rows.strip().splitlines():
+        name, *words = row.split()
+        found[name] = {word: value for word, _, value in (one.partition("=") for one in words)}
+        if not WORDS.keys() >= found[name].keys():
+            raise KeyError(f"{name}: {sorted(found[name].keys() - WORDS.keys())}")
+    return MappingProxyType(found)
 
 
-def _reads(weight: float) -> OpFacts:
-    return OpFacts(Work.READS, weight)
+_ROWS = _parsed(ROWS)
 
 
-def _moves(folds: bool = False) -> OpFacts:
-    return OpFacts(Work.MOVES, folds=folds)
+def _facts(words: Mapping[str, str]) -> OpFacts:
+    work = next((one for one in Work if one.value in words), Work.READS)
+    weight = float(words.get(work.value) or 1)
+    return OpFacts(work, weight, "view" in words, "folds" in words)
 
 
-def _tiny(folds: bool = False) -> OpFacts:
-    return OpFacts(Work.NONE, folds=folds)
+TABLE: Mapping[str, OpFacts] = MappingProxyType(
+    {name: _facts(words) for name, words in _ROWS.items()}
+)
 
 
-def _view(folds: bool = False) -> OpFacts:
-    return OpFacts(Work.NONE, view=True, folds=folds)
+def types(word: str, *values: str) -> frozenset[str]:
+    """The op types with a word of the table, whatever its value, or with one of these values."""
+    found = frozenset(name for name, held in column(word).items() if held in values or not values)
+    if not found:
+        raise KeyError(f"no op type has {word} {values}")
+    return found
 
 
-def _product() -> OpFacts:
-    return OpFacts(Work.PRODUCT)
+def column(word: str) -> Mapping[str, str]:
+    """Op type -> the value of a word of the table, for the types that have it."""
+    return {name: words[word] for name, words in _ROWS.items() if word in words}
 
 
-# fmt: off
-TABLE: Mapping[str, OpFacts] = MappingProxyType({
-    "Abs": _pointwise(1),
-    "AccumulateNV2": _reads(1),
-    "Acos": _pointwise(12),
-    "Acosh": _pointwise(12),
-    "Add": _pointwise(1),
-    "AddN": _reads(1),
-    "AddV2": _pointwise(1),
-    "All": _reads(1),
-    "Any": _reads(1),
-    "ArgMax": _reads(1),
-    "ArgMin": _reads(1),
-    "Asin": _pointwise(12),
-    "Asinh": _pointwise(12),
-    "Atan": _pointwise(12),
-    "Atan2": _pointwise(30),
-    "Atanh": _pointwise(12),
-    "AvgPool": _reads(9),
-    "AvgPool3D": _reads(9),
-    "BatchMatMul": _product(),
-    "BatchMatMulV2": _product(),
-    "BatchMatMulV3": _product(),
-    "BatchToSpace": _moves(),
-    "BatchToSpaceND": _moves(),
-    "BesselI0e": _pointwise(12),
-    "BesselI1e": _pointwise(12),
-    "Betainc": _pointwise(12),
-    "BiasAdd": _reads(1),
-    "BiasAddV1": _reads(1),
-    "Bitcast": _view(folds=True),
-    "BitwiseAnd": _pointwise(1),
-    "BitwiseOr": _pointwise(1),
-    "BitwiseXor": _pointwise(1),
-    "BroadcastArgs": _tiny(),
-    "BroadcastGradientArgs": _tiny(),
-    "BroadcastTo": _moves(),
-    "Cast": _pointwise(1, folds=True),
-    "Ceil": _pointwise(1),
-    "ClipByValue": _pointwise(1),
-    "Complex": _pointwise(1),
-    "ComplexAbs": _pointwise(1),
-    "Concat": _moves(),
-    "ConcatOffset": _tiny(),
-    "ConcatV2": _moves(),
-    "Conj": _pointwise(1, folds=True),
-    "ConjugateTranspose": _moves(folds=True),
-    "Const": _tiny(folds=True),
-    "Conv2D": _product(),
-    "Conv3D": _product(),
-    "Cos": _pointwise(6),
-    "Cosh": _pointwise(12),
-    "Cross": _pointwise(6),
-    "Cumprod": _reads(2),
-    "Cumsum": _reads(2),
-    "DepthToSpace": _moves(),
-    "DepthwiseConv2dNative": _product(),
-    "Diag": _moves(),
-    "DiagPart": _moves(),
-    "Digamma": _pointwise(12),
-    "Div": _pointwise(4),
-    "DivNoNan": _pointwise(4),
-    "Einsum": _product(),
-    "Elu": _pointwise(4),
-    "EluGrad": _pointwise(2),
-    "Equal": _pointwise(1),
-    "Erf": _pointwise(4),
-    "Erfc": _pointwise(6),
-    "Erfinv": _pointwise(12),
-    "EuclideanNorm": _reads(1),
-    "Exp": _pointwise(4),
-    "ExpandDims": _view(folds=True),
-    "Expm1": _pointwise(6),
-    "ExtractImagePatches": _moves(),
-    "Fill": _moves(folds=True),
-    "Floor": _pointwise(1),
-    "FloorDiv": _pointwise(4),
-    "FloorMod": _pointwise(4),
-    "Gather": _moves(),
-    "GatherNd": _moves(),
-    "GatherV2": _moves(),
-    "Greater": _pointwise(1),
-    "GreaterEqual": _pointwise(1),
-    "Identity": _view(folds=True),
-    "IdentityN": _tiny(folds=True),
-    "Igamma": _pointwise(12),
-    "Igammac": _pointwise(12),
-    "Imag": _pointwise(1),
-    "InTopKV2": _reads(1),
-    "Inv": _pointwise(4),
-    "InvGrad": _pointwise(2),
-    "Invert": _pointwise(1),
-    "IsFinite": _pointwise(1),
-    "IsInf": _pointwise(1),
-    "IsNan": _pointwise(1),
-    "L2Loss": _reads(1),
-    "LRN": _pointwise(4),
-    "LeakyRelu": _pointwise(1),
-    "LeakyReluGrad": _pointwise(2),
-    "LeftShift": _pointwise(1),
-    "Less": _pointwise(1),
-    "LessEqual": _pointwise(1),
-    "Lgamma": _pointwise(12),
-    "LinSpace": _moves(),
-    "Log": _pointwise(4),
-    "Log1p": _pointwise(6),
-    "LogSoftmax": _pointwise(8),
-    "LogicalAnd": _pointwise(1),
-    "LogicalNot": _pointwise(1),
-    "LogicalOr": _pointwise(1),
-    "MatMul": _product(),
-    "MatrixBandPart": _moves(),
-    "MatrixDiag": _moves(),
-    "MatrixDiagPart": _moves(),
-    "MatrixDiagPartV3": _moves(),
-    "MatrixDiagV3": _moves(),
-    "MatrixSetDiagV3": _moves(),
-    "Max": _reads(1),
-    "MaxPool": _reads(9),
-    "MaxPool3D": _reads(9),
-    "Maximum": _pointwise(1),
-    "Mean": _reads(1),
-    "Min": _reads(1),
-    "Minimum": _pointwise(1),
-    "MirrorPad": _moves(),
-    "Mod": _pointwise(4),
-    "Mul": _pointwise(1),
-    "MulNoNan": _pointwise(1),
-    "Ndtri": _pointwise(12),
-    "Neg": _pointwise(1, folds=True),
-    "NotEqual": _pointwise(1),
-    "OneHot": _moves(),
-    "OnesLike": _moves(folds=True),
-    "OptionalFromValue": _view(),
-    "OptionalGetValue": _view(),
-    "OptionalHasValue": _view(),
-    "OptionalNone": _view(),
-    "Pack": _moves(),
-    "Pad": _moves(),
-    "PadV2": _moves(),
-    "ParallelConcat": _moves(),
-    "PlaceholderWithDefault": _view(),
-    "Polygamma": _pointwise(12),
-    "Pow": _pointwise(80),
-    "Prod": _reads(1),
-    "Range": _moves(),
-    "Rank": _tiny(),
-    "Real": _pointwise(1),
-    "RealDiv": _pointwise(4),
-    "Reciprocal": _pointwise(4),
-    "ReciprocalGrad": _pointwise(2),
-    "Relu": _pointwise(1),
-    "Relu6": _pointwise(1),
-    "Relu6Grad": _pointwise(2),
-    "ReluGrad": _pointwise(2),
-    "Reshape": _view(folds=True),
-    "Reverse": _moves(),
-    "ReverseSequence": _moves(),
-    "ReverseV2": _moves(),
-    "RightShift": _pointwise(1),
-    "Rint": _pointwise(1),
-    "Roll": _moves(),
-    "Round": _pointwise(1),
-    "Rsqrt": _pointwise(4),
-    "RsqrtGrad": _pointwise(2),
-    "Select": _pointwise(1),
-    "SelectV2": _pointwise(1),
-    "Selu": _pointwise(4),
-    "SeluGrad": _pointwise(2),
-    "Shape": _tiny(),
-    "ShapeN": _tiny(),
-    "Sigmoid": _pointwise(4),
-    "SigmoidGrad": _pointwise(2),
-    "Sign": _pointwise(1),
-    "Sin": _pointwise(6),
-    "Sinh": _pointwise(12),
-    "Size": _tiny(),
-    "Slice": _moves(),
-    "Softmax": _pointwise(8),
-    "SoftmaxCrossEntropyWithLogits": _reads(1),
-    "Softplus": _pointwise(8),
-    "SoftplusGrad": _pointwise(2),
-    "Softsign": _pointwise(12),
-    "SoftsignGrad": _pointwise(2),
-    "SpaceToBatch": _moves(),
-    "SpaceToBatchND": _moves(),
-    "SpaceToDepth": _moves(),
-    "SparseSoftmaxCrossEntropyWithLogits": _reads(1),
-    "Split": _moves(),
-    "SplitV": _moves(),
-    "Sqrt": _pointwise(4),
-    "SqrtGrad": _pointwise(2),
-    "Square": _pointwise(1),
-    "SquaredDifference": _pointwise(1),
-    "Squeeze": _view(folds=True),
-    "StatelessRandomGetKeyCounter": _pointwise(30),
-    "StatelessRandomGetKeyCounterAlg": _pointwise(30),
-    "StatelessRandomNormal": _pointwise(30),
-    "StatelessRandomNormalV2": _pointwise(30),
-    "StatelessRandomUniform": _pointwise(30),
-    "StatelessRandomUniformFullIntV2": _pointwise(30),
-    "StatelessRandomUniformInt": _pointwise(30),
-    "StatelessRandomUniformIntV2": _pointwise(30),
-    "StatelessRandomUniformV2": _pointwise(30),
-    "StatelessTruncatedNormal": _pointwise(30),
-    "StatelessTruncatedNormalV2": _pointwise(30),
-    "StopGradient": _view(folds=True),
-    "StridedSlice": _moves(),
-    "Sub": _pointwise(1),
-    "Sum": _reads(1),
-    "Tan": _pointwise(10),
-    "Tanh": _pointwise(2),
-    "TanhGrad": _pointwise(2),
-    "TensorListElementShape": _view(),
-    "TensorListGetItem": _view(),
-    "TensorListLength": _view(),
-    "Tile": _moves(),
-    "TopKV2": _moves(),
-    "Transpose": _moves(folds=True),
-    "TruncateDiv": _pointwise(4),
-    "TruncateMod": _pointwise(4),
-    "Unpack": _moves(),
-    "Xdivy": _pointwise(4),
-    "Xlog1py": _pointwise(12),
-    "Xlogy": _pointwise(12),
-    "ZerosLike": _moves(folds=True),
-    "Zeta": _pointwise(12),
-})
-# fmt: on
+def slots(word: str) -> Mapping[str, int]:
+    """Op type -> the input that a word of the table names."""
+    return MappingProxyType({name: int(value) for name, value in column(word).items()})
 
-BROADCASTS = frozenset({"BroadcastTo", "Tile"})
-"""Op types that repeat their first input along some axes."""
 
-BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-LOOPS = frozenset({"While", "StatelessWhile"})
+LOOPS, BRANCHES, CALLS = types("runs", "loop"), types("runs", "branch"), types("runs", "call")
 _RUN_NETS = BRANCHES | LOOPS
 
-PUSH, POP, EMPTY = "TensorListPushBack", "TensorListPopBack", "EmptyTensorList"
-READ = "ReadVariableOp"
-READERS = frozenset(
-    {READ, "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
-)
+MAY_RERUN = types("rerun")
+"""Types that may run twice."""
+READERS = types("effect", "reads")
 """Types that take a variable's handle and leave the variable as it is."""
+READ = "ReadVariableOp"
+RUNS_PYTHON = types("python")
 
-OPAQUE_SOURCES = frozenset(
-    {"ReadVariableOp", "TensorListGetItem", "TensorListPopBack", *BRANCHES, *LOOPS}
-)
+EMPTY, RESERVE, CUT = "EmptyTensorList", "TensorListReserve", "TensorListFromTensor"
+PUSH, POP = "TensorListPushBack", "TensorListPopBack"
+GET, SET = "TensorListGetItem", "TensorListSetItem"
+STACK = "TensorListStack"
+WRAP, UNWRAP = "OptionalFromValue", "OptionalGetValue"
+"""Into an optional and out of it."""
+
+TAKES = types("list", "get", "pop")
+"""Types that take an element out of a list."""
+HANDS_OUT = TAKES | {UNWRAP}
+"""Types that hand out a buffer which a list or an optional has kept."""
+PUTS = slots("puts")
+"""Op type -> the input that it puts into a list or an optional: held from then on."""
+
+VIEWS = types("view")
+"""Types whose outputs may be the buffers of their inputs."""
+SAME_BUFFER = types("view", "same", "bits", "optional")
+"""Types whose result stands in the buffer of what they read."""
+SAME_NUMBERS = types("view", "same")
+"""Types that hand on a tensor, its numbers as they are, perhaps in another shape."""
+BROADCASTS = types("repeats")
+"""Types that repeat their first input along some axes."""
+FILLERS = types("fills") | BROADCASTS
+"""Types whose results are large, cheap, and made from next to nothing."""
+ADDS = types("adds")
+"""Types that add values up."""
+REDUCES = types("reduces")
+"""Types that make one number of those along some axes."""
+MATRIX_PRODUCTS = types("matmul")
+ASKS_SHAPE = types("asks_shape")
+"""Types that read nothing of a blob but its shape."""
+
+OPAQUE_SOURCES = TAKES | _RUN_NETS | {READ}
 """Types that no graph optimizer fuses into a reader: one more reader of theirs changes nothing."""
+APART = types("apart") | _RUN_NETS
+"""Types that no graph optimizer fuses with what they read, or with what reads them."""
 
-_HAND_ON = frozenset({READ, "TensorListPopBack", "TensorListSetItem"})
+_HAND_ON = frozenset({READ, POP, SET})
 """Types of unknown work that hand on a buffer, whatever its size."""
+_VARIABLE_PREFIXES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
+_INSIDE_PREFIXES = ("Stack", "TensorArray")
+"""Types on resources that are gone when the run ends."""
+
+
+def effect(type: str) -> str | None:
+    """What a run of a stateful op leaves behind; None: that is not known.
+
+    Returns:
+      ``iterator``, ``table`` or ``variable``, which is changed behind the first input; ``draws``,
+      whose kernel counts what it drew, so that each traced function has counts of its own;
+      ``seen``, which a user sees outside of TensorFlow, once for each run; ``reads`` a variable;
+      ``none``.
+    """
+    if type.startswith(_VARIABLE_PREFIXES):
+        return "variable"
+    if type in MAY_RERUN or type in _RUN_NETS or type.startswith(_INSIDE_PREFIXES):
+        return "none"
+    return _ROWS.get(type, {}).get("effect")
+
+
+def acts(op: Op) -> bool:
+    """Whether the op has an effect whose order may show."""
+    return op.stateful and op.type not in READERS and op.type not in _RUN_NETS
+
+
+def in_place_slots(op: Op) -> tuple[int, ...]:
+    """Inputs whose buffer the op may take for its first output, if that is as large."""
+    if op.type not in MAY_RERUN:
+        return ()
+    known = _ROWS[op.type].get("in_place", "all" if "pointwise" in _ROWS[op.type] else "none")
+    return tuple(range(len(op.inputs))) if known == "all" else (0,) if known == "0" else ()
 
 
 def facts(op: Op) -> OpFacts | None:
     """What is known of the op, or None where it must never run twice."""
-    known = TABLE.get(op.type)
-    if known is not None or op.type not in _RUN_NETS:
-        return known
+    if op.type in MAY_RERUN or op.type not in _RUN_NETS:
+        return TABLE[op.type] if op.type in MAY_RERUN else None
     if all(_pure(net) for net in op.nets.values()):
         return OpFacts(Work.NONE)
     return None
@@ -335,9 +182,7 @@ def _pure(net: Net) -> bool:
     return all(is_pure(op) for op in net.ops)
 
 
-_KEEPS_APART = frozenset(
-    {"Split", "SplitV", "TensorListPushBack", "TensorListSetItem", *BRANCHES, *LOOPS}
-)
+_KEEPS_APART = types("splits") | types("list", "push", "set") | _RUN_NETS
 
 
 def may_fuse(producer: Op, reader: Op) -> bool:
@@ -354,22 +199,7 @@ def may_fuse(producer: Op, reader: Op) -> bool:
     return True
 
 
-_PURE_INSIDE = frozenset(
-    {
-        *("EmptyTensorList", "TensorListPopBack", "TensorListPushBack", "TensorListReserve"),
-        *("TensorListSetItem", "TensorListStack", "TensorListFromTensor", "NoOp"),
-        *("BiasAddGrad", "DynamicStitch", "InvertPermutation", "TensorListConcatV2"),
-        *("AvgPoolGrad", "AvgPool3DGrad", "Conv2DBackpropFilter", "Conv2DBackpropInput"),
-        *("Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropFilter"),
-        *("DepthwiseConv2dNativeBackpropInput", "FusedBatchNormGradV3", "LRNGrad", "MaxPoolGrad"),
-        *("MaxPool3DGrad", "MirrorPadGrad", "RaggedTensorToVariantGradient", "ResizeBilinearGrad"),
-        *("ResizeNearestNeighborGrad", "StridedSliceGrad", "TensorListConcatLists"),
-        *("TensorListGather", "TensorListScatterV2", "TensorListSplit", "UnsortedSegmentSum"),
-    }
-)
-"""Pure too, but not worth running twice outside a step net that runs as a whole."""
-
-_ALWAYS_PURE = frozenset(TABLE) | _PURE_INSIDE
+_ALWAYS_PURE = MAY_RERUN | types("pure")
 
 
 def is_pure(op: Op) -> bool:
@@ -445,9 +275,8 @@ def _arithmetic(
     outputs: tuple[_BlobKind, ...],
 ) -> tuple[float, float]:
     """`arithmetic`, of any op of a type with such inputs and outputs."""
-    known = TABLE.get(op_type)
-    work = known.work if known else Work.READS
-    weight = known.weight if known else 1.0
+    known = TABLE.get(op_type, OpFacts())
+    work, weight = known.work, known.weight
     written = sum([_size(*kind) for kind in outputs])
     read = sum([_size(*kind) for kind in inputs])
     match work:

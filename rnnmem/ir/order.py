@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.ir.op_table import acts, is_pure
 
 _T = TypeVar("_T")
 
@@ -163,8 +163,4 @@ def order_shows(body: Net) -> bool:
     Nothing orders the draws of a stateful random op over iterations that are in flight together:
     TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
     """
-    return any(
-        op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)
-        for _, net in body.walk()
-        for op in net.ops
-    )
+    return any(acts(op) for _, net in body.walk() for op in net.ops)

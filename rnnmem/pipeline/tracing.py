@@ -19,8 +19,6 @@ from rnnmem.pipeline.wiring import INPUTS, LABELS, Leaf, Stage, bundles_of, topo
 from rnnmem.tf import private
 from rnnmem.tf.functions import net_of
 
-_HARMLESS = ("Assert", "NoOp", "Placeholder", "VarHandleOp")
-
 
 @dataclasses.dataclass(frozen=True)
 class Gradient:
@@ -370,6 +368,12 @@ def _drawn_anew(net: Net) -> str | None:
             if found is not None:
                 return found
         handles = any(net.blobs[blob].dtype == "resource" for blob in op.inputs)
-        if op.stateful and not op.nets and not handles and op.type not in _HARMLESS:
+        if (
+            op.stateful
+            and not op.nets
+            and not handles
+            and op.type != "Assert"
+            and op.type != "VarHandleOp"
+        ):
             return op.type
     return None

@@ -18,7 +18,7 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
-from rnnmem.ir.op_table import LOOPS, PUSH, TABLE, Work
+from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work
 from rnnmem.ir.order import through_identities
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
@@ -27,7 +27,6 @@ from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.simulate.buffers import Origin
 
-_ADDS = frozenset({"Add", "AddV2", "AddN"})
 Place = tuple[str, ...]
 """Names of the loops around a step net, outermost first."""
 
@@ -222,7 +221,7 @@ def _summed(loop: Loop, variables: frozenset[tuple[str, Shape]]) -> Iterator[str
     for given, result in zip(body.inputs, body.outputs, strict=False):
         blob = through_identities(body, result)
         op = body.producer.get(blob)
-        if op is None or op.type not in _ADDS or not _is_weight_like(body, blob, variables):
+        if op is None or op.type not in ADDS or not _is_weight_like(body, blob, variables):
             continue
         addends = [through_identities(body, one) for one in op.inputs]
         if given in addends:
@@ -242,7 +241,7 @@ def _flowing_out(net: Net, variables: frozenset[tuple[str, Shape]]) -> Iterator[
         seen.add(blob)
         facts = TABLE.get(op.type)
         passes = facts is not None and (facts.view or facts.work in (Work.POINTWISE, Work.NONE))
-        if not passes and not op.stateful or op.type in _ADDS or returned:
+        if not passes and not op.stateful or op.type in ADDS or returned:
             yield (), blob
-        if passes or op.type in _ADDS:
+        if passes or op.type in ADDS:
             wanted += [(one, returned) for one in op.inputs]

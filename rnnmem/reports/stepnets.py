@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import LOOPS, POP
+from rnnmem.ir.op_table import LOOPS, POP, types
 from rnnmem.ir.order import topological
 from rnnmem.passes.rematerialise.decision import INVARIANT
 from rnnmem.planning.plan import Plan
@@ -27,13 +27,7 @@ FEWEST, MOST = 40, 240
 """Ops that one graph may have at least, and at most."""
 GRAPHS = 150
 
-_HIDDEN = frozenset(
-    {
-        *("Const", "Identity", "IdentityN", "NoOp", "Placeholder", "StopGradient"),
-        *("EmptyTensorList", "TensorListReserve", "TensorListPushBack", "TensorListLength"),
-        *("OptionalFromValue", "OptionalGetValue", "OptionalNone", "OptionalHasValue"),
-    }
-)
+_HIDDEN = types("quiet")
 _SMALL = 8
 """Bytes up to which a blob is a counter."""
 

@@ -26,6 +26,7 @@ from rnnmem.analysis.machine import (
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.variable_effects import handle_of, names_a_function, written_by
+from rnnmem.grappler.cse import Congruent
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
@@ -40,71 +41,58 @@ from rnnmem.ir.marks import (
     SAVES,
     SEGMENTS,
 )
-from rnnmem.ir.op_table import LOOPS, READ, TABLE, Work
+from rnnmem.ir.op_table import (
+    ASKS_SHAPE,
+    BROADCASTS,
+    LOOPS,
+    MAY_RERUN,
+    READ,
+    REDUCES,
+    SAME_BUFFER,
+    TABLE,
+    VIEWS,
+    Work,
+    column,
+    in_place_slots,
+    types,
+)
 from rnnmem.ir.order import through_identities
 from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.lists import fill_in, kept_states
 from rnnmem.simulate.steps import Kind, Program, Step, connect
 
 _KINDS: Mapping[str, Kind] = {
-    "AssignVariableOp": Kind.ASSIGN,
-    "EmptyTensorList": Kind.EMPTY,
-    "IdentityN": Kind.VIEWS,
-    "ReadVariableOp": Kind.RESIDENT,
-    "TensorListFromTensor": Kind.COPY,
-    "TensorListGetItem": Kind.GET,
-    "TensorListPopBack": Kind.POP,
-    "TensorListPushBack": Kind.PUSH,
-    "TensorListReserve": Kind.EMPTY,
-    "TensorListResize": Kind.VIEW,
-    "TensorListScatterIntoExistingList": Kind.SCATTER,
-    "TensorListScatterV2": Kind.SCATTER,
-    "TensorListSetItem": Kind.SET,
+    "cut": Kind.COPY,
+    "empty": Kind.EMPTY,
+    "get": Kind.GET,
+    "place": Kind.SCATTER,
+    "pop": Kind.POP,
+    "push": Kind.PUSH,
+    "reserve": Kind.EMPTY,
+    "resize": Kind.VIEW,
+    "scatter": Kind.SCATTER,
+    "set": Kind.SET,
 }
+"""What an op does with a list -> what it does to memory."""
+_ROLES = column("list")
 
-_IN_PLACE: Mapping[str, tuple[int, ...]] = {
-    "AddN": (0, 1, 2, 3, 4, 5, 6, 7),
-    "BiasAdd": (0,),
-    "Cast": (),
-    "LogSoftmax": (0,),
-    "OnesLike": (0,),
-    "Softmax": (0,),
-    "ZerosLike": (0,),
-}
-"""Inputs whose buffer an op may take for its first output; pointwise ops may take any of theirs."""
-
-_HANDS_ON = frozenset(
-    {"EnsureShape", "OptionalGetValue", "PlaceholderWithDefault", "PreventGradient"}
-)
-"""Types whose output is their input's buffer, whatever the table says of them."""
-
-_SAME_SHAPE_IS_VIEW = frozenset(
-    {
-        *("Slice", "StridedSlice", "Tile", "Sum", "Mean", "Max", "Min", "Prod", "Pad", "PadV2"),
-        *("ReverseSequence", "Cumsum"),
-    }
-    - {"Cumsum", "ReverseSequence"}
-)
-"""Types that hand on their input where there is nothing to do."""
-
+_SKIPS = types("skips")
+_SLICES = types("slices") - types("apart")
+_CROSS_ENTROPY = types("cross_entropy")
 _HANDLES = frozenset({"resource", "variant"})
 """Dtypes of blobs that hold no numbers themselves."""
-_HOLDERS = frozenset(
-    {
-        *(*_KINDS, "AddN", "Identity", "OptionalFromValue", "OptionalGetValue", "OptionalNone"),
-        *("PlaceholderWithDefault", "PreventGradient", "StopGradient", "ZerosLike"),
-    }
-)
-"""Types that hand out a list or an optional whose bytes are known to whoever made what it holds."""
-
 _NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.ROW, Kind.POP, Kind.GET, Kind.READ})
 _NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
-_KINDS_OF_LISTS: Mapping[str, Kind] = {"ZerosLike": Kind.ZEROS, "AddN": Kind.ADD_LISTS}
+_KINDS_OF_LISTS: Mapping[str, Kind] = {"zeros": Kind.ZEROS, "add": Kind.ADD_LISTS}
+_OF_LISTS = {name: _KINDS_OF_LISTS[role] for name, role in column("variant").items()}
+_HOLDERS = {
+    *(name for name, role in _ROLES.items() if role in _KINDS or role == "none"),
+    *_OF_LISTS,
+    *VIEWS,
+}
+"""Types that hand out a list or an optional whose bytes are known to whoever made what it holds."""
 
-_REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any"})
-_EMPTY_LISTS = frozenset({"EmptyTensorList", "TensorListReserve"})
-_FILLERS = frozenset({"Fill", "OnesLike", "ZerosLike"})
-_SHAPES_ONLY = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+_CONSTANT_FILLERS = types("fills")
 
 
 def compile_net(
@@ -142,6 +130,8 @@ class _Compiler:
         self.constant: set[str] = set()
         self.uniform: set[str] = set()  # constants whose elements are all equal
         self.slot: dict[str, int] = {}
+        self.congruent = Congruent()
+        self.shown: dict[str, str] = {}  # what an Identity gives -> what it was given
         self.twin: dict[str, str] = {}  # op that is computed once with another -> that other's name
         self.changing = _changing(self.net) if variables is not None else frozenset()
 
@@ -151,12 +141,11 @@ class _Compiler:
         ops = []
         for blob in net.inputs:
             self.slot.setdefault(blob, len(self.slot))
-        alike: dict[tuple, list[Op]] = {}
         for op in self.needed.ops:
             if self._folds(op):
                 self.constant.update(op.outputs)
                 continue
-            same = self._first_like(op, alike)
+            same = self._first_like(op)
             if same is not op:
                 self.twin[op.name] = same.name
                 for blob, other in zip(op.outputs, same.outputs, strict=True):
@@ -197,25 +186,14 @@ class _Compiler:
             if self.variables is not None and through_identities(self.net, result) == blob
         )
 
-    def _first_like(self, op: Op, alike: dict[tuple, list[Op]]) -> Op:
-        """The first of the ops that TensorFlow computes once with this one, perhaps itself.
-
-        Args:
-          op: the op.
-          alike: ops so far by type and what they read, one of each kind; takes this one.
-        """
-        if op.nets or op.stateful or op.type not in TABLE or op.type in _EMPTY_LISTS:
+    def _first_like(self, op: Op) -> Op:
+        """The first of the ops that TensorFlow computes once with this one, perhaps itself."""
+        if op.type == "Identity" and not _copies(op):
+            self.shown[op.outputs[0]] = self.shown.get(op.inputs[0], op.inputs[0])
+        if op.type not in MAY_RERUN:
             return op
-        slot = self.slot
-        key = (op.type, *[slot.get(blob, blob) for blob in op.inputs])
-        known = alike.setdefault(key, [])
-        if known:
-            wanted = _but_for_inputs(op)
-            for other in known:
-                if _but_for_inputs(other) == wanted:
-                    return other
-        known.append(op)
-        return op
+        read = [self.shown.get(blob, blob) for blob in op.inputs]
+        return self.congruent.first(op, [self.slot.get(blob, blob) for blob in read])
 
     def _folds(self, op: Op) -> bool:
         """Whether TensorFlow computes the op once, when it optimizes the graph."""
@@ -224,9 +202,9 @@ class _Compiler:
             if isinstance(held, Constant) and len(held.encoded) <= ONE_NUMBER:
                 self.uniform.update(op.outputs)
             return True
-        if op.nets or op.type not in TABLE or not op.outputs:
+        if op.nets or op.type not in MAY_RERUN or not op.outputs:
             return False
-        if op.type in _SHAPES_ONLY or op.type == "ZerosLike":
+        if op.type in ASKS_SHAPE or op.type == "ZerosLike":
             read = [self.known.declared[blob].bytes for blob in op.inputs]
             return None not in read or self.constant.issuperset(op.inputs)
         if not op.inputs or not self.constant.issuperset(op.inputs):
@@ -241,13 +219,13 @@ class _Compiler:
 
     def _is_uniform(self, op: Op) -> bool:
         """Whether an op of constants writes equal elements only: they are stored as one."""
-        if op.type in _FILLERS:
+        if op.type in _CONSTANT_FILLERS:
             return True
         if TABLE[op.type].work is Work.POINTWISE:
             return self.uniform.issuperset(op.inputs)
         if op.controls or (self.known.declared[op.outputs[0]].bytes or 0) > COMPUTED:
             return False
-        return op.type in ("BroadcastTo", "Reshape", "Tile") and op.inputs[0] in self.uniform
+        return (op.type in BROADCASTS or op.type == "Reshape") and op.inputs[0] in self.uniform
 
     def _size(self, blob: Blob) -> int:
         size = blob.bytes
@@ -318,27 +296,22 @@ class _Compiler:
             return Kind.CALL
         if op.type == READ and handle_of(self.net, op.inputs[0]) in self.changing:
             return Kind.READ
-        if op.type in _KINDS:
-            return _KINDS[op.type]
-        if op.type == "Identity" and (ENCODES in op.attributes or DECODES in op.attributes):
+        if op.type == READ:
+            return Kind.RESIDENT
+        if op.type == "AssignVariableOp":
+            return Kind.ASSIGN
+        if op.type == "IdentityN":
+            return Kind.VIEWS
+        if _ROLES.get(op.type) in _KINDS:
+            return _KINDS[_ROLES[op.type]]
+        if op.type == "Identity" and _copies(op):
             return Kind.ALLOCATE  # a copy to another device, or back
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
         if of_lists:
-            return _KINDS_OF_LISTS.get(op.type, Kind.VIEW)
-        if self._is_view(op) or self._does_nothing(op):
+            return _OF_LISTS.get(op.type, Kind.VIEW)
+        if op.type in SAME_BUFFER or self._does_nothing(op):
             return Kind.VIEW
         return Kind.ROW if self._is_row(op) else Kind.ALLOCATE
-
-    def _is_view(self, op: Op) -> bool:
-        known = TABLE.get(op.type)
-        if op.type in _HANDS_ON:
-            return True
-        # What is asked of a handle (the length of a list) is no view of it.
-        return (
-            known is not None
-            and known.view
-            and self.net.blobs[op.inputs[0]].dtype == self.net.blobs[op.outputs[0]].dtype
-        )
 
     def _does_nothing(self, op: Op) -> bool:
         """Whether the kernel hands on its input because there is nothing to do."""
@@ -346,13 +319,13 @@ class _Compiler:
             return False
         read, written = self.net.blobs[op.inputs[0]], self.net.blobs[op.outputs[0]]
         if read.bytes is None or read.bytes != written.bytes:
-            return op.type in ("Slice", "StridedSlice") and self._cuts_rows(op, read, written)
+            return op.type in _SLICES and self._cuts_rows(op, read, written)
         if op.type == "Cast":
             return read.dtype == written.dtype
         if op.type == "Transpose":
             order = self._value(op.inputs[1])
             return isinstance(order, tuple) and _moves_only_ones(read.shape, order)
-        return op.type in _SAME_SHAPE_IS_VIEW
+        return op.type in _SKIPS
 
     def _value(self, blob: str):
         fact = self.known.facts.get(blob)
@@ -386,7 +359,7 @@ class _Compiler:
 
     def _scratch(self, op: Op) -> int:
         """Bytes of a reduction that must first be transposed."""
-        if op.type not in _REDUCTIONS or not op.inputs:
+        if op.type not in REDUCES or not op.inputs:
             return 0
         read = self.net.blobs[op.inputs[0]]
         axes = self._value(op.inputs[1])
@@ -453,10 +426,9 @@ class _Compiler:
                 step.saved = pushes[step.op.name]
 
 
-def _but_for_inputs(op: Op) -> tuple:
-    """What ops of one type and the same inputs must share to be computed once."""
-    attributes = {name: value for name, value in op.attributes.items() if name[0] != "_"}
-    return attributes, frozenset(op.controls), op.device
+def _copies(op: Op) -> bool:
+    """Whether an Identity copies to another device, or back."""
+    return ENCODES in op.attributes or DECODES in op.attributes
 
 
 def _changing(net: Net) -> frozenset[str]:
@@ -471,15 +443,10 @@ def _changing(net: Net) -> frozenset[str]:
 
 def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
     """Inputs whose buffer the op may take, those of the same size as what it writes."""
-    if op.type in ("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"):
+    if op.type in _CROSS_ENTROPY:
         return (0,)
-    known = TABLE.get(op.type)
-    positions = _IN_PLACE.get(op.type)
-    if positions is None:
-        if known is None or known.work is not Work.POINTWISE:
-            return ()
-        positions = tuple(range(len(op.inputs)))
-    if not written or written[0].bytes is None:
+    positions = in_place_slots(op)
+    if not positions or not written or written[0].bytes is None:
         return ()
     dtype, size = written[0].dtype, written[0].bytes
     read = [net.blobs[blob] for blob in op.inputs]
@@ -487,9 +454,7 @@ def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
         [
             position
             for position in positions
-            if position < len(read)
-            and read[position].dtype == dtype
-            and read[position].bytes == size
+            if read[position].dtype == dtype and read[position].bytes == size
         ]
     )
 

@@ -8,19 +8,11 @@ from typing import Any
 
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op
+from rnnmem.ir.op_table import column
 from rnnmem.tf import signatures
 from rnnmem.tf.attributes import decode, decode_shape, dtype_name
 
-NETS_OF = {
-    "While": ("cond", "body"),
-    "StatelessWhile": ("cond", "body"),
-    "If": ("then_branch", "else_branch"),
-    "StatelessIf": ("then_branch", "else_branch"),
-    "Case": ("branches",),
-    "StatelessCase": ("branches",),
-    "PartitionedCall": ("f",),
-    "StatefulPartitionedCall": ("f",),
-}
+NETS_OF = {name: tuple(held.split(",")) for name, held in column("nets").items()}
 """Op type -> the attributes whose functions are step nets, and are descended into."""
 
 _Results = list[tuple[str, list[str]]]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rnnmem.analysis.second_run import ITERATORS, SecondRun, described, writes_variable
+from rnnmem.analysis.second_run import SecondRun, described, writes_variable
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import effect
 from rnnmem.tf import private
 
 
@@ -86,7 +87,7 @@ def restore(state: Sequence[Kept]) -> None:
 def _reader(
     ops: Sequence[Op], handle: Any, name: str, dtype: tf.DType | None
 ) -> Callable[[], Kept]:
-    if any(op.type in ITERATORS for op in ops):
+    if any(effect(op.type) == "iterator" for op in ops):
         return lambda: _iterator(handle, name, ops)
     if all(writes_variable(op) for op in ops):
         return lambda: _variable(handle, name, ops, dtype)

@@ -14,7 +14,7 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op, Path
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS
+from rnnmem.ir.op_table import LOOPS, acts
 from rnnmem.ir.order import all_needed_by
 from rnnmem.tf.workspace import Workspace
 
@@ -42,7 +42,7 @@ def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[
     if not wanted:
         return {}
     pruned = _made_from(net, wanted)
-    if any(_has_effects(op) for _, inner in pruned.walk() for op in inner.ops):
+    if any(acts(op) for _, inner in pruned.walk() for op in inner.ops):
         return {}
     pruned = pruned.replace(inputs=net.inputs[: len(inputs)])
     workspace = Workspace(pruned, poison=False, most_runs=MOST_RUNS)
@@ -76,7 +76,3 @@ def _made_from(net: Net, wanted: list[Op]) -> Net:
         outputs=tuple(op.outputs[0] for op in wanted),
         control_outputs=(),
     )
-
-
-def _has_effects(op: Op) -> bool:
-    return op.stateful and op.type not in (*READERS, *LOOPS, *BRANCHES)

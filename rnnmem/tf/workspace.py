@@ -27,8 +27,7 @@ from tensorflow.core.framework import tensor_pb2
 from rnnmem.analysis.versions import OUTSIDE, history
 from rnnmem.errors import NetError, RnnmemWarning
 from rnnmem.ir.graph import Constant, DType, FunctionRef, Net, Op, ShapeValue
-from rnnmem.ir.inline import CALLS
-from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS
 from rnnmem.storage.plan import GLOBAL, is_shared
 from rnnmem.tf import private, signatures
 from rnnmem.tf.attributes import decode, dtype_enum
@@ -263,7 +262,7 @@ def _chosen(op: Op, values: list[Any]) -> tuple[str, list[Any]]:
     """The attribute name of the Net that runs, and what it is given."""
     if op.type in CALLS:
         return "f", values
-    if op.type in ("If", "StatelessIf"):
+    if "then_branch" in op.nets:
         return ("then_branch" if _is_true(values[0]) else "else_branch"), values[1:]
     last = len(op.nets) - 1
     index = int(values[0])
@@ -282,7 +281,7 @@ def _kernel(op: Op, path: str) -> Callable[[list[Any]], list[Any]]:
         held: Constant = op.attributes["value"]
         value = tf.constant(tf.make_ndarray(tensor_pb2.TensorProto.FromString(held.encoded)))
         return lambda values: [value]
-    if op.type in ("Placeholder", "PlaceholderV2"):
+    if op.type.startswith("Placeholder") and not op.inputs:
         raise NetError(f"{path}{op.name} is a placeholder that is no input of the Net")
     definition = signatures.op_def(op.type)
     known = dict(op.attributes)

@@ -1,8 +1,9 @@
 """Sums that begin with an op which TensorFlow may merge with an equal one, or not."""
 
+import numpy as np
 import pytest
 
-from rnnmem.grappler.cse import sums_by_chance
+from rnnmem.grappler.cse import congruent_ops, sums_by_chance
 from tests.handmade import const, make_net, op, pop
 
 F = "f[4]"
@@ -64,3 +65,88 @@ def test_an_addend_that_is_held_anyway_is_never_begun_with():
 def test_gradient_step_nets_and_the_outermost_net_are_not_looked_at():
     assert not found([pop("p", "list", F), *TWICE, SUM])
     assert not list(sums_by_chance(net_of([*TWICE, SUM])))
+
+
+def test_products_of_two_reads_of_a_variable_count_as_congruent():
+    drawn = [
+        op("r", "ReadVariableOp", "v", "f[4,4]", stateful=True),
+        op("q", "ReadVariableOp", "v", "f[4,4]", stateful=True),
+        op("o", "ReadVariableOp", "w", "f[4,4]", stateful=True),
+        *(
+            op(name, "MatMul", f"x {read}", "f[4,4]")
+            for name, read in zip("mnp", "rqo", strict=True)
+        ),
+    ]
+    net = make_net({"x": "f[4,4]", "v": "r[]", "w": "r[]"}, drawn, ["m", "n", "p"])
+    assert congruent_ops(net) == {"m", "n"}
+
+
+def both_ways(type):
+    """Two ops of a type that read x and y, and y and x."""
+    import tensorflow as tf
+
+    made = getattr(tf.raw_ops, type)
+    return lambda x, y: (made(x=x, y=y), made(x=y, y=x))
+
+
+def with_marks(x, _, marks=(b"1", b"2")):
+    import tensorflow as tf
+
+    pair = tf.tanh(x), tf.tanh(x)
+    for one, mark in zip(pair, marks, strict=True):
+        one.op._set_attr("_mark", tf.compat.v1.AttrValue(s=mark))  # noqa: SLF001
+    return pair
+
+
+def behind_an_identity(x, _):
+    import tensorflow as tf
+
+    return tf.tanh(tf.raw_ops.Identity(input=x)), tf.tanh(x)
+
+
+def one_waits(x, y):
+    import tensorflow as tf
+
+    with tf.control_dependencies([tf.exp(y)]):
+        waiting = tf.tanh(x)
+    return waiting, tf.tanh(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *("Add", "AddV2", "Mul", "SquaredDifference", "Maximum", "Minimum", "Sub"),
+        pytest.param(lambda x, _: with_marks(x, _, (b"1", b"1")), id="equal marks"),
+        pytest.param(with_marks, id="other marks"),
+        pytest.param(behind_an_identity, id="behind an Identity"),
+        pytest.param(one_waits, id="one waits"),
+        pytest.param(lambda x, _: (x * 2.0, x * 3.0), id="other constants"),
+    ],
+)
+def test_ops_are_congruent_where_tensorflow_merges_them(make):
+    import tensorflow as tf
+
+    from rnnmem.tf import functions
+
+    make = both_ways(make) if isinstance(make, str) else make
+
+    def run(x, y):
+        one, other = make(x, y)
+        return tf.concat([tf.matmul(one, one), tf.matmul(other, other)], 0), one.op.type
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        placed = [tf.compat.v1.placeholder(tf.float32, (4, 4)) for _ in "xy"]
+        result, type = run(*placed)
+        told = tf.compat.v1.RunMetadata()
+        session.run(
+            result,
+            dict.fromkeys(placed, np.ones((4, 4), np.float32)),
+            tf.compat.v1.RunOptions(output_partition_graphs=True),
+            told,
+        )
+    ran = sum(node.op == type for graph in told.partition_graphs for node in graph.node)
+    spec = tf.TensorSpec((4, 4))
+    concrete = tf.function(lambda x, y: run(x, y)[0]).get_concrete_function(spec, spec)
+    net = functions.net_of(concrete)
+    congruent = [one for one in net.ops if one.type == type and one.name in congruent_ops(net)]
+    assert (ran, len(congruent)) in ((1, 2), (2, 0))

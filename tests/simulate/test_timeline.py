@@ -42,6 +42,18 @@ def test_a_view_shares_its_buffer():
     assert peak(X, ops, ["result"]) == K
 
 
+def test_other_bits_are_the_same_buffer():
+    ops = [op("y", "Tanh", "x", "f[256]"), op("z", "Bitcast", "y", "i[256]")]
+    assert peak(X, ops, ["z"]) == K
+
+
+def test_a_sum_takes_the_buffer_of_any_of_its_addends():
+    # eight arguments that stay, and a ninth addend that dies with the sum
+    given = {f"x{i}": "f[256]" for i in range(8)}
+    ops = [op("y", "Tanh", "x0", "f[256]"), op("s", "AddN", f"{' '.join(given)} y", "f[256]")]
+    assert peak(given, ops, ["s"]) == K
+
+
 def test_a_variable_that_is_read_is_no_copy():
     ops = [op("w", "ReadVariableOp", "v", "f[256]"), op("y", "AddV2", "x w", "f[256]")]
     assert peak({**X, "v": "r[]"}, ops, ["y"]) == K
@@ -180,6 +192,16 @@ def test_equal_ops_are_computed_once():
 
     assert net(stateful=False) == K
     assert net(stateful=True) == 2 * K
+
+
+def test_what_tensorflow_keeps_apart_is_computed_twice():
+    # other attributes, even those that begin with an underscore; but an Identity between is nothing
+    marked = [op(name, "Tanh", "x", "f[256]", attributes={"_mark": name}) for name in "ab"]
+    assert peak(X, marked, ["a", "b"]) == 2 * K
+    behind = [op("i", "Identity", "x", "f[256]"), op("b", "Tanh", "i", "f[256]")]
+    assert peak(X, [op("a", "Tanh", "x", "f[256]"), *behind], ["a", "b"]) == K
+    swapped = [op("a", "Mul", "x y", "f[256]"), op("b", "Mul", "y x", "f[256]")]
+    assert peak({**X, "y": "f[256]"}, swapped, ["a", "b"]) == K
 
 
 def test_a_control_edge_delays_an_allocation():

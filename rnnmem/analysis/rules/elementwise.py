@@ -29,7 +29,7 @@ from rnnmem.analysis.row_values import (
 )
 from rnnmem.analysis.trip_count import ARITHMETIC, stays_in_cast
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Constant, DType, Op, ShapeValue
-from rnnmem.ir.op_table import TABLE, Work
+from rnnmem.ir.op_table import ADDS, types
 
 
 @SHAPES.of("Identity", "PlaceholderWithDefault", "PreventGradient", "StopGradient")
@@ -63,7 +63,7 @@ def _combined(type: str, first: Value, second: Value) -> Value:
     return tuple(None if None in pair else _number(type, *pair) for pair in pairs)
 
 
-_DIVIDES = ("Div", "FloorDiv", "RealDiv", "TruncateDiv")
+_DIVIDES = types("divides")
 
 
 def _number(type: str, one: int | Dim, two: int | Dim) -> int | Dim | None:
@@ -78,7 +78,7 @@ def _number(type: str, one: int | Dim, two: int | Dim) -> int | Dim | None:
     if type == "Maximum":  # a size of 0 is that of a part without rows, which is the whole
         size = one if two == 1 else two if one == 1 else None
         return size if isinstance(size, Dim) and size.factor > 0 else None
-    return one + two if type in ("Add", "AddV2") else None
+    return one + two if type in ADDS else None
 
 
 @SHAPES.of("Cast")
@@ -152,7 +152,7 @@ def _ramped(op, values, ramps, shape) -> Sequence[RowValue] | None:
     (ramp,) = ramps
     if op.type == "Cast":
         return [dataclasses.replace(ramp, shape=shape)]
-    if op.type in ("Add", "AddV2") and not ramp.base:
+    if op.type in ADDS and not ramp.base:
         other = op.inputs[1 - values.index(ramp)]
         return [Rows(shape, ramp.ramp, other)]
     if op.type == "Mul" and not ramp.base:
@@ -207,16 +207,9 @@ def _bitcast(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     return [held] if sizes[0] == sizes[1] else None
 
 
-_NOT_BROADCAST = ("Select", "StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg")
-
-
-_NOT_POINTWISE = frozenset({"LogSoftmax", "Softmax"})
-"""Types that the table of op types takes for pointwise and that look at a whole row."""
-
-
-for _name, _facts in TABLE.items():
-    if _facts.work is Work.POINTWISE and _name not in _NOT_BROADCAST:
-        SHAPES.setdefault(_name, _pointwise)
-    if _facts.work is Work.POINTWISE and "Random" not in _name and _name not in _NOT_POINTWISE:
+_POINTWISE = types("pointwise")
+for _name in _POINTWISE - types("own_shape") - types("sized"):
+    SHAPES.setdefault(_name, _pointwise)
+for _name in _POINTWISE - types("softmax"):
+    if "Random" not in _name:
         ROWS.setdefault(_name, _pointwise_rows)
-ROWS.update(dict.fromkeys(("OnesLike", "ZerosLike"), _pointwise_rows))

@@ -32,6 +32,7 @@ from rnnmem.analysis.row_values import (
     whole_numbers,
 )
 from rnnmem.ir.graph import Op
+from rnnmem.ir.op_table import slots
 
 
 @SHAPES.of("Reshape")
@@ -181,31 +182,7 @@ def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     return [of_value(tuple(i for i in range(rank) if one[i] == 1)) for one in padded]
 
 
-_DRAWS = (
-    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal"),
-    *(
-        f"Stateless{what}{version}"
-        for what in (
-            *("RandomUniform", "RandomUniformInt", "RandomUniformFullInt"),
-            *("RandomNormal", "TruncatedNormal"),
-        )
-        for version in ("", "V2")
-    ),
-)
-"""Random numbers of a shape that comes first."""
-
-
-_GENERATED = (
-    *("StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt"),
-    *("StatefulStandardNormalV2", "StatefulTruncatedNormal"),
-)
-"""Random numbers of a generator: its state, its algorithm, then the shape."""
-
-
-SHAPES.update(dict.fromkeys(("StridedSliceGrad", *_DRAWS), _shape_from(0)))
-SHAPES["BroadcastTo"] = _shape_from(1)
 ROWS.of("BroadcastGradientArgs", "Shape", "ShapeN", "Size")(followed)
-SHAPES.update(dict.fromkeys(_GENERATED, _shape_from(2)))
 
 
 @ROWS.of("Reshape")
@@ -308,3 +285,7 @@ def _one_hot_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | No
     if at < 1 or depth.rows or not all(isinstance(one, Given) for one in values[2:]):
         return None
     return [Rows((*indices.shape[:at], depth, *indices.shape[at:]))]
+
+
+for _name, _slot in slots("sized").items():
+    SHAPES.setdefault(_name, _shape_from(_slot))

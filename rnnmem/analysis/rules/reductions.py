@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
     SHAPES,
@@ -30,10 +28,12 @@ from rnnmem.analysis.row_values import (
     shape_of,
     whole_numbers,
 )
+from rnnmem.analysis.trip_count import REDUCTIONS
 from rnnmem.ir.graph import Op
+from rnnmem.ir.op_table import MATRIX_PRODUCTS, REDUCES
 
 
-@SHAPES.of("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul")
+@SHAPES.of(*MATRIX_PRODUCTS)
 def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
     left, right = ins[0].shape, ins[1].shape
     if left is None or right is None or len(left) < 2 or len(right) < 2:
@@ -46,12 +46,7 @@ def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*batch, left[-1 if flip_left else -2], right[-2 if flip_right else -1]))]
 
 
-_REDUCTIONS: Mapping[str, Callable[[tuple[int, ...]], int]] = MappingProxyType(
-    {"Max": max, "Min": min, "Prod": math.prod, "Sum": sum}
-)
-
-
-@SHAPES.of("All", "Any", "Max", "Mean", "Min", "Prod", "Sum")
+@SHAPES.of(*REDUCES)
 def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axes = ins[0].shape, vector(ins[1])
     value = ins[0].value
@@ -59,8 +54,8 @@ def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
         return [Fact((), value)]
     if shape is None or axes is None or None in axes:
         return []
-    if op.type in _REDUCTIONS and axes and isinstance(value, tuple) and value and None not in value:
-        total = small(_REDUCTIONS[op.type](value))
+    if op.type in REDUCTIONS and axes and isinstance(value, tuple) and value and None not in value:
+        total = small(REDUCTIONS[op.type](value))
         return [of_value((total,) if op.attributes.get("keep_dims") else total)]
     dropped = {axis % len(shape) for axis in axes} if shape else set()
     if op.attributes.get("keep_dims"):
@@ -101,7 +96,7 @@ def _bias_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(None if ins[0].shape is None else ins[0].shape[-1:])]
 
 
-@ROWS.of("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul")
+@ROWS.of(*MATRIX_PRODUCTS)
 def _matmul_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     left, right = values[:2]
     flips = tuple(
@@ -145,7 +140,7 @@ def _product_of_two(left: Rows, right: RowValue, flip_left: bool, flip_right: bo
     return None
 
 
-@ROWS.of("All", "Any", "Max", "Mean", "Min", "Prod", "Sum")
+@ROWS.of(*REDUCES)
 def _reduce_rows(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     held, axes = values[0], numbers(values[1])
     if axes is None:

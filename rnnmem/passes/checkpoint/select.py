@@ -22,6 +22,7 @@ from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.grappler.summation_races import racing
+from rnnmem.ir.op_table import PUSH, SET
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
 from rnnmem.passes.rematerialise.decision import LoopPlan
@@ -246,7 +247,7 @@ def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:
     body, addends = pair.forward.body, sums_of(pair.forward.body).addends
     made = {blob for name in rerun.ops for blob in body.op_by_name[name].outputs}
     return any(
-        reader.type in ("TensorListPushBack", "TensorListSetItem") and reader.name not in rerun.ops
+        reader.type in (PUSH, SET) and reader.name not in rerun.ops
         for blob in addends & made - set(but)
         for reader in body.readers.get(blob, ())
     )

@@ -30,16 +30,11 @@ from rnnmem.analysis.row_rules import (
 )
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import MATRIX_PRODUCTS, SAME_NUMBERS, TABLE, OpFacts, Work, types
 from rnnmem.ir.order import reached
 from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
-PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
-LOSSES = frozenset(
-    {
-        *("LogSoftmax", "Softmax"),
-        *("SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"),
-    }
-)
+LOSSES = types("softmax") | types("cross_entropy")
 """Types that make a projection one onto a vocabulary."""
 
 _NARROW = 8
@@ -95,21 +90,24 @@ class Region:
 def projections(net: Net) -> Iterator[Op]:
     """Products of a Net whose result, as it is or shaped otherwise, goes to a softmax."""
     for op in net.ops:
-        if op.type in PRODUCTS and _reaches_loss(net, op):
+        if op.type in MATRIX_PRODUCTS and _reaches_loss(net, op):
             yield op
 
 
 def _reaches_loss(net: Net, op: Op) -> bool:
     """Whether a softmax reads the product through ops that keep its elements."""
-    passes = {"Add", "AddV2", "BiasAdd", "Cast", "Identity", "Mul", "RealDiv", "Reshape", "Select"}
-    passes |= {"SelectV2", "Sub", "Tanh"}
 
     def read_from(blob: str) -> Iterator[str]:
         readers = net.readers.get(blob, ())
-        return (one for reader in readers if reader.type in passes for one in reader.outputs)
+        return (one for reader in readers if _is_elementwise(reader) for one in reader.outputs)
 
     read = reached(op.outputs[:1], read_from)
     return any(reader.type in LOSSES for blob in read for reader in net.readers.get(blob, ()))
+
+
+def _is_elementwise(op: Op) -> bool:
+    known = TABLE.get(op.type, OpFacts())
+    return op.type in SAME_NUMBERS or op.type == "BiasAdd" or known.work is Work.POINTWISE
 
 
 def sources(known: KnownNet, op: Op) -> list[str]:
@@ -118,7 +116,9 @@ def sources(known: KnownNet, op: Op) -> list[str]:
     found = [blob]
     while len(found) < _MOST_SOURCES:
         producer = net.producer.get(blob)
-        if producer is None or producer.type not in ("Cast", "Identity", "Reshape", "Transpose"):
+        if producer is None or not (
+            producer.type in SAME_NUMBERS or producer.type == "Cast" or producer.type == "Transpose"
+        ):
             break
         if producer.type == "Transpose":
             order = known.facts[producer.inputs[1]].value
@@ -209,7 +209,7 @@ class _Members:
             if not read and op.name not in self.rows.pulled:
                 continue
             below.update(op.outputs)
-            contracts = op.type in PRODUCTS and isinstance(self.rows.of(op.inputs[1]), Given)
+            contracts = op.type in MATRIX_PRODUCTS and isinstance(self.rows.of(op.inputs[1]), Given)
             large = [blob for blob in read if self._large(blob, total)]
             narrows = contracts or (large and narrow.issuperset(large))
             own = op is self.rows.projection or op.name in self.rows.pulled

@@ -27,25 +27,12 @@ from rnnmem.analysis.row_rules import (
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Op
+from rnnmem.ir.op_table import SAME_NUMBERS, slots, types
 from rnnmem.ir.order import topological
 
-_EXACT = {
-    "GatherV2": 1,
-    "InTopKV2": 1,
-    "SoftmaxCrossEntropyWithLogits": 1,
-    "SparseSoftmaxCrossEntropyWithLogits": 1,
-}
-"""Type -> the input that must have as many rows as the first."""
-_SHAPED = {"BroadcastTo": 1, "Range": 1, "Reshape": 1, "UnsortedSegmentSum": 2}
-"""Type -> the input that says how large its result is."""
-_OF_ONE = frozenset(
-    {
-        *("All", "Any", "ExpandDims", "LogSoftmax", "Max", "Mean", "Min", "OneHot", "Prod"),
-        *("Softmax", "Squeeze", "Sum", "Transpose"),
-    }
-)
-"""Types that have the rows of their first input."""
-_COUNTING = frozenset({"Cast", "ExpandDims", "Identity", "Mul", "Reshape"})
+_LABELLED = types("labelled")
+_SHAPED = slots("sized")
+_OF_ONE = types("rows")
 
 
 class NoRegion(Exception):
@@ -123,8 +110,7 @@ class RowSlices:
 
     def _is_whole(self, op: Op, values: list[Value]) -> bool:
         """Whether the op is given the labels of all rows where it needs those of its own."""
-        slot = _EXACT.get(op.type)
-        return slot is not None and isinstance(values[0], Rows) and isinstance(values[slot], Given)
+        return op.type in _LABELLED and isinstance(values[0], Rows) and isinstance(values[1], Given)
 
     def _with_rows(self, op: Op, values: list[Value]):
         """The values with rows in place of whole blobs, as far as the op needs and has them."""
@@ -146,12 +132,11 @@ class RowSlices:
 
     def _wanted(self, op: Op, values: list[Value]) -> Iterator[tuple[int, Dim, bool]]:
         """Inputs that must be cut: ``(input, its first size, whether it can be nothing else)``."""
-        if op.type in _EXACT:
-            slot = _EXACT[op.type]
-            if isinstance(values[0], Rows) and isinstance(values[slot], Given):
-                shape = values[slot].fact.shape
+        if op.type in _LABELLED:
+            if isinstance(values[0], Rows) and isinstance(values[1], Given):
+                shape = values[1].fact.shape
                 if not (op.type.startswith("Softmax") and shape is not None and shape[:1] == (1,)):
-                    yield slot, values[0].shape[0], True
+                    yield 1, values[0].shape[0], True
         elif op.type == "Reshape":
             wanted = whole_numbers(values[1])
             shape = self._fact(op.inputs[0]).shape
@@ -212,7 +197,7 @@ class RowSlices:
     def _counts(self, blob: str) -> bool:
         """Whether the blob counts rows: 0, 1, 2, ... times a number."""
         op = self.net.producer.get(blob)
-        while op is not None and op.type in _COUNTING:
+        while op is not None and (op.type in SAME_NUMBERS or op.type == "Cast" or op.type == "Mul"):
             op = next(
                 (self.net.producer.get(one) for one in op.inputs if self._fact(one).shape != ()),
                 None,
@@ -252,7 +237,7 @@ class RowSlices:
 
     def _read_by_rows(self, op: Op, first: Dim) -> Iterator[tuple[int, Dim, bool]]:
         """Inputs of an op that must be cut so that it gives rows."""
-        if op.type in ("Fill", "Range"):
+        if op.type == "Fill" or op.type == "Range":
             return
         if op.type == "Reshape":
             before, after = (self._fact(one).shape for one in (op.inputs[0], op.outputs[0]))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from rnnmem.ir.graph import Blob, Net
 from rnnmem.ir.marks import DECODES, ENCODES
+from rnnmem.ir.op_table import ASKS_SHAPE, SAME_NUMBERS, slots, types
 
 COPIES = frozenset({ENCODES, DECODES})
 """An Identity with one of them copies to another device and back."""
 
-ASKS_SIGN: Mapping[str, int] = MappingProxyType({"LeakyReluGrad": 1, "ReluGrad": 1})
+ASKS_SIGN = slots("sign")
 """Op type -> the input of which it only asks, of each element, whether it is above 0."""
 
 
@@ -26,14 +24,7 @@ def asks_sign_only(net: Net, blob: str) -> bool:
     )
 
 
-SHAPES_ONLY = frozenset({"BroadcastGradientArgs", "Rank", "Shape", "ShapeN", "Size"})
-"""Types of which no result depends on the numbers that they are given."""
-_MOVES = frozenset(
-    {
-        *("Cast", "ConcatV2", "EnsureShape", "ExpandDims", "Identity", "Neg", "Pack", "Reshape"),
-        *("Slice", "Split", "SplitV", "Squeeze", "StridedSlice", "Tile", "Transpose", "Unpack"),
-    }
-)
+_MOVES = SAME_NUMBERS | types("moves") | {"Cast"} | {"Neg"}
 """Types that hand numbers on, at another place."""
 
 
@@ -45,7 +36,7 @@ def is_continuous(blob: Blob) -> bool:
 def decides(net: Net, blob: str) -> bool:
     """Whether truths or whole numbers are made of the blob itself: they flip if it is off."""
     for op in net.readers.get(blob, ()):
-        if op.type in SHAPES_ONLY or op.type in ASKS_SIGN:
+        if op.type in ASKS_SHAPE or op.type in ASKS_SIGN:
             continue
         if op.nets or not all(is_continuous(net.blobs[one]) for one in op.outputs):
             return True

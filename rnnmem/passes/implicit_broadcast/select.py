@@ -18,17 +18,14 @@ from collections.abc import Callable, Iterator
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op, Shape
-from rnnmem.ir.op_table import BROADCASTS
+from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.implicit_broadcast.decision import Fold
 from rnnmem.passes.schedule.gradient_start import LARGE
 
-POINTWISE = frozenset({"Mul", "RealDiv", "Sub"})
+POINTWISE = types("implicit")
 """Op types that broadcast by themselves, and round each element as it would be without."""
 DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
-
-_ADDING = frozenset({"Add", "AddN", "AddV2", "Sub"})
-_VIEWS = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
 
 
 def offer(site: Site) -> Offer:
@@ -118,6 +115,8 @@ def _can_broadcast(net: Net, reader: Op, source: Blob, made: Blob) -> bool:
 def _is_added(net: Net, blob: str) -> bool:
     """Whether a sum adds the blob up, or a view of it."""
     for reader in net.readers.get(blob, ()):
-        if reader.type in _ADDING or reader.type in _VIEWS and _is_added(net, reader.outputs[0]):
+        if reader.type in ADDS or reader.type == "Sub":
+            return True
+        if reader.type in SAME_BUFFER and _is_added(net, reader.outputs[0]):
             return True
     return False

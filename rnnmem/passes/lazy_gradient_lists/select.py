@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.ir.graph import Constant, Net, Op
-from rnnmem.ir.op_table import LOOPS
+from rnnmem.ir.op_table import CUT, LOOPS, RESERVE, SET, types
 from rnnmem.ir.order import through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
@@ -27,15 +27,8 @@ from rnnmem.passes.schedule.gradient_start import LARGE
 
 DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 """Dtypes whose zero changes no number that it is added to, but for the sign of a zero."""
-READS_ZEROS = frozenset({"TensorListGetItem", "TensorListStack"})
+READS_ZEROS = types("list", "get", "stack")
 """Op types to which an element that is missing is a zero, in a list of a known element shape."""
-
-_ZEROS, _LIST, _PUT, _RESERVE = (
-    "ZerosLike",
-    "TensorListFromTensor",
-    "TensorListSetItem",
-    "TensorListReserve",
-)
 
 
 def offer(site: Site) -> Offer:
@@ -54,7 +47,7 @@ def empty_starts(net: Net, pairs: Iterable[LoopPair]) -> tuple[EmptyStart, ...]:
     for loop in (gradient.loop for pair in pairs for gradient in pair.gradients):
         for index, start in enumerate(loop.op.inputs):
             zeros = net.producer.get(start)
-            if zeros is None or zeros.type != _ZEROS or net.fan_out(start) != 1:
+            if zeros is None or zeros.type != "ZerosLike" or net.fan_out(start) != 1:
                 continue
             if _is_large(net, zeros.inputs[0]) and _reads_zeros(net, loop.op.outputs[index]):
                 items = _items(loop, index)
@@ -66,7 +59,7 @@ def empty_starts(net: Net, pairs: Iterable[LoopPair]) -> tuple[EmptyStart, ...]:
 def _is_large(net: Net, blob: str) -> bool:
     """Whether it is a list, cut from a large tensor, of elements whose shape the list knows."""
     maker = net.producer.get(_as_it_came(net, blob))
-    if maker is None or maker.type != _LIST or net.blobs[maker.inputs[0]].dtype not in DTYPES:
+    if maker is None or maker.type != CUT or net.blobs[maker.inputs[0]].dtype not in DTYPES:
         return False
     size = net.blobs[maker.inputs[0]].bytes
     return (size is None or size >= LARGE) and _is_whole_shape(net.producer.get(maker.inputs[1]))
@@ -139,10 +132,10 @@ def _is_alone(body: Net, op: Op, index: int) -> bool:
 
 
 def _puts_into_a_new_list(body: Net, put: Op) -> bool:
-    into = body.producer.get(put.inputs[0]) if put.type == _PUT else None
+    into = body.producer.get(put.inputs[0]) if put.type == SET else None
     return (
         into is not None
-        and into.type == _RESERVE
+        and into.type == RESERVE
         and body.fan_out(into.outputs[0]) == 1
         and body.fan_out(put.outputs[0]) == 1
     )

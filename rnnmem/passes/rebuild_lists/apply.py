@@ -20,12 +20,10 @@ from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import Encode, number
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import DType, Net, Op
-from rnnmem.ir.op_table import READ
+from rnnmem.ir.op_table import GET, READ
 from rnnmem.passes.decision import Context
 from rnnmem.passes.rebuild_lists.decision import MadeAgain
-
-ITEM, SHAPE, LENGTH = "TensorListGetItem", "TensorListElementShape", "TensorListLength"
-"""What is asked of a list of rows, without there being one."""
+from rnnmem.passes.rebuild_lists.select import ASKED
 
 
 def apply(net: Net, lists: Iterable[MadeAgain], context: Context) -> Net:
@@ -64,7 +62,7 @@ def _asks_for_rows(loop: Op, blob: str) -> bool:
     """Whether nothing in the loop needs the list; where iterations run again, a branch does."""
     body = loop.nets["body"]
     readers = body.readers.get(body.inputs[loop.inputs.index(blob)], ())
-    return all(reader.type in (ITEM, SHAPE, LENGTH) for reader in readers)
+    return all(reader.type in ASKED for reader in readers)
 
 
 def _look_up(
@@ -87,7 +85,7 @@ def _look_up(
     argument = loop.body.inputs[loop.inputs.index(made.blob)]
     table, indices = loop.invariant(read.outputs[0]), loop.invariant(lookup.inputs[1])
     for op in loop.body.original.readers.get(argument, ()):
-        if op.type == ITEM:
+        if op.type == GET:
             _look_up_row(loop.body, op, table, indices, constant)
             continue
         kind = editor.blobs[made.blob], loop.body.blobs[op.outputs[0]]

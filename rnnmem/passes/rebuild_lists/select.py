@@ -20,16 +20,16 @@ from collections.abc import Callable, Iterable
 from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import VARIABLE_SHAPES, Net, Op, bytes_of
+from rnnmem.ir.op_table import CUT, MAY_RERUN, SAME_NUMBERS, types
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.rebuild_lists.decision import MadeAgain
 from rnnmem.passes.schedule.gradient_start import LARGE
 
-LIST = "TensorListFromTensor"
-MOVES = frozenset({"ExpandDims", "Identity", "Reshape", "ReverseV2", "Squeeze", "Transpose"})
+MOVES = (SAME_NUMBERS & MAY_RERUN) | types("reorders")
 """Op types that hand on the numbers they read, in another order at most."""
 LOOKUP = "ResourceGather"
 """Reads rows of a variable, whose buffer lives anyway."""
-ASKED = frozenset({"TensorListElementShape", "TensorListGetItem", "TensorListLength"})
+ASKED = types("list", "shape", "get", "length")
 """What can be asked of a list of rows without there being one."""
 
 
@@ -106,7 +106,7 @@ def _table(net: Net, loop: Loop, position: int, ops: list[Op], size: int) -> tup
 def _moving(net: Net, blob: str) -> list[Op]:
     """The ops that make a list of what is there anyway, in order; none where others do."""
     last = net.producer.get(blob)
-    if last is None or last.type != LIST:
+    if last is None or last.type != CUT:
         return []
     ops = [last]
     while (source := net.producer.get(ops[-1].inputs[0])) is not None:

@@ -9,8 +9,6 @@ from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.marks import GIVEN
 from rnnmem.ir.op_table import READ
 
-_STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
-
 
 def with_values(op: Op, reads: Mapping[str, BranchRead]) -> Op:
     """The branch op without its reads: the same inputs, but values where handles were.
@@ -26,7 +24,7 @@ def with_values(op: Op, reads: Mapping[str, BranchRead]) -> Op:
     dropped = ("_read_only_resource_inputs", "_class", GIVEN)
     attributes = {key: value for key, value in op.attributes.items() if key not in dropped}
     return op.replace(
-        type=_STATELESS.get(op.type, op.type),
+        type=f"Stateless{op.type.removeprefix('Stateless')}",
         attributes={**attributes, "Tin": tuple(given)},
         nets={label: _without_reads(net, places) for label, net in op.nets.items()},
     )

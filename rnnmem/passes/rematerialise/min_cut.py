@@ -32,10 +32,10 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.machine import rounded
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import LOOPS, facts, may_fuse
+from rnnmem.ir.op_table import ASKS_SHAPE, LOOPS, facts, may_fuse
 from rnnmem.ir.order import reached
 from rnnmem.passes.encode.decision import BFLOAT16, Encoding
-from rnnmem.passes.encode.formats import SHAPES_ONLY, is_continuous
+from rnnmem.passes.encode.formats import is_continuous
 
 _UNLIMITED = 2**30  # scipy's flows are 32-bit integers
 _LARGEST = 2**26  # what one finite capacity is scaled down to
@@ -111,7 +111,7 @@ class Step:
         producer = self.body.producer.get(blob)
         if producer is not None and producer.type == "ReadVariableOp":
             return 1
-        if blob in self.counted or producer is not None and producer.type in SHAPES:
+        if blob in self.counted or producer is not None and producer.type in ASKS_SHAPE:
             return 0
         if producer is not None and producer.type in LOOPS:
             return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
@@ -142,7 +142,7 @@ class Step:
         found: set[str] = set()
         for op in self.body.ops:
             sources = [self.body.producer.get(blob) for blob in op.inputs]
-            if op.type in SHAPES or (
+            if op.type in ASKS_SHAPE or (
                 any(one is not None and one.name in found for one in sources)
                 and all(
                     one is not None and (one.name in found or is_constant(one)) for one in sources
@@ -181,10 +181,6 @@ class SavedSet:
     bytes: int
     seconds: float
     encodings: tuple[Encoding, ...] = ()
-
-
-SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})
-"""Op types that read nothing of a blob but its shape."""
 
 
 def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
@@ -325,7 +321,7 @@ def _decides(step: Step, one: Encoding, ops: Collection[Op]) -> bool:
         return False
     reached = {one.blob}
     for op in ops:
-        if reached.isdisjoint(op.inputs) or op.type in SHAPES_ONLY:
+        if reached.isdisjoint(op.inputs) or op.type in ASKS_SHAPE:
             continue
         if op.nets or not all(is_continuous(step.body.blobs[blob]) for blob in op.outputs):
             return True

@@ -20,16 +20,11 @@ from collections.abc import Iterable
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import FILLERS, MATRIX_PRODUCTS, REDUCES, STACK
 from rnnmem.ir.order import all_needed_by, is_constant
 from rnnmem.passes.decision import Context, Offer, Site
 from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.gradient_start import FILLERS, LARGE
-
-REDUCES = frozenset({"Max", "Mean", "Min", "Prod", "Sum"})
-"""Op types that make a loss of many numbers."""
-MOVES = frozenset({"TensorListStack", "Transpose"})
-"""Op types that only move data; nobody fuses what reads them with them."""
-FROM_NOTHING = FILLERS | {"Tile"}
+from rnnmem.passes.schedule.gradient_start import LARGE
 
 
 def offer(site: Site) -> Offer:
@@ -66,16 +61,22 @@ def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Edge]:
     """Where an op of the gradient waits for the loss, if it need not anyway."""
     if not op.outputs or (net.blobs[op.outputs[0]].bytes or 0) < LARGE:
         return
-    if op.type in FROM_NOTHING and is_constant(net, op):
+    if op.type in FILLERS and is_constant(net, op):
         yield Edge(op.name, None, loss.name)
         return
     for slot, blob in enumerate(op.inputs):
         source = net.producer.get(blob)
-        moved = source is not None and source.type in MOVES and source.name in forward
+        moved = source is not None and _moves(source, op) and source.name in forward
         if moved and (net.blobs[blob].bytes or 0) >= LARGE:
             also = any(reader.name in forward for reader in net.readers[blob])
             if also and loss.name not in all_needed_by(net, [op.name]):
                 yield Edge(op.name, slot, loss.name)
+
+
+def _moves(source: Op, op: Op) -> bool:
+    """Whether the source only moves data, and no graph optimizer fuses the op with it."""
+    # A transposition goes into the flags of a matrix product.
+    return source.type == STACK or (source.type == "Transpose" and op.type not in MATRIX_PRODUCTS)
 
 
 def _is_result(net: Net, op: Op) -> bool:

@@ -19,19 +19,15 @@ from rnnmem.errors import NetError
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.op_table import APART, FILLERS, MAY_RERUN, VIEWS, types
 from rnnmem.ir.order import is_constant, reached, waiting_for
 from rnnmem.passes.decision import Context, Offer, Site
 from rnnmem.passes.schedule.apply import witness
 
-FILLERS = frozenset({"BroadcastTo", "Fill", "Zeros", "ZerosLike"})
-"""Op types whose results are large, cheap, and made from next to nothing."""
-
-IN_PLACE = frozenset({"Acos", "Asin", "Atan", "Cos", "Cosh", "Exp", "Expm1", "Log", "Sin", "Sinh"})
+TAKING = types("takes")
 """Op types that may write into their input's buffer, and that no graph optimizer ever fuses."""
 
-APART = frozenset(
-    {"ArgMax", "Gather", "GatherNd", "GatherV2", "Max", "Min", "Shape", "Size", "Sum"}
-)
+READING = (APART & MAY_RERUN) - VIEWS - types("slices") - types("cross_entropy")
 """Op types that read without keeping, and that no graph optimizer fuses with what they read."""
 
 LARGE = 2**18
@@ -88,7 +84,7 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
             _start_together(net, gradient.loop.op, sources, waits)
             _fill_late(net, gradient.loop.op, sources, waits)
     for op in net.ops:
-        if op.type in IN_PLACE and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
+        if op.type in TAKING and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
             _write_in_place(net, op, waits)
     return tuple(Edge(op, None, other) for op, others in waits.items() for other in others)
 
@@ -122,7 +118,7 @@ def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
 def _write_in_place(net: Net, op: Op, waits: Waits) -> None:
     """The op runs after the other readers of its input, so that it may take the buffer over."""
     readers = [reader for reader in net.readers[op.inputs[0]] if reader.name != op.name]
-    if op.inputs[0] in net.outputs or any(reader.type not in APART for reader in readers):
+    if op.inputs[0] in net.outputs or any(reader.type not in READING for reader in readers):
         return
     after = _descendants(net, op, waits)
     if not any(reader.name in after for reader in readers):

@@ -21,12 +21,11 @@ from rnnmem.grappler.fusion import PRODUCTS, Sources
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import TABLE, Work
+from rnnmem.ir.op_table import STACK, Work, facts
+from rnnmem.passes.schedule.gradient_start import READING
 from rnnmem.simulate.program import in_place_inputs
 
-FRESH = frozenset(
-    {*PRODUCTS, "Gather", "GatherNd", "GatherV2", "Max", "Min", "Sum", "TensorListStack"}
-)
+FRESH = PRODUCTS | READING | {STACK}
 """Op types whose result is a buffer of its own, and which are not fused once it has two readers."""
 
 _KEEPING = frozenset({Work.POINTWISE, Work.PRODUCT, Work.READS})
@@ -117,7 +116,7 @@ class _Finder:
 
     def _lets_go(self, reader: Op, blob: Blob) -> bool:
         """Whether the op holds its input no longer than it runs."""
-        known = TABLE.get(reader.type)
+        known = facts(reader)
         if known is None or known.view or known.folds or known.work not in _KEEPING:
             return False
         # A reduction along no axis hands its input on.

@@ -21,14 +21,15 @@ import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
 
-from rnnmem.analysis.live_ranges import VIEWS
 from rnnmem.analysis.machine import SIDE_BY_SIDE, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import History, history, overwrites
-from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
+from rnnmem.grappler.cse import congruent_ops
+from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.op_table import HANDS_OUT, VIEWS
 from rnnmem.passes.schedule.in_place import last_readers
 from rnnmem.simulate.program import in_place_inputs
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
@@ -41,9 +42,6 @@ LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
 MOST_OPS = 20_000
 """Ops beyond which a Net is left in the order in which its threads run it."""
-
-FROM_LISTS = frozenset({"OptionalGetValue", "TensorListGetItem", "TensorListPopBack"})
-"""Op types that hand out a buffer which a list has kept."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +105,7 @@ def turns_of(
     before = _bound(past)
     if before < 2 * LARGE:
         return None
-    twins = twins_of(net)
+    twins = congruent_ops(net)
     found = []
     carried = path[-1:] == ("body",)
     for candidate, waits in _candidates(net, planned, twins):
@@ -192,12 +190,12 @@ def _with_in_place(net: Net) -> Net:
     blobs = dict(net.blobs)
     ops = []
     for op in net.ops:
-        source = net.producer.get(op.inputs[0]) if op.type in FROM_LISTS else None
+        source = net.producer.get(op.inputs[0]) if op.type in HANDS_OUT else None
         if source is not None and source.type == "OptionalFromValue":
             op = _past(op.replace(type="Alias"), source, source.inputs[:1])
         elif source is not None and source.type == "TensorListPushBack" and _is_anchor(net, source):
             op = _past(op, source, (source.inputs[0], *op.inputs[1:]))
-        if op.type in FROM_LISTS:
+        if op.type in HANDS_OUT:
             for blob in op.outputs:
                 blobs[blob] = Blob(blob, blobs[blob].dtype, (0,))
         written = [net.blobs[blob] for blob in op.outputs]

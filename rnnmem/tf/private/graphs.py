@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import func_graph as _func_graph
 
+from rnnmem.ir.op_table import LOOPS
+
 
 def new_func_graph(name: str):
     """An empty FuncGraph."""
@@ -19,7 +21,7 @@ def run_loops_in_turn(graph: Any) -> None:
     The loops of its gradient, which TensorFlow makes later, do so too.
     """
     for op in graph.get_operations():
-        if op.type in ("While", "StatelessWhile"):
+        if op.type in LOOPS:
             op._set_attr("parallel_iterations", tf.compat.v1.AttrValue(i=1))
 
 

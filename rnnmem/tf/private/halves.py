@@ -9,6 +9,8 @@ from tensorflow.python.eager.polymorphic_function import concrete_function as _c
 from tensorflow.python.framework import func_graph as _func_graph
 from tensorflow.python.ops import gradients_util as _gradients_util
 
+from rnnmem.ir.op_table import LOOPS
+
 
 class Halves:
     """A function in two: a forward that also returns what its gradient reads, and that gradient.
@@ -80,11 +82,13 @@ def _make_zeros_last(graph: Any) -> None:
     among others, lie beside what the other values are made of.
     """
     for loop in graph.get_operations():
-        if loop.type not in ("While", "StatelessWhile"):
+        if loop.type not in LOOPS:
             continue
-        made = [one.op for one in loop.inputs if one.op.type not in ("Placeholder", "Const")]
+        made = [
+            one.op for one in loop.inputs if one.op.type != "Placeholder" and one.op.type != "Const"
+        ]
         makers = dict.fromkeys(made)  # in order, so that the graph is the same in every process
-        zeros = {op: None for op in makers if op.type in ("ZerosLike", "Fill")}
+        zeros = {op: None for op in makers if op.type == "ZerosLike" or op.type == "Fill"}
         others = [op for op in makers if op not in zeros and not zeros.keys() & _before(op)]
         for op in zeros:
             op._add_control_inputs(others)

@@ -17,7 +17,7 @@ from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops.parallel_for import control_flow_ops as _parallel_for
 from tensorflow.python.ops.parallel_for import pfor as _pfor
 
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+from rnnmem.ir.op_table import CALLS, LOOPS
 
 
 def let_pfor_look_inside(graph: Any, callers: frozenset[str]) -> None:
@@ -107,7 +107,7 @@ class _Inside:
 def _arguments_like(op: tf.Operation) -> list[tf.Tensor]:
     """Tensors like what an op gives its functions; those are the last of its inputs."""
     # What a loop begins with may have a narrower shape than what its body reads.
-    return list(op.outputs if op.type in ("While", "StatelessWhile") else op.inputs)
+    return list(op.outputs if op.type in LOOPS else op.inputs)
 
 
 def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -> Any:
@@ -172,7 +172,7 @@ def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
     if all(one.dtype != tf.variant for one in op.outputs):
         return
     sources = op.inputs
-    if op.type not in ("While", "StatelessWhile"):
+    if op.type not in LOOPS:
         attributes = op.node_def.attr
         first = next(
             attributes[one] for one in ("f", "then_branch", "branches") if one in attributes
@@ -185,7 +185,7 @@ def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
 
 def vectorise_call(gradient: Any) -> None:
     """Has the call that a gradient comes from vectorised, or made for one row after the other."""
-    if isinstance(gradient, tf.Tensor) and gradient.op.type in _CALLS:
+    if isinstance(gradient, tf.Tensor) and gradient.op.type in CALLS:
         gradient.op.pfor_converter = _vectorised_or_in_turn
 
 

@@ -53,3 +53,10 @@ def test_nobody_waits_for_a_loss_that_others_read():
     # it could be fused with them
     net = trained(reread=True)
     assert after_the_loss(net, loop_pairs(net, net, {})) == ()
+
+
+def test_a_product_that_a_transposition_may_go_into_does_not_wait():
+    net = trained()
+    product = net.op_by_name["m"].replace(type="MatMul", inputs=("t", "t"))
+    net = net.replace(ops=tuple(product if one.name == "m" else one for one in net.ops))
+    assert after_the_loss(net, loop_pairs(net, net, {})) == (Edge("n", None, "loss"),)

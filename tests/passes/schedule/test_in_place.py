@@ -4,10 +4,10 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.versions import history
-from rnnmem.grappler.fusion import twins_of
+from rnnmem.grappler.cse import congruent_ops
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.in_place import last_readers
+from rnnmem.passes.schedule.in_place import FRESH, READING, last_readers
 from rnnmem.passes.schedule.serialise import turns_of
 from rnnmem.simulate.timeline import simulate
 from tests.handmade import const, make_net, op
@@ -34,7 +34,7 @@ def read_twice(*more, kind="Tanh", producer="MatMul", outputs=("rows", "done")):
 
 
 def found(net):
-    planned, edges = last_readers(net, history(net), twins_of(net), 2**18)
+    planned, edges = last_readers(net, history(net), congruent_ops(net), 2**18)
     return {one.name for one in planned.ops if one.type == "Alias"}, edges
 
 
@@ -135,3 +135,10 @@ def test_small_buffers_are_not_worth_it():
     net = read_twice()
     small = {name: make_net({name: "f[2,2]"}, [], []).blobs[name] for name in ("product", "last")}
     assert found(net.replace(blobs={**net.blobs, **small})) == NOTHING
+
+
+def test_who_reads_without_keeping_hands_out_no_part_of_it():
+    assert {"ArgMin", "GatherV2", "Sum", "TopKV2"} <= READING <= FRESH
+    # a part of the buffer, a list that holds it, or the buffer of the logits itself
+    parts = {"Split", "SplitV", "Unpack"}
+    assert READING.isdisjoint({*parts, "TensorListPushBack", "SoftmaxCrossEntropyWithLogits"})

@@ -2,7 +2,8 @@
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.versions import history
-from rnnmem.grappler.fusion import Sources, twins_of, waiting_places
+from rnnmem.grappler.cse import congruent_ops
+from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.apply import with_turns
 from rnnmem.passes.schedule.serialise import turns_of
@@ -78,7 +79,7 @@ def test_an_op_waits_at_what_it_needs():
     )
     past = history(net)
     index = [one.name for one in past.ops].index("wide")
-    places = list(waiting_places(net, past, index, twins_of(net)))
+    places = list(waiting_places(net, past, index, congruent_ops(net)))
     assert [(past.ops[place].name, slot) for place, slot in places] == [("q", 1)]
 
 
@@ -127,7 +128,7 @@ def test_a_sum_that_is_handed_on_is_waited_for_by_a_witness():
 def may_have_witness(net, name="sum"):
     past = history(net)
     index = next(index for index, one in enumerate(past.ops) if one.name == name)
-    return Sources(net, past, twins_of(net)).may_have_witness(index)
+    return Sources(net, past, congruent_ops(net)).may_have_witness(index)
 
 
 def test_only_a_sum_of_two_that_is_handed_on_has_a_witness():
