@@ -301,7 +301,7 @@ def test_a_saved_plan_keeps_the_forms_and_verify_allows_rounding():
     assert "rounded, so gradients differ" in told
     report = rnnmem.report(first, x)
     assert any(
-        part.fate == "saved as bits" and part.source.startswith("test_encodings.py:")
+        part.fate == "saved as bits" and part.source.startswith("test_codecs.py:")
         for part in report.after.parts
     )
     again = rnnmem.optimize(step, plan=plan.to_json())
