@@ -64,7 +64,9 @@ class Sums:
         held: dict[str, set[tuple]] = {}  # result -> in each branch, who else has its buffer
         for label, inner in op.nets.items():
             is_cond = op.type in LOOPS and label == "cond"
-            below = Sums(inner, carried=op.type in LOOPS and not is_cond)
+            below = (
+                inner.once(_carried_sums) if op.type in LOOPS and not is_cond else sums_of(inner)
+            )
             links = list(zip(inner.inputs, given, strict=True))
             if not is_cond:
                 links += zip(inner.outputs, op.outputs, strict=True)
@@ -99,6 +101,10 @@ class Sums:
 def sums_of(net: Net) -> Sums:
     """What the sums of the Net may add up in one run; of a loop's body, in one iteration."""
     return net.once(Sums)
+
+
+def _carried_sums(body: Net) -> Sums:
+    return Sums(body, carried=True)
 
 
 def summing_trees(net: Net) -> list[list[Op]]:

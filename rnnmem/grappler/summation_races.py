@@ -73,6 +73,8 @@ def racing(loop: Loop) -> frozenset[str]:
 
 def summed_later(loop: Loop) -> frozenset[str]:
     """Blobs of the body whose buffer a sum outside may take when the last iteration is over."""
+    if sums_of(loop.net).addends.isdisjoint(loop.op.outputs):  # as it is with the loop's own sums
+        return frozenset()
     others = tuple(op for op in loop.net.ops if op.name != loop.op.name)
     outside = Sums(loop.net.replace(ops=others, inputs=(*loop.net.inputs, *loop.op.outputs)))
     results = {
