@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from rnnmem.grappler.boundaries import with_boundaries
 from rnnmem.grappler.cse import sums_by_chance
 from rnnmem.grappler.lowering import sums_reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
-from rnnmem.ir.graph import Net
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import RUNS_PYTHON
 from rnnmem.ir.order import without_dead_ops
@@ -56,7 +57,8 @@ _IN_PYTHON = (
 )
 _BY_CHANCE = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
-    "merges the two or not, as other ops stand, and the sum's last bits hang on it; compute it once"
+    "merges the two or not, as other ops stand, and the sum's last bits depend on that; compute it "
+    "once"
 )
 _BESIDE_SHAPES = (
     "the sum at {} begins with one addend or another, as the shapes that its gradient asks for are "
@@ -137,7 +139,7 @@ def compile_function(target: Target) -> Compiled:
     original = net_of(target.concrete)
     inlined = without_dead_ops(inline(original))
     net = without_unread(inlined)
-    made = compile_net(net, _unless_by_chance(net, target))
+    made = compile_net(net, _unless(sums_by_chance(net), _BY_CHANCE, target))
     if reason := _changed_by_number(original, made, target):
         made = compile_net(net, target.leaving(reason))
     return _with_dead_code(inlined, made)
@@ -145,7 +147,7 @@ def compile_function(target: Target) -> Compiled:
 
 def compile_net(net: Net, target: Target) -> Compiled:
     """What becomes of a Net without dead code; raises what `compile_function` does."""
-    target = _unless_beside_shapes(net, target)
+    target = _unless(sums_beside_shapes(net), _BESIDE_SHAPES, target)
     try:
         made = _planned(net, target)
     except RaceError as error:
@@ -169,22 +171,12 @@ def machine_here() -> Machine:
     return GPU if tf.config.list_logical_devices("GPU") else CPU
 
 
-def _unless_by_chance(net: Net, target: Target) -> Target:
-    """Nothing is changed where a sum's order hangs on which equal ops are merged."""
-    if target.by_xla:  # it merges all of them
+def _unless(found: Iterator[Op], reason: str, target: Target) -> Target:
+    """Nothing is changed where a sum was found whose order no change keeps; XLA has its own."""
+    racing = None if target.by_xla else next(found, None)
+    if racing is None:
         return target
-    by_chance = next(sums_by_chance(net), None)
-    if by_chance is None:
-        return target
-    return target.leaving(_BY_CHANCE.format(by_chance.source or by_chance.name))
-
-
-def _unless_beside_shapes(net: Net, target: Target) -> Target:
-    """Nothing is changed where a sum's order hangs on when a shape is taken."""
-    beside_shapes = None if target.by_xla else next(sums_beside_shapes(net), None)
-    if beside_shapes is None:
-        return target
-    return target.leaving(_BESIDE_SHAPES.format(beside_shapes.source or beside_shapes.name))
+    return target.leaving(reason.format(racing.source or racing.name))
 
 
 def _changed_by_number(original: Net, made: Compiled, target: Target) -> str:

@@ -1,6 +1,6 @@
 """Who is ahead of whom: ops that TensorFlow runs iterations before others of their step net.
 
-Several iterations are under way at once, so what hangs on no slow state runs ahead of what
+Several iterations are under way at once, so what depends on no slow state runs ahead of what
 does. A sum of three or more begins with the first addend whose buffer nobody else holds
 (:mod:`rnnmem.grappler.summation_order`), and where nothing but this lead orders the sum and another
 reader of an addend, the lead says how the sum adds up:

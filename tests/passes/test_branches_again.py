@@ -13,18 +13,12 @@ import tensorflow as tf
 import rnnmem
 from tests.forced_segments import forced_segments
 
-pytestmark = pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")
+pytestmark = [
+    pytest.mark.usefixtures("deterministic"),
+    pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
+]
 
 BATCH, UNITS, STEPS = 4, 16, 8
-
-
-@pytest.fixture(scope="module", autouse=True)
-def determinism():
-    from tensorflow.python.framework import config
-
-    tf.config.experimental.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """Cells that add a state to other things, under a persistent tape in the step: the bits stay.
 
 TensorFlow's graph optimizer makes one sum of ``h + a + b`` and sorts it by names; which addend it
-begins with hangs on who else reads ``h``. A persistent tape has TensorFlow wrap the loop in a call.
+begins with depends on who else reads ``h``. A persistent tape has TensorFlow wrap the loop in a
+call.
 """
 
 from collections.abc import Callable
@@ -13,19 +14,14 @@ import tensorflow as tf
 import rnnmem
 from tests.forced_segments import forced_segments
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("deterministic"),
+    pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
+]
 
 BATCH, UNITS, STEPS = 16, 32, 8
 BOUNDS = (1.1, 1.35, 2.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def determinism():
-    from tensorflow.python.framework import config
-
-    tf.config.experimental.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
 
 
 @pytest.fixture(scope="module")

@@ -200,6 +200,7 @@ class Planner:
         body, signs = signs_in(
             pair, (demanded & pushed) - read_inside - hoisted - invariants, forms
         )
+        later = summed_later(pair.forward)
         return Step(
             body=body,
             invariants=invariants,
@@ -207,8 +208,8 @@ class Planner:
             pushed=frozenset(pushed),
             seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
-            free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair),
-            addends=sums_of(pair.forward.body).addends | summed_later(pair.forward),
+            free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair, later),
+            addends=sums_of(pair.forward.body).addends | later,
             never=frozenset(one.plan.path[-1] for one in inner)
             | _sums_of_arguments(pair.forward)
             | racing(pair.forward),
@@ -372,15 +373,19 @@ def _read_elsewhere(pair: LoopPair, kept: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _held_for_sums(pair: LoopPair) -> frozenset[str]:
+def _held_for_sums(pair: LoopPair, later: frozenset[str]) -> frozenset[str]:
     """Blobs that stay saved because a sum may not add them up in place at another time.
 
     That is so where iterations run together, and where only the accumulator of the iteration before
     holds what is a state now, or holds the last state when the loop is over.
+
+    Args:
+      pair: the pair.
+      later: what a sum behind the forward loop may add up in place.
     """
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
-    sums, later = sums_of(forward.body), summed_later(forward)
+    sums = sums_of(forward.body)
     if order_shows(forward.body) or racing(forward):
         return (sums.addends | later) & pushed
     found = later & pushed
