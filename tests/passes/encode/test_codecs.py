@@ -31,7 +31,7 @@ from tests.forced_segments import forced_segments
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def dropped(x, kernel, rate=0.3, relu=False):
