@@ -10,7 +10,7 @@ from __future__ import annotations
 from absl import app, flags
 
 FLAGS = flags.FLAGS
-MEANS = (
+TECHNIQUES = (
     ("recompute", "segments"),
     ("recompute", "segments", "bits"),
     ("recompute", "segments", "bits", "bfloat16"),
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
     tf.random.set_seed(1)
     step, x = make_step(FLAGS.batch, FLAGS.units, FLAGS.steps)
     plain = tf.function(step)
-    for allow in MEANS:
+    for allow in TECHNIQUES:
         function = rnnmem.optimize(step, allow=allow, max_slowdown=FLAGS.max_slowdown)
         plan = function.plan(x)
         pair = rnnmem.measure_pair(plain, function, x, repeats=FLAGS.repeats)

@@ -25,10 +25,10 @@ from rnnmem.sizes import MIB
 
 FLAGS = flags.FLAGS
 
-MEANS = ("recompute", "segments", "order")
+TECHNIQUES = ("recompute", "segments", "order")
 OFF = "off"
-VARIANTS = {"exact": MEANS, "vocabulary": (*MEANS, "vocabulary")}
-"""Name -> the means that rnnmem may use."""
+VARIANTS = {"exact": TECHNIQUES, "vocabulary": (*TECHNIQUES, "vocabulary")}
+"""Name -> the techniques that rnnmem may use."""
 
 SURVIVED, EXHAUSTED = "survived", "exhausted"
 HIGHEST = 2**16

@@ -29,7 +29,7 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Blob, Constant, DType, Net, Op, ShapeValue
 from rnnmem.ir.order import without_dead_ops
-from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.simulate.timeline import counted_peak
@@ -180,7 +180,7 @@ def phases(whole: Net, constant: Callable[[Any, str], Constant]) -> dict[str, fl
         return result
 
     with paused():
-        net = timed("prune", lambda: without_unread(without_dead_ops(whole)))
+        net = timed("prune", lambda: without_dead_gradients(without_dead_ops(whole)))
         known = timed("shapes", lambda: known_net(net))
         plan = timed("plan", lambda: plan_net(filled(known), CPU, 1.1))
         timed("simulate before", lambda: counted_peak(known))

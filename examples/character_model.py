@@ -1,4 +1,4 @@
-"""A character language model: one LSTM reads text and foretells the next character.
+"""A character language model: one LSTM reads text and predicts the next character.
 
 python -m examples.character_model --steps=100
 python -m rnnmem report examples.character_model:train_step --args=:batch --html=memory.html

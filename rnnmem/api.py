@@ -300,7 +300,7 @@ class Optimized(Generic[P, R]):
                 variable.assign(value)
             raise error
         self._verified.add(key)
-        warnings.warn(f"{error}; the step goes on with this plan", RnnmemWarning, stacklevel=4)
+        warnings.warn(f"{error}; the step continues with this plan", RnnmemWarning, stacklevel=4)
 
     def _smaller(self, trace: Trace, peak: int) -> Trace | None:
         """What runs under a plan that fits if it is as far off as this one; None: there is none."""
@@ -323,7 +323,7 @@ class Optimized(Generic[P, R]):
         return private.higher_gradients_are_possible(trace.original, tensors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Optimized:
-        """A function of its own, with the same options, that traces and plans anew."""
+        """A function of its own, with the same options, that traces and plans again."""
         fn = self.__wrapped__
         return Optimized(
             fn if self._concrete is not None else copy.deepcopy(fn, memo), self._options
@@ -361,7 +361,7 @@ class Optimized(Generic[P, R]):
         return self._trace_of(args, kwargs).plan()
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """A report that prints as tables: each saved blob, its fate and why; and other plans."""
+        """A report that prints as tables: each saved blob, what is decided and why; other plans."""
         trace = self._trace_of(args, kwargs)
         name = getattr(self, "__name__", "function")
         plan, notes = trace.plan(), []

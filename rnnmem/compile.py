@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.machine import CPU, GPU, Machine
-from rnnmem.analysis.training_regions import places
+from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.errors import CheckError, NetError, RaceError
 from rnnmem.grappler.boundaries import with_boundaries
-from rnnmem.grappler.cse import sums_by_chance
+from rnnmem.grappler.cse import racing_sums
 from rnnmem.grappler.lowering import sums_reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
@@ -26,18 +26,18 @@ from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.select import losses_of
 from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD
 from rnnmem.passes.normalise.decision import dead_code, zero_lists
-from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
-from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.planning.choice import budget_for
 from rnnmem.planning.losses import all_closed, decide_with_losses
-from rnnmem.planning.nested import decide_with_places
+from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.planning.saved import apply_saved, of_this_function
+from rnnmem.planning.scheduling_edges import predicted_peak, with_edges_where_they_pay
 from rnnmem.planning.search import Search, decide
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.turns import in_turns, predicted_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.device import check_offload
@@ -55,7 +55,7 @@ _IN_A_PIPELINE = (
 _IN_PYTHON = (
     "the budget is held against a prediction that knows nothing of what Python functions take"
 )
-_BY_CHANCE = (
+_RACING_SUM = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
     "merges the two or not, as other ops stand, and the sum's last bits depend on that; compute it "
     "once"
@@ -138,8 +138,8 @@ def compile_function(target: Target) -> Compiled:
     """
     original = net_of(target.concrete)
     inlined = without_dead_ops(inline(original))
-    net = without_unread(inlined)
-    made = compile_net(net, _unless(sums_by_chance(net), _BY_CHANCE, target))
+    net = without_dead_gradients(inlined)
+    made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
     if reason := _changed_by_number(original, made, target):
         made = compile_net(net, target.leaving(reason))
     return _with_dead_code(inlined, made)
@@ -163,7 +163,7 @@ def compile_net(net: Net, target: Target) -> Compiled:
 
 def waits_for_gradient(net: Net) -> bool:
     """Whether the Net has loops and no gradient loop yet: somebody may differentiate it later."""
-    return bool(loops_of(net)) and not loop_pairs(net, net, {}) and not places(net)
+    return bool(loops_of(net)) and not loop_pairs(net, net, {}) and not nested_steps(net)
 
 
 def machine_here() -> Machine:
@@ -203,7 +203,7 @@ def _planned(net: Net, target: Target) -> Compiled:
         return Compiled(net)
     setting = _setting(net, target)
     may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
-    whole = without_zero_lists(net, anchored=setting.anchored) if may else net
+    whole = without_zero_lists(net, keeps_alive=setting.keeps_alive) if may else net
     beside = None if whole is net else Search(net, setting)
     search, plan, rewritten = _chosen(Search(whole, setting, beside=beside), target)
     if rewritten is not None and whole is not net:
@@ -220,9 +220,11 @@ def _setting(net: Net, target: Target) -> Setting:
         machine=machine,
         constant=constant,
         passes=options.passes,
-        anchored=not target.by_xla,
+        keeps_alive=not target.by_xla,
         reads_again=not target.differentiated,
-        turns=options.plan is None and not target.differentiated and _may_take_turns(net, target),
+        scheduling_edges=options.plan is None
+        and not target.differentiated
+        and _may_take_turns(net, target),
     )
 
 
@@ -244,7 +246,7 @@ def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
         return _with_losses(plain, options)
     if target.differentiated:
         return plain, *decide(plain, options)
-    return decide_with_places(plain, options)
+    return decide_with_nested_steps(plain, options)
 
 
 def _with_losses(plain: Search, options: Options) -> tuple[Search, Plan, Net | None]:
@@ -308,12 +310,12 @@ def _in_turns(made: Compiled, target: Target) -> Compiled:
         bound = options.max_slowdown
         if options.budget is not None and _is_above(plan, options.budget):
             bound = math.inf  # it fits only in turns
-        plan, ordered = in_turns(base, plan, made.search.setting.machine, bound)
+        plan, ordered = with_edges_where_they_pay(base, plan, made.search.setting.machine, bound)
         if ordered is None:
             return made
     else:
         with of_this_function():
-            ordered = with_turns(base, options.plan.turns)
+            ordered = with_edges(base, options.plan.scheduling_edges)
         original = predicted_peak(base) if plan.original_peak is None else plan.original_peak
         plan = dataclasses.replace(
             plan, original_peak=original, predicted_peak=predicted_peak(ordered)
@@ -327,7 +329,11 @@ def _may_take_turns(net: Net, target: Target) -> bool:
     XLA sees no control edges; a function whose loops are differentiated later is left alone.
     """
     saved = target.options.plan
-    wanted = "turns" in target.options.passes if saved is None else bool(saved.turns)
+    wanted = (
+        "scheduling_edges" in target.options.passes
+        if saved is None
+        else bool(saved.scheduling_edges)
+    )
     return wanted and not target.by_xla and not waits_for_gradient(net)
 
 

@@ -50,7 +50,7 @@ def planned(name: str, where: str, plan: Plan, began: float) -> None:
                 "?" if loop.trips is None else loop.trips,
                 ", ".join(loop.saved) or "nothing",
                 ", ".join(loop.recomputed) or "nothing",
-                loop.in_flight,
+                loop.parallel_iterations,
             )
     for note in plan.notes:
         LOG.info("%s: %s", name, note)

@@ -39,7 +39,7 @@ class Trace:
       work: what planned it.
       gradient_only: whether only the function's gradient, once somebody asks for it, is rewritten.
       taped_as_it_was: whether the original runs under a tape: what was rewritten holds a gradient,
-        or gates in the way of one, and its own gradient would be another.
+        or delayed inputs in the way of one, and its own gradient would be another.
       untaped: what runs instead of ``function`` where no tape records it: a softmax loss by chunks
         of tokens is not differentiated.
     """

@@ -80,7 +80,7 @@ def _run(case: Case, optimised: bool, **options: Any) -> list:
 
 
 def assert_same_bits(make: Callable[[], Case], **options: Any) -> None:
-    """Runs a case as TensorFlow runs it, then, made anew, under ``optimize``."""
+    """Runs a case as TensorFlow runs it, then, made again, under ``optimize``."""
     tf.random.set_seed(11)
     expected = _run(make(), optimised=False)
     tf.random.set_seed(11)

@@ -29,7 +29,7 @@ def barrier(net: Drawing, blob: str, name: str) -> str:
     return net.op("EnsureShape", blob, name=name, T=DType("float32"), shape=ShapeValue(()))
 
 
-def training(recompute: bool = False, anchored: bool = False, gradients: int = 1) -> Net:
+def training(recompute: bool = False, keeps_alive: bool = False, gradients: int = 1) -> Net:
     """A loop with dropout and its gradient loops.
 
     forward     h ──Mul w──► m ──Tanh──► a ──Mul r──► b ──Add h──► h'      r = RandomUniform
@@ -55,22 +55,22 @@ def training(recompute: bool = False, anchored: bool = False, gradients: int = 1
     blob_of = {"h": h, "a": a, "r": r, "w": w}
     for label, held in lists.items():
         loop.next[held] = body.push(held, blob_of[label], name=f"push_{label}")
-    if anchored:
+    if keeps_alive:
         _anchor(loop, m)
     loop.control_outputs = ("r",)
     done = loop.close(counted(i, n), parallel_iterations=10)
     results = [done["h"]]
     for number in range(gradients):
         name = "gradient" if not number else f"gradient{number}"
-        results += _gradient(top, name, done, saved, recompute, anchored)
+        results += _gradient(top, name, done, saved, recompute, keeps_alive)
     sinks = ()
-    if anchored:
+    if keeps_alive:
         top.op("NoOp", gives=(), name="sink", controls=("forward", "gradient"))
         sinks = ("sink",)
     return top.net(*results, control_outputs=("forward", *sinks))
 
 
-def _gradient(top, name, done, saved, recompute, anchored) -> list[str]:
+def _gradient(top, name, done, saved, recompute, keeps_alive) -> list[str]:
     loop = LoopDrawing(top, name)
     start = top.const(1.0, "float32", name=f"{name}_start")
     none = top.const(0.0, "float32", name=f"{name}_none")
@@ -87,7 +87,7 @@ def _gradient(top, name, done, saved, recompute, anchored) -> list[str]:
         w = popped["w"] = loop.carry("w_again", "w")
         m = body.op("Mul", barrier(body, popped["h"], "barrier"), w, name="m_again")
         popped["a"] = body.op("Tanh", m, name="a_again", controls=("d1",))
-        if anchored:
+        if keeps_alive:
             _anchor(loop, m)
     d1 = body.op("Mul", dh, popped["r"], name="d1")
     d2 = body.op("TanhGrad", popped["a"], d1, name="d2")
@@ -246,4 +246,4 @@ def in_segments(saved: tuple[str, ...], length: int, growth: int = 0, **schedule
     recomputed = () if "a" in saved else ("m", "a")
     plan = LoopPlan(("forward",), ("gradient",), saved=saved, recomputed=recomputed)
     loops = (dataclasses.replace(plan, segments=segments),)
-    return apply_plan(RECURRENT, Plan(loops=loops), encoded, anchored=True)
+    return apply_plan(RECURRENT, Plan(loops=loops), encoded, keeps_alive=True)

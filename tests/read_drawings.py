@@ -31,15 +31,16 @@ def assign(net: Drawing, handle: str, value: str, name: str, controls=()) -> Non
 def reading(
     *,
     inside: Callable[[Drawing], object] = lambda body: None,
-    turns: bool = True,
+    scheduling_edges: bool = True,
     made_here: bool = False,
     gradients: int = 1,
     updated: bool = False,
 ) -> Net:
     """before ──► forward: r = read v, m = h·r, h' = Tanh(m) ──► after; saved: r, h'
 
-    before and after assign v; ``inside`` draws more into the forward step net; without ``turns``
-    nothing says which of them runs first; ``updated``: after assigns what the gradient gave.
+    before and after assign v; ``inside`` draws more into the forward step net; without
+    ``scheduling_edges`` nothing says which of them runs first; ``updated``: after assigns what the
+    gradient gave.
     """
     top = Drawing("top", x="float32", n="int32", v="resource", other="resource")
     handle = top.op("VarHandleOp", gives="resource", name="handle") if made_here else "v"
@@ -56,13 +57,13 @@ def reading(
     loop.next["h"] = a
     for label, blob in (("r", r), ("a", a)):
         loop.next[lists[label]] = body.push(lists[label], blob, name=f"push_{label}")
-    controls = ("before",) if turns else ()
+    controls = ("before",) if scheduling_edges else ()
     done = loop.close(counted("i", "n"), controls=controls, parallel_iterations=10)
     results = [done["h"]]
     for number in range(gradients):
         results.append(_gradient(top, done, f"gradient{number or ''}"))
     value = results[1] if updated else "x"
-    assign(top, handle, value, "after", ("forward",) if turns else ())
+    assign(top, handle, value, "after", ("forward",) if scheduling_edges else ())
     return with_shapes(top.net(*results, control_outputs=("before", "forward", "after")))
 
 

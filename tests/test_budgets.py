@@ -99,7 +99,7 @@ def test_a_slowdown_that_is_none_is_refused_at_once(slowdown):
 
 
 @pytest.mark.parametrize("allow", [("telepathy",), "recomputing", (3,), 3])
-def test_unknown_means_are_refused_at_once(allow):
+def test_unknown_techniques_are_refused_at_once(allow):
     with pytest.raises(OptionError, match="allow="):
         rnnmem.optimize(train_step, allow=allow)
 
@@ -232,12 +232,12 @@ def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
     args = (numbers(256, 64),)
     with pytest.raises(BudgetError) as alone:
         rnnmem.optimize(branches, budget=1, allow=("recompute",))(*args)
-    with pytest.raises(BudgetError) as turned:
+    with pytest.raises(BudgetError) as serialised:
         rnnmem.optimize(branches, budget=1)(*args)
-    least = turned.value.smallest
+    least = serialised.value.smallest
     assert least < 0.8 * alone.value.smallest
     step = rnnmem.optimize(branches, budget=least)
-    assert step.plan(*args).turns
+    assert step.plan(*args).scheduling_edges
     assert rnnmem.measure(step, *args, repeats=2).peak_bytes <= least
 
 

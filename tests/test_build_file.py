@@ -41,7 +41,7 @@ def rules():
 
 
 def sources(*rooms):
-    """Walked without ``glob``, so that it does not judge itself."""
+    """Walked without ``glob``, so that it does not verify itself."""
     paths = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
     return sorted(path.relative_to(ROOT).as_posix() for path in paths)
 

@@ -33,7 +33,7 @@ def training(x):
     return total
 
 
-def sums_by_chance(x):
+def racing_sums(x):
     def body(i, h):
         return i + 1, tf.tanh(tf.add_n([0.5 * h, h * 0.5, tf.sin(h)]))
 
@@ -70,7 +70,7 @@ WAYS = [
     pytest.param(step, called, {"allow": ("order",)}, id="order"),
     pytest.param(training, called, {}, id="training"),
     pytest.param(forward, differentiated, {}, id="forward"),
-    pytest.param(sums_by_chance, called, {}, id="sums by chance"),
+    pytest.param(racing_sums, called, {}, id="sums by chance"),
     pytest.param(lambda x: 2.0 * x, called, {}, id="no loop"),
 ]
 

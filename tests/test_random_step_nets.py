@@ -127,7 +127,7 @@ def told(expected, found, index: int) -> str:
 def difference(built: Built, functions, start) -> str:
     """Empty where each result has the bits that the original gives it, in some run of its own.
 
-    The original's own runs need not agree: where a sum begins may hang on which reader of an
+    The original's own runs need not agree: where a sum begins may depend on which reader of an
     addend is done first.
     """
     expected = bits(built, built.original, start)
@@ -361,7 +361,7 @@ BY_CHANCE = Trial(
 """Rewritten, it began its sum now with one addend, now with another; the original never does."""
 
 
-def test_a_sum_that_hangs_on_what_is_merged_leaves_the_step_as_it_was():
+def test_a_sum_that_depends_on_what_is_merged_leaves_the_step_as_it_was():
     built = Built(BY_CHANCE.recipe)
     function = rnnmem.optimize(built.original)
     assert function.get_concrete_function() is built.original.get_concrete_function()

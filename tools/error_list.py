@@ -32,7 +32,7 @@ def messages() -> dict[str, list[str]]:
 
 
 def write(page: str) -> str:
-    """Returns the page with the lists of messages made anew."""
+    """Returns the page with the lists of messages made again."""
     for name, texts in messages().items():
         begin = BEGIN.format(name=name)
         if begin not in page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.analysis.versions import OUTSIDE, History
+from rnnmem.analysis.versions import OUTSIDE, SsaVersions
 from rnnmem.ir.op_table import ASKS_SHAPE, VIEWS, types
 
 HOST = types("host") | ASKS_SHAPE
@@ -14,7 +14,7 @@ ALREADY = types("resident")
 """Op types that hand out memory which is there anyway."""
 
 
-def views(past: History) -> dict[str, str]:
+def views(past: SsaVersions) -> dict[str, str]:
     """View -> the name whose buffer it shows in the end; only what is written once."""
     found: dict[str, str] = {}
     for op in past.ops:
@@ -27,8 +27,8 @@ def views(past: History) -> dict[str, str]:
     return found
 
 
-def lives(
-    past: History, shown: Mapping[str, str]
+def live_ranges(
+    past: SsaVersions, shown: Mapping[str, str]
 ) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
     """Op -> names that get a buffer with it, and op -> names that lose it after it.
 

@@ -13,7 +13,7 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import Op
 
 
-def is_lifted(forward: Loop, op: Op, reads: Collection[str]) -> bool:
+def is_hoisted(forward: Loop, op: Op, reads: Collection[str]) -> bool:
     """Whether what stands for the op in the gradient is made once, not in each iteration.
 
     Args:

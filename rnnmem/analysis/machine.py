@@ -110,7 +110,7 @@ CHEAP_SECONDS = 3e-6
 (``executor.cc``, ``kOpIsExpensiveThresholdCycles``)."""
 PAUSE = 3e-3
 """Seconds that a thread may be away; the peak of a run is that of its worst moment. By hand."""
-SETTLING = 3
+STEADY_AFTER = 3
 """Iterations beyond the window until all are alike: a state may be handed on and saved later.
 
 By hand; see `tests/simulate/test_timeline.py`."""

@@ -1,10 +1,10 @@
 """Which op surely comes before which, whatever the threads do.
 
-`HappensBefore` has a bit for each op. Where few of very many ops are asked about, `Reach` has a
-vector clock for each over a cover of these with chains, each op of a chain after the one before it.
-The clock of an op tells for each chain how far it surely has run when the op starts, so one
-comparison answers a question (Jagadish 1990, "A compression technique to materialize transitive
-closure").
+`HappensBefore` has a bit for each op. Where few of very many ops are asked about,
+`HappensBeforeSoFar` has a vector clock for each over a cover of these with chains, each op of a
+chain after the one before it. The clock of an op tells for each chain how far it surely has run
+when the op starts, so one comparison answers a question (Jagadish 1990, "A compression technique to
+materialize transitive closure").
 
     op     chain  place     clock of d: chain 0 up to place 2, chain 1 up to place 1
     a ─► b ─► d   0: a, b
@@ -23,7 +23,7 @@ MOST_CHAINS = 4096
 """Ops beyond that many chains are said to come before nothing: safe, and rare."""
 
 
-class Reach:
+class HappensBeforeSoFar:
     """Follows the ops in order; `advance` must be called for each, from the first.
 
     Args:
@@ -117,11 +117,11 @@ def all_come_before(
     by_later: dict[int, list[int]] = {}
     for op, later in questions:
         by_later.setdefault(later, []).append(op)
-    reach = Reach(before, {op for op, _ in questions})
+    happens_before = HappensBeforeSoFar(before, {op for op, _ in questions})
     for _ in before:
-        later = reach.advance()
+        later = happens_before.advance()
         for op in by_later.get(later, ()):
-            if not reach.comes_before(op) and not _walks_back(before, later, op):
+            if not happens_before.comes_before(op) and not _walks_back(before, later, op):
                 return op, later
     return None
 

@@ -4,7 +4,7 @@ A training loop with the tape inside is such a step net, and so is a branch that
 
     while (step net: forward loop ─► gradient loop ─► update of the variables)
 
-What happens in one run of such a step net is a whole step, so it is planned, rewritten and judged
+What happens in one run of such a step net is a whole step, so it is planned, rewritten and verified
 like one. Pairs inside the step nets of another pair are no places: they belong to that pair.
 """
 
@@ -23,7 +23,7 @@ from rnnmem.ir.order import all_needed_by, reached
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class NestedStep:
     """A step net that holds loop pairs of its own.
 
     Attributes:
@@ -38,13 +38,13 @@ class Place:
     variables: frozenset[str]
 
 
-def places(net: Net) -> tuple[Place, ...]:
+def nested_steps(net: Net) -> tuple[NestedStep, ...]:
     """Every place below the Net, outer ones first."""
     variables = {blob: blob for blob in net.inputs if net.blobs[blob].dtype == "resource"}
     return tuple(_below(net, variables, Path()))
 
 
-def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[Place]:
+def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[NestedStep]:
     """Places below a Net whose inputs hold handles of those variables, by input."""
     paired = _paired(net)
     writers = Writers(net, frozenset(variables))
@@ -57,7 +57,7 @@ def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[Place
             inside = _inside(writers, op, inner, variables)
             here = path.child(op.name, label)
             if any(not pair.closed for pair in loop_pairs(inner, inner, {})):
-                yield Place(here, inner, frozenset(inside))
+                yield NestedStep(here, inner, frozenset(inside))
             yield from _below(inner, inside, here)
 
 
@@ -83,8 +83,8 @@ def _inside(writers: Writers, op: Op, inner: Net, variables: Mapping[str, str]) 
     handles = [blob for blob in inner.inputs if inner.blobs[blob].dtype == "resource"]
     given = dict(zip(inner.inputs, op.inputs[op.type in BRANCHES :], strict=True))
     if op.type in LOOPS:
-        steady = Loop(writers.net, op).invariants
-        given = {blob: given[blob] for blob in steady}
+        loop_invariant = Loop(writers.net, op).invariants
+        given = {blob: given[blob] for blob in loop_invariant}
     found = {}
     for blob in handles:
         held = writers.variable_of(given[blob]) if blob in given else ANY
@@ -107,8 +107,8 @@ def _ends_before_next(op: Op, inner: Net, names: tuple[str, ...]) -> bool:
         return True
     cond = op.nets["cond"]
     asked = set(reached(cond.outputs[:1], partial(_sources, cond)))
-    for place, blob in enumerate(cond.inputs):
-        producer = inner.producer.get(inner.outputs[place])
+    for nested_step, blob in enumerate(cond.inputs):
+        producer = inner.producer.get(inner.outputs[nested_step])
         if (
             blob in asked
             and producer is not None
@@ -139,6 +139,6 @@ def with_step_net(net: Net, path: tuple[str, ...], new: Net, *, marked: bool = T
       net: the Net.
       path: names of ops and of the attributes that hold their step nets.
       new: the step net.
-      marked: whether the op that runs it says that it is to be judged by itself.
+      marked: whether the op that runs it says that it is to be verified by itself.
     """
     return Path(path).put(net, new, **({IN_PLACE: b"1"} if marked else {}))

@@ -110,15 +110,15 @@ def growth(loop: Loop, index: int, given: Mapping[str, Number] | None = None) ->
       given: values of blobs around the loop.
     """
     argument, result = loop.body.inputs[index], loop.body.outputs[index]
-    steady = {
+    loop_invariant = {
         blob: number_of(loop.net, loop.op.inputs[position], given)
         for blob, position in loop.invariants.items()
         if loop.body.blobs[blob].dtype in ("int32", "int64")
     }
-    return _added(loop.body, result, argument, steady)
+    return _added(loop.body, result, argument, loop_invariant)
 
 
-def _added(net: Net, blob: str, argument: str, steady: Mapping[str, Number]) -> int | None:
+def _added(net: Net, blob: str, argument: str, loop_invariant: Mapping[str, Number]) -> int | None:
     """What was added to an argument to give a blob; None where anything else was done to it."""
     blob = through_identities(net, blob)
     if blob == argument:
@@ -129,7 +129,10 @@ def _added(net: Net, blob: str, argument: str, steady: Mapping[str, Number]) -> 
     first, second = op.inputs
     sides = [(first, second), (second, first)] if op.type != "Sub" else [(first, second)]
     for mine, other in sides:
-        before, more = _added(net, mine, argument, steady), number_of(net, other, steady)
+        before, more = (
+            _added(net, mine, argument, loop_invariant),
+            number_of(net, other, loop_invariant),
+        )
         if before is not None and isinstance(more, int):
             return before - more if op.type == "Sub" else before + more
     return None

@@ -27,7 +27,7 @@ OUTSIDE = -1
 
 
 @dataclasses.dataclass(frozen=True)
-class History:
+class SsaVersions:
     """The versions of a Net's names; ops are numbered in the order in which they run.
 
     Attributes:
@@ -84,7 +84,7 @@ def overwrites(net: Net) -> bool:
     return len({*written, *net.inputs}) < len(written) + len(set(net.inputs))
 
 
-def history(net: Net) -> History:
+def ssa(net: Net) -> SsaVersions:
     """Finds the versions of a Net's names.
 
     Ops of a Net whose names are written once are put in order first; else the order is taken as it
@@ -97,7 +97,7 @@ def history(net: Net) -> History:
     return net.once(_history)
 
 
-def _history(net: Net) -> History:
+def _history(net: Net) -> SsaVersions:
     return _Reader(net, net.ops if overwrites(net) else topological(net.ops)).result()
 
 
@@ -105,10 +105,10 @@ def in_order(net: Net) -> Net:
     """The Net with its ops, at every depth, in an order in which they may run.
 
     Raises:
-      NetError: see :func:`history`.
+      NetError: see :func:`ssa`.
     """
     ops = []
-    for op in history(net).ops:
+    for op in ssa(net).ops:
         nets = {key: in_order(inner) for key, inner in op.nets.items()}
         same = all(nets[key] is inner for key, inner in op.nets.items())
         ops.append(op if same else op.replace(nets=nets))
@@ -125,7 +125,7 @@ class _Reader:
         self.readers: list[list[int]] = []
         self.versions: dict[str, list[int]] = {}
 
-    def result(self) -> History:
+    def result(self) -> SsaVersions:
         for blob in dict.fromkeys(self.net.inputs):
             self._version(blob, OUTSIDE)
         number = {op.name: index for index, op in enumerate(self.ops)}
@@ -149,7 +149,7 @@ class _Reader:
         for blob in self.net.outputs:
             if blob not in self.versions:
                 raise NetError(f"output {blob!r} is written by no op and is no input")
-        return History(
+        return SsaVersions(
             self.net,
             self.ops,
             tuple(reads),

@@ -271,13 +271,13 @@ class _ValuesPlace(_Place):
 def _attributes_of(value: Any) -> Iterator[tuple[str, Any]]:
     skipped = _SKIPPED_OF_OPTIMIZER if isinstance(value, keras.optimizers.Optimizer) else _SKIPPED
     for name, item in list(getattr(value, "__dict__", {}).items()):
-        # TensorFlow's own lists of what hangs on an object.
+        # TensorFlow's own lists of what depends on an object.
         if name not in skipped and not name.startswith("_self_"):
             yield name, item
 
 
 def _is_trackable(value: Any) -> bool:
-    """Whether TensorFlow saves what hangs on the object: ``tf.train.Checkpoint`` and the like."""
+    """Whether TensorFlow saves what depends on the object: ``tf.train.Checkpoint`` and the like."""
     if private.is_polymorphic(value) or private.is_concrete(value) or isinstance(value, _CLOSED):
         return False
     return callable(getattr(value, "_trackable_children", None))

@@ -1,4 +1,4 @@
-"""Equal ops that TensorFlow merges or not, by chance, and sums whose order shows which it did.
+"""Equal ops that TensorFlow merges or not, by a race, and sums whose order shows which it did.
 
 TensorFlow's graph optimizer and its runtime take ops for one whose types, attributes, inputs and
 control edges are equal (``common_subgraph_elimination.cc``, ``optimizer_cse.cc``). Of constants
@@ -20,7 +20,7 @@ from rnnmem.ir.order import topological
 _COMMUTE = types("commutes")
 
 
-def sums_by_chance(net: Net) -> Iterator[Op]:
+def racing_sums(net: Net) -> Iterator[Op]:
     """The sums, in forward step nets, whose order may change with any op that is added elsewhere.
 
     Args:
@@ -30,10 +30,10 @@ def sums_by_chance(net: Net) -> Iterator[Op]:
     """
     for path, inner in net.walk():
         if path and not any(op.type == POP for op in inner.ops):
-            yield from _by_chance(inner)
+            yield from _is_racing(inner)
 
 
-def _by_chance(net: Net) -> Iterator[Op]:
+def _is_racing(net: Net) -> Iterator[Op]:
     sums = [op for op in net.ops if op.type == "AddN" and len(op.inputs) > 2]
     if not sums:
         return

@@ -2,8 +2,9 @@
 
 Grappler leaves ops with control edges out of its fusions, and merges ops that compute the same only
 where their edges are the same; both change bits. So an edge starts at an op that it never fuses,
-and ends there too, or at a gate on what is hidden from it anyway. A sum of two that a loop only
-hands on to its next iteration may have one more reader, a witness, at which an edge starts.
+and ends there too, or at a delayed input on what is hidden from it anyway. A sum of two that a loop
+only hands on to its next iteration may have one more reader, a completion proxy, at which an edge
+starts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import itertools
 from collections.abc import Iterator
 
-from rnnmem.analysis.versions import History
+from rnnmem.analysis.versions import SsaVersions
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import (
@@ -35,7 +36,7 @@ HIDING = types("hides")
 """Op types that hide from a graph optimizer what stands before them."""
 
 PRODUCTS = MATRIX_PRODUCTS | {"Conv2D"}
-"""Op types that are worth a gate: large results from little."""
+"""Op types that are worth a delayed input: large results from little."""
 
 
 NEAR = 64
@@ -48,11 +49,11 @@ class Sources:
     Args:
       net: the Net.
       past: its history, in the order in which the ops shall run.
-      twins: see `rnnmem.grappler.cse.congruent_ops`.
+      congruent: see `rnnmem.grappler.cse.congruent_ops`.
     """
 
-    def __init__(self, net: Net, past: History, twins: frozenset[str]):
-        self.net, self.past, self.twins = net, past, twins
+    def __init__(self, net: Net, past: SsaVersions, congruent: frozenset[str]):
+        self.net, self.past, self.congruent = net, past, congruent
 
     def from_(self, user: int, waiting: int) -> int | None:
         """An op that runs after ``user`` in any case, before ``waiting`` in the order."""
@@ -60,7 +61,7 @@ class Sources:
         behind = reached([user], lambda index: (one for one in after[index] if one < waiting))
         return next(filter(self._is_apart, itertools.islice(behind, NEAR)), None)
 
-    def may_have_witness(self, index: int) -> bool:
+    def may_have_proxy(self, index: int) -> bool:
         """Whether the op is a sum that nobody looks at but who carries it to the next iteration.
 
         What another reader does to it is nothing then: it is the root of its sum in any case, and
@@ -70,7 +71,7 @@ class Sources:
         return (
             op.type == "AddN"
             and len(op.inputs) == 2
-            and op.name not in self.twins
+            and op.name not in self.congruent
             and self.net.blobs[op.outputs[0]].dtype in BYTES_PER_ELEMENT
             and op.outputs[0] not in self._addends
             and _is_handed_on(self.net, op.outputs[0])
@@ -82,7 +83,7 @@ class Sources:
 
     def _is_apart(self, index: int) -> bool:
         op = self.net.op_by_name[self.past.ops[index].name]
-        return op.name not in self.twins and is_apart(self.net, op)
+        return op.name not in self.congruent and is_apart(self.net, op)
 
 
 def _is_handed_on(net: Net, blob: str) -> bool:
@@ -96,7 +97,7 @@ def _is_handed_on(net: Net, blob: str) -> bool:
 
 
 def waiting_places(
-    net: Net, past: History, index: int, twins: frozenset[str]
+    net: Net, past: SsaVersions, index: int, congruent: frozenset[str]
 ) -> Iterator[tuple[int, int | None]]:
     """Where an edge may stand that holds up an op: there, or at what it needs, the nearest first.
 
@@ -104,14 +105,15 @@ def waiting_places(
       net: the Net.
       past: its history.
       index: of the op.
-      twins: see `rnnmem.grappler.cse.congruent_ops`.
+      congruent: see `rnnmem.grappler.cse.congruent_ops`.
 
     Yields:
-      ``(index, slot)`` of an op that may wait, with the input that passes a gate; None: itself.
+      ``(index, slot)`` of an op that may wait, with the input that passes a delayed input; None:
+      itself.
     """
     for one in itertools.islice(reached([index], past.before.__getitem__), NEAR):
         name = past.ops[one].name
-        slot = None if name in twins else target(net, name)
+        slot = None if name in congruent else target(net, name)
         if slot is not None:
             yield one, None if slot < 0 else slot
 
@@ -141,7 +143,7 @@ def _adds_alike(net: Net, op: Op) -> bool:
 
 
 def target(net: Net, name: str) -> int | None:
-    """The input of an op where a gate may stand, -1 where the op itself may wait, or None."""
+    """The input of an op that may be delayed, -1 where the op itself may wait, or None."""
     op = net.op_by_name[name]
     if is_apart(net, op) or op.type in FILLERS and not is_constant(net, op):
         return -1

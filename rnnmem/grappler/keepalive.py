@@ -1,8 +1,8 @@
 """Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before.
 
-An anchored blob is pushed into a list and popped at once. A held one is put into a list where it
+An kept alive blob is pushed into a list and popped at once. A held one is put into a list where it
 stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
-that the next iteration is not early, such a loop has one iteration in flight. An awaited op keeps
+that the next iteration is not early, such a loop has one iteration under way. An awaited op keeps
 that somebody waits for it, who now is the push of a number.
 """
 
@@ -16,14 +16,14 @@ from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES
 
-_SHELF_PUT = "rnnmem/shelf_put"
+_LIFETIME_PUT = "rnnmem/shelf_put"
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 """Types of ops that nothing is fused with, however many readers they have."""
 
 
-def is_shelf(op: Op) -> bool:
+def is_lifetime_extension(op: Op) -> bool:
     """Whether the op puts a blob where it is held until the iteration is over."""
-    return op.name.startswith(_SHELF_PUT)
+    return op.name.startswith(_LIFETIME_PUT)
 
 
 def results_read(net: Net, op: Op | None) -> set[int]:
@@ -75,8 +75,8 @@ def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
     return found
 
 
-class Anchors:
-    """The anchored blobs of one step net; one carried list for each dtype."""
+class Keepalives:
+    """The kept alive blobs of one step net; one carried list for each dtype."""
 
     def __init__(self, loop: LoopEditor, constant: Encode):
         self.loop = loop
@@ -86,7 +86,7 @@ class Anchors:
         self.awaited: dict[str, None] = {}
         self.dtypes: list[str] = []  # of the lists that were written
 
-    def hold(self, blobs: Iterable[str]) -> None:
+    def extend_lifetime(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader, which holds it until the iteration is over."""
         self.held.update(dict.fromkeys(blobs))
 
@@ -96,22 +96,22 @@ class Anchors:
 
     def replace_push(self, blob: str, addends: Collection[str]) -> None:
         """Reads a blob in place of its accumulator, which held it if a sum might write into it."""
-        (self.hold if blob in addends else self.add)([blob])
+        (self.extend_lifetime if blob in addends else self.add)([blob])
 
     def wait_for(self, ops: Iterable[str]) -> None:
         """Waits for each of the ops, if nobody else does any more."""
         self.awaited.update(dict.fromkeys(ops))
 
     def write(self) -> list[str]:
-        """Writes the anchors; returns the outer blobs of their lists, which must not be pruned."""
+        """Writes the uses; returns the outer blobs of their lists, which must not be pruned."""
         held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
         kept = {blob for _, blobs in held for blob in blobs}
         passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
         self.dtypes = [dtype for dtype, _ in (*passed, *held)]
-        self.loop.one_in_flight |= bool(held)
+        self.loop.one_at_a_time |= bool(held)
         written = [
             *(self._chain(dtype, blobs) for dtype, blobs in passed),
-            *(self._shelf(dtype, blobs) for dtype, blobs in held),
+            *(self._lifetime_extension(dtype, blobs) for dtype, blobs in held),
         ]
         if awaited := self._no_longer_awaited():
             self.dtypes.append("int32")
@@ -156,7 +156,7 @@ class Anchors:
         self.loop.set_next(argument, current)
         return held
 
-    def _shelf(self, dtype: str, blobs: list[str]) -> str:
+    def _lifetime_extension(self, dtype: str, blobs: list[str]) -> str:
         outer, body = self.loop.outer, self.loop.body
         start = outer.add(
             "TensorListReserve",
@@ -173,7 +173,7 @@ class Anchors:
                 (current, number(body, place, self.constant), blob),
                 (("variant", ()),),
                 {"element_dtype": DType(dtype), "resize_if_index_out_of_bounds": False},
-                name=_SHELF_PUT,
+                name=_LIFETIME_PUT,
             ).outputs[0]
         self.loop.set_next(argument, current)
         return held

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from rnnmem.grappler.summation_order import Sums, is_addition, summing_trees, sums_of
+from rnnmem.grappler.summation_order import Sums, is_addition, summation_trees, sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES
@@ -70,7 +70,7 @@ def way(body: Net, lead: Lead) -> Edge | None:
         return Edge(waiting.name, None, first.name)
     blob = first.outputs[0]
     if body.fan_out(blob) > 1 and blob not in sums_of(body).addends:
-        return Edge(waiting.name, None, first.name, witnessed=True)
+        return Edge(waiting.name, None, first.name, by_proxy=True)
     for reader in body.readers.get(blob, ()):
         if _is_list_op(reader) and waiting.name not in all_needed_by(body, [reader.name]):
             return Edge(waiting.name, None, reader.name)
@@ -86,7 +86,7 @@ def _leads(body: Net) -> tuple[Lead, ...]:
     makers = [body.producer[blob].name for blob in body.outputs if blob in body.producer]
     effects = [op.name for op in body.ops if op.stateful]
     running = all_needed_by(body, [*makers, *effects, *body.control_outputs])
-    trees = [tree for tree in summing_trees(body) if all(op.name in running for op in tree)]
+    trees = [tree for tree in summation_trees(body) if all(op.name in running for op in tree)]
     if not trees:
         return ()
     sums = sums_of(body)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnnmem.grappler.cse import reader_counts
-from rnnmem.grappler.summation_order import addends_of, summing_trees
+from rnnmem.grappler.summation_order import addends_of, summation_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import is_open_call
 from rnnmem.ir.op_table import BRANCHES, LOOPS, READ
@@ -63,7 +63,7 @@ class _Call:
     body: Net
     path: Path
     prefix: str
-    waits: bool
+    start_edges: bool
     given: int
     loop: bool = False
 
@@ -102,14 +102,14 @@ class _Lowering:
                 self.pending.append(_Call(op.nets["f"], path, within, waits, len(op.inputs)))
 
     def _inline(self, call: _Call) -> None:
-        self._draw(int(call.waits))
+        self._draw(int(call.start_edges))
         first = self._draw(call.given)
         if call.loop:
             known = self.found[call.path]
             numbers = {blob: first + place for place, blob in enumerate(call.body.inputs)}
             self.found[call.path] = dataclasses.replace(known, inputs=numbers)
         self._draw(len(call.body.outputs) + 1)
-        self._add(call.body, call.path, call.prefix, entered=call.waits)
+        self._add(call.body, call.path, call.prefix, entered=call.start_edges)
 
     def _lower(self, op: Op, net: Net, path: Path, prefix: str) -> None:
         body, cond = op.nets["body"], op.nets["cond"]
@@ -168,7 +168,7 @@ def _suspects(
         inner = (*path, op.name)
         shared = set(old.nets["body"].inputs) & set(new.inputs)
         counts = None
-        for tree in summing_trees(new):
+        for tree in summation_trees(new):
             leaves = {through_identities(new, blob) for one in tree for blob in one.inputs}
             found = [blob for blob in new.inputs if blob in leaves & shared]
             if len(found) < 2:
@@ -204,7 +204,7 @@ def sums_what_is_given(op: Op) -> bool:
 
 def _sorts_inputs(net: Net) -> bool:
     given = {*net.inputs, *(op.outputs[0] for op in net.ops if op.type == READ)}
-    groups: list[Sequence[str]] = [addends_of(net, tree) for tree in summing_trees(net)]
+    groups: list[Sequence[str]] = [addends_of(net, tree) for tree in summation_trees(net)]
     groups += [op.inputs for op in net.ops if op.type == "Mul" and _takes_a_constant(net, op)]
     return any(
         len({through_identities(net, blob) in given for blob in blobs}) == 2 for blobs in groups

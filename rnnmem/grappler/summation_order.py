@@ -31,7 +31,7 @@ class Sums:
         """Looks at the Net; a ``carried`` one is a loop's body that runs again and again."""
         self._parent: dict[str, str] = {}
         self._unsteady: set[str] = set()
-        found = {blob for tree in summing_trees(net) for op in tree for blob in op.inputs}
+        found = {blob for tree in summation_trees(net) for op in tree for blob in op.inputs}
         if carried:
             for argument, result in zip(net.inputs, net.outputs, strict=True):
                 self._join(argument, result)
@@ -107,7 +107,7 @@ def _carried_sums(body: Net) -> Sums:
     return Sums(body, carried=True)
 
 
-def summing_trees(net: Net) -> list[list[Op]]:
+def summation_trees(net: Net) -> list[list[Op]]:
     """The trees of additions that add up three values or more of one shape."""
     return net.once(_summing_trees)
 

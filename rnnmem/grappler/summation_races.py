@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
-from rnnmem.analysis.versions import history
-from rnnmem.grappler.summation_order import Sums, addends_of, summing_trees, sums_of
+from rnnmem.analysis.versions import ssa
+from rnnmem.grappler.summation_order import Sums, addends_of, summation_trees, sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ
@@ -36,12 +36,12 @@ def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) 
       edges: the edges; their paths do not matter.
       path: of the Net, ending in the attribute that holds it; empty for a whole function.
     """
-    adding = {op.name for tree in summing_trees(net) for op in tree}
+    adding = {op.name for tree in summation_trees(net) for op in tree}
     adding.update(op.name for op in net.ops if any(map(_adds_up, op.nets.values())))
     if not adding:
         return False
     shared = _shared(net, path)
-    past = history(net)
+    past = ssa(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
     delayed = all_waiting_for(net, (edge.op for edge in edges))
     sums = sum(1 << number[name] for name in adding)
@@ -65,7 +65,7 @@ def racing(loop: Loop) -> frozenset[str]:
     held = _held(loop)
     return frozenset(
         op.name
-        for tree in summing_trees(loop.body)
+        for tree in summation_trees(loop.body)
         if any(_may_be_let_go(loop.body, blob, held) for blob in addends_of(loop.body, tree))
         for op in tree
     )
@@ -102,7 +102,7 @@ def sums_beside_shapes(net: Net) -> Iterator[Op]:
 
 def _beside_shapes(loop: Loop) -> Iterator[Op]:
     body, among, held = loop.body, racing(loop), _held(loop)
-    for tree in summing_trees(body):
+    for tree in summation_trees(body):
         adding = {op.name for op in tree}
         if adding.isdisjoint(among):
             continue
@@ -133,7 +133,7 @@ def _may_be_let_go(body: Net, blob: str, held: set[str]) -> bool:
 
 def _adds_up(net: Net) -> bool:
     """Whether a sum of three values or more stands in the Net, at any depth."""
-    return any(summing_trees(inner) for _, inner in net.walk())
+    return any(summation_trees(inner) for _, inner in net.walk())
 
 
 def _shared(net: Net, path: Sequence[str]) -> set[str]:

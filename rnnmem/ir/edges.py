@@ -14,7 +14,7 @@ class Edge:
       slot: the input of it that is delayed instead; None where the op itself waits.
       after: the op waited for.
       path: of the step net in which both stand, names of ops and attributes in turn.
-      witnessed: whether a completion proxy is waited for instead, an op that reads what that op
+      by_proxy: whether a completion proxy is waited for instead, an op that reads what that op
         writes.
     """
 
@@ -22,7 +22,7 @@ class Edge:
     slot: int | None
     after: str
     path: tuple[str, ...] = ()
-    witnessed: bool = False
+    by_proxy: bool = False
 
     @property
     def sentence(self) -> str:

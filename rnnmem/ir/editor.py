@@ -144,7 +144,7 @@ class LoopEditor:
         self.inputs = list(op.inputs)
         self.outputs = list(op.outputs)
         self.positions: list[int | None] = list(range(len(op.inputs)))  # None: a new variable
-        self.one_in_flight = False
+        self.one_at_a_time = False
 
     def add_variable(self, start: str, stem: str) -> tuple[str, str]:
         """Adds a variable that starts as the outer blob ``start``; its next value is set later.
@@ -211,7 +211,7 @@ class LoopEditor:
         if GIVEN in self.op.attributes:
             given = self.op.attributes[GIVEN]
             changed[GIVEN] = tuple(b"" if old is None else given[old] for old in self.positions)
-        if self.one_in_flight and not order_shows(self.op.nets["body"]):
+        if self.one_at_a_time and not order_shows(self.op.nets["body"]):
             attributes["parallel_iterations"] = 1
         for net in (self.body, self.cond):
             net.attributes = self._signature_attributes(net)

@@ -101,7 +101,9 @@ class _Inliner:
         renamed = {}
         for outer, inner in zip(call.inputs, body.inputs, strict=True):
             renamed[inner] = (
-                self._gated(outer, inner, prefix, enter, body) if enter and call.controls else outer
+                self._delayed(outer, inner, prefix, enter, body)
+                if enter and call.controls
+                else outer
             )
         for op in body.ops:
             renamed.update({blob: f"{prefix}/{blob}" for blob in op.outputs})
@@ -116,7 +118,7 @@ class _Inliner:
         waits = tuple(f"{prefix}/{name}" for name in body.control_outputs)
         self.waits_on[call.name] = waits or ((enter.name,) if enter and call.controls else ())
 
-    def _gated(self, outer: str, inner: str, prefix: str, enter: Op, body: Net) -> str:
+    def _delayed(self, outer: str, inner: str, prefix: str, enter: Op, body: Net) -> str:
         """An Identity of an argument that waits for what the call waited for."""
         name = f"{prefix}/input/{inner.replace(':', '_')}"
         blob = _named(body.blobs[inner], f"{name}:0")

@@ -17,7 +17,7 @@ RENAME_MAP = "_rnnmem_rename_map"
 """On a loop op and on its gradient op: what stands for each blob."""
 
 IN_PLACE = "_rnnmem_in_place"
-"""On an op: its step nets were rewritten as steps by themselves, and are to be judged so."""
+"""On an op: its step nets were rewritten as steps by themselves, and are to be verified so."""
 
 ENCODES, DECODES = "_rnnmem_encodes", "_rnnmem_decodes"
 """On the last op of what encodes a pushed blob, and of what decodes it when popped."""

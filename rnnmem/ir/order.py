@@ -160,7 +160,8 @@ def without_dead_ops(net: Net) -> Net:
 def order_shows(body: Net) -> bool:
     """Whether the order in which iterations run their ops can be seen in the results.
 
-    Nothing orders the draws of a stateful random op over iterations that are in flight together:
-    TensorFlow's executor often runs the last one first. Such a loop keeps its own pace.
+    Nothing orders the draws of a stateful random op over iterations that are under way together:
+    TensorFlow's executor often runs the last one first. Such a loop keeps its own number of
+    parallel iterations.
     """
     return any(acts(op) for _, net in body.walk() for op in net.ops)

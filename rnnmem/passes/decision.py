@@ -61,9 +61,9 @@ class Context:
     Attributes:
       of: name of a pass -> its decisions in the plan.
       constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
     """
 
     of: Callable[[str], tuple[Any, ...]]
     constant: Callable[[Any, str], Constant]
-    anchored: bool
+    keeps_alive: bool

@@ -92,12 +92,12 @@ PASSES = (  # in the order of application
     Pass("bfloat16", "encode:Encoding", LOOP, exact=False, default=False),
     Pass("offload", "encode:Encoding", LOOP, default=False),
     Pass("checkpoint", "checkpoint:Segments", LOOP),
-    Pass("rebuild_lists", "rebuild_lists:MadeAgain", TRIED),
+    Pass("rebuild_lists", "rebuild_lists:RebuiltList", TRIED),
     Pass("gradient_start", "schedule:Edge", BESIDE, module="schedule.gradient_start"),
-    Pass("lazy_gradient_lists", "lazy_gradient_lists:EmptyStart", BESIDE),
+    Pass("lazy_gradient_lists", "lazy_gradient_lists:LazyGradientList", BESIDE),
     Pass("after_loss", "schedule:Edge", BESIDE, module="schedule.after_loss"),
-    Pass("implicit_broadcast", "implicit_broadcast:Fold", BESIDE),
-    Pass("turns", "schedule:Edge", WHOLE, module="schedule.serialise"),
+    Pass("implicit_broadcast", "implicit_broadcast:ImplicitBroadcast", BESIDE),
+    Pass("scheduling_edges", "schedule:Edge", WHOLE, module="schedule.serialise"),
 )
 
 BY_NAME: Mapping[str, Pass] = MappingProxyType({one.name: one for one in PASSES})
@@ -113,7 +113,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         DEFAULT: DEFAULTS,
         "recompute": _WITH_LOOPS,
         "segments": ("checkpoint",),
-        "order": ("turns",),
+        "order": ("scheduling_edges",),
         "vocabulary": ("chunked_loss",),
     }
 )

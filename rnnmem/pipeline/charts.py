@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rnnmem.errors import OptionError
-from rnnmem.pipeline import schedule as nouns
+from rnnmem.pipeline import schedule as terms
 from rnnmem.pipeline.schedule import Action, Schedule
 from rnnmem.pipeline.simulator import Costs, Event, Timeline, simulate
 from rnnmem.sizes import parse_count
 
-_LETTERS = {nouns.FORWARD: "F", nouns.BACKWARD: "B", nouns.UPDATE: "U"}
-_COLORS = {nouns.FORWARD: "#7fb2e5", nouns.BACKWARD: "#f2b36d", nouns.UPDATE: "#a7d3a0"}
+_LETTERS = {terms.FORWARD: "F", terms.BACKWARD: "B", terms.UPDATE: "U"}
+_COLORS = {terms.FORWARD: "#7fb2e5", terms.BACKWARD: "#f2b36d", terms.UPDATE: "#a7d3a0"}
 _LEGEND = (
     "F forward, B backward, U update; > a value, < a gradient is offered to another stage; "
     "- so many buffers are freed; one column is one time unit"
@@ -57,7 +57,7 @@ def _computations(events: list[Event]) -> dict[int, str]:
         letter = _LETTERS.get(event.action.kind)
         if letter is None:
             continue
-        number = "" if event.action.kind == nouns.UPDATE else str(event.action.micro_batch)
+        number = "" if event.action.kind == terms.UPDATE else str(event.action.micro_batch)
         first = math.floor(event.start)
         for column in range(first, max(first + 1, math.ceil(event.end))):
             cells[column] = letter + number if column == first else "=" * (len(number) + 1)
@@ -67,9 +67,9 @@ def _computations(events: list[Event]) -> dict[int, str]:
 def _sends(events: list[Event]) -> dict[int, str]:
     cells: dict[int, str] = {}
     for event in events:
-        if event.action.kind == nouns.SEND:
+        if event.action.kind == terms.SEND:
             buffer = event.action.its_buffer
-            arrow = ">" if buffer.kind == nouns.VALUE_OUT else "<"
+            arrow = ">" if buffer.kind == terms.VALUE_OUT else "<"
             column = math.floor(event.start)
             cells[column] = cells.get(column, "") + f"{arrow}{buffer.micro_batch}"
     return cells
@@ -78,7 +78,7 @@ def _sends(events: list[Event]) -> dict[int, str]:
 def _frees(events: list[Event]) -> dict[int, str]:
     counts: dict[int, int] = {}
     for event in events:
-        if event.action.kind == nouns.FREE:
+        if event.action.kind == terms.FREE:
             column = math.floor(event.start)
             counts[column] = counts.get(column, 0) + 1
     return {column: f"-{count}" for column, count in counts.items()}
@@ -124,7 +124,7 @@ def _draw(axes: Any, event: Event, timeline: Timeline) -> None:
     action = event.action
     if action.kind in _COLORS:
         _draw_computation(axes, event)
-    elif action.kind == nouns.RECEIVE and action.its_buffer.peer != nouns.HOST:
+    elif action.kind == terms.RECEIVE and action.its_buffer.peer != terms.HOST:
         sent = action.its_buffer.other_end
         axes.annotate(
             "",
@@ -132,13 +132,13 @@ def _draw(axes: Any, event: Event, timeline: Timeline) -> None:
             xytext=(event.start, sent.stage),
             arrowprops={"arrowstyle": "->", "color": "#666666", "lw": 0.6},
         )
-    elif action.kind == nouns.FREE:
+    elif action.kind == terms.FREE:
         axes.plot([event.start] * 2, [action.stage + 0.3, action.stage + 0.42], "k-", lw=0.6)
 
 
 def _draw_computation(axes: Any, event: Event) -> None:
     action: Action = event.action
-    number = "" if action.kind == nouns.UPDATE else action.micro_batch
+    number = "" if action.kind == terms.UPDATE else action.micro_batch
     length = event.end - event.start
     axes.barh(
         action.stage,

@@ -32,7 +32,7 @@ def connect(
 
     A worker is any ``tf.distribute.Server`` of a cluster ``{"worker": workers}``. Calling it again
     with the same workers changes nothing while all of them are the ones that it connected to; once
-    one was started anew, it connects anew.
+    one was started again, it connects again.
 
     Args:
       workers: ``host:port`` of each, in the order of their tasks.
@@ -151,7 +151,7 @@ def is_alive(worker: str) -> bool:
 
 
 def answers(worker: str) -> bool:
-    """Whether a worker computes for this process; one that was started anew does not know it."""
+    """Whether a worker computes for this process; one that was started again does not know it."""
     executor = private.new_executor()
     try:
         with private.executor_scope(executor), tf.device(f"{worker}/device:CPU:0"):

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from rnnmem.errors import PipelineError
 from rnnmem.pipeline import devices
-from rnnmem.pipeline import schedule as nouns
+from rnnmem.pipeline import schedule as terms
 from rnnmem.pipeline.heartbeat import Heartbeats
 from rnnmem.pipeline.schedule import HOST, Action, Buffer, Schedule
 from rnnmem.pipeline.states import Scope, StageState, land
@@ -297,7 +297,7 @@ class Runner:
         self.state = state
         self.queues = queues
         self.traced = step.program.stages[state.index]
-        self.training = step.schedule.name != nouns.FORWARD_ONLY
+        self.training = step.schedule.name != terms.FORWARD_ONLY
         self.left = collections.deque(order)
         self.store: dict[Buffer, Any] = {}
         self.pending: list[Buffer] = []
@@ -345,7 +345,7 @@ class Runner:
                     self.fetch(buffer)
                 return
         action = self.left.popleft()
-        if action.kind == nouns.RECEIVE:
+        if action.kind == terms.RECEIVE:
             self.pending.append(action.its_buffer)
             return
         with self.queues.scope(fetching=False):
@@ -357,11 +357,11 @@ class Runner:
 
     def is_ready(self, action: Action) -> bool:
         """Whether the action need not wait."""
-        if action.kind in (nouns.FORWARD, nouns.BACKWARD):
+        if action.kind in (terms.FORWARD, terms.BACKWARD):
             return all(buffer in self.store for buffer in self.reads(action))
-        if action.kind == nouns.FREE and action.its_buffer.kind in nouns.SENT:
+        if action.kind == terms.FREE and action.its_buffer.kind in terms.SENT:
             return action.buffer in self.step.exchange.fetched
-        if action.kind == nouns.UPDATE:
+        if action.kind == terms.UPDATE:
             count = self.step.schedule.micro_batches
             return all(runner.backwards == count for runner in self.step.runners)
         return True
@@ -369,10 +369,10 @@ class Runner:
     def reads(self, action: Action) -> list[Buffer]:
         """What other stages or the host send for a computation."""
         topology, stage = self.step.schedule.topology, self.state.index
-        if action.kind == nouns.FORWARD:
-            kind, peers = nouns.VALUE_IN, topology.sources(stage)
+        if action.kind == terms.FORWARD:
+            kind, peers = terms.VALUE_IN, topology.sources(stage)
         else:
-            kind, peers = nouns.GRADIENT_IN, topology.gradient_sources(stage)
+            kind, peers = terms.GRADIENT_IN, topology.gradient_sources(stage)
         return [Buffer(kind, stage, action.micro_batch, peer) for peer in peers]
 
     def do(self, action: Action) -> None:
@@ -407,7 +407,7 @@ class Runner:
     def free(self, action: Action) -> None:
         """Drops a buffer."""
         buffer = action.its_buffer
-        if buffer.kind in nouns.SENT:
+        if buffer.kind in terms.SENT:
             self.step.exchange.take_back(buffer)
         del self.store[buffer]
 
@@ -415,7 +415,7 @@ class Runner:
         """What the stage reads for a micro-batch, in its own order."""
         stage, bundles = self.state.index, self.step.program.bundles
         return [
-            self.store[Buffer(nouns.VALUE_IN, stage, number, leaf.stage)][
+            self.store[Buffer(terms.VALUE_IN, stage, number, leaf.stage)][
                 bundles[leaf.stage, stage].index(leaf)
             ]
             for leaf in self.traced.reads
@@ -427,12 +427,12 @@ class Runner:
         if self.training:
             kept, results = self.state.forward(self.traced, self.inputs(number))
             self.scopes.add(kept)
-            self.store[Buffer(nouns.SCOPE, stage, number, stage)] = kept
+            self.store[Buffer(terms.SCOPE, stage, number, stage)] = kept
         else:
             results = self.forward_only(number)
         for target in self.step.schedule.topology.targets(stage):
             bundle = self.step.program.bundles[stage, target]
-            buffer = Buffer(nouns.VALUE_OUT, stage, number, target)
+            buffer = Buffer(terms.VALUE_OUT, stage, number, target)
             self.store[buffer] = [results[leaf.place] for leaf in bundle]
 
     def forward_only(self, number: int) -> list[tf.Tensor]:
@@ -447,14 +447,14 @@ class Runner:
     def backward(self, action: Action) -> None:
         """Runs the backward, and sorts the gradients of its inputs by who made those."""
         number, stage = action.micro_batch, self.state.index
-        scope = self.store[Buffer(nouns.SCOPE, stage, number, stage)]
+        scope = self.store[Buffer(terms.SCOPE, stage, number, stage)]
         inputs = None if isinstance(scope, Scope) else self.inputs(number)
         found = self.state.backward(
             self.traced, scope, inputs, self.upstream(number), first=self.backwards == 0
         )
         for target in self.step.schedule.topology.gradient_targets(stage):
             bundle = self.step.program.bundles[target, stage]
-            buffer = Buffer(nouns.GRADIENT_OUT, stage, number, target)
+            buffer = Buffer(terms.GRADIENT_OUT, stage, number, target)
             self.store[buffer] = [found[self.traced.reads.index(leaf)] for leaf in bundle]
         self.backwards += 1
         self.step.exchange.notify()
@@ -464,7 +464,7 @@ class Runner:
         stage, bundles = self.state.index, self.step.program.bundles
         found: list[list[tf.Tensor]] = [[] for _ in range(self.traced.results)]
         for source in self.step.schedule.topology.gradient_sources(stage):
-            gradients = self.store[Buffer(nouns.GRADIENT_IN, stage, number, source)]
+            gradients = self.store[Buffer(terms.GRADIENT_IN, stage, number, source)]
             for leaf, gradient in zip(bundles[stage, source], gradients, strict=True):
                 if gradient is not None:
                     found[leaf.place].append(gradient)

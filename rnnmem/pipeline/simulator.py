@@ -1,4 +1,4 @@
-"""Plays a schedule and judges it; it shares the nouns with the maker of schedules, nothing else.
+"""Plays a schedule and verifies it; it shares the nouns with the maker of schedules, nothing else.
 
 Every stage follows its own order and waits only where the real one waits: a computation for what
 it reads, a free of a sent buffer until it was fetched, an update for all backwards. A fetch starts
@@ -11,7 +11,7 @@ import dataclasses
 from collections import Counter
 
 from rnnmem.errors import ScheduleError
-from rnnmem.pipeline import schedule as nouns
+from rnnmem.pipeline import schedule as terms
 from rnnmem.pipeline.schedule import Action, Buffer, Schedule
 
 
@@ -37,17 +37,17 @@ class Costs:
 
     def seconds(self, action: Action) -> float:
         """How long a computation takes."""
-        if action.kind == nouns.UPDATE:
+        if action.kind == terms.UPDATE:
             return self.update
         return _at(getattr(self, action.kind), action.stage)
 
     def bytes(self, buffer: Buffer) -> int:
         """How large a buffer is."""
-        if buffer.kind == nouns.SCOPE:
+        if buffer.kind == terms.SCOPE:
             return _at(self.scope, buffer.stage)
-        made_here = buffer.kind in (nouns.VALUE_OUT, nouns.GRADIENT_IN)
+        made_here = buffer.kind in (terms.VALUE_OUT, terms.GRADIENT_IN)
         maker = buffer.stage if made_here else buffer.peer
-        return 0 if maker == nouns.HOST else _at(self.value, maker)
+        return 0 if maker == terms.HOST else _at(self.value, maker)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Timeline:
     @property
     def bubble(self) -> float:
         """The part of the stages' time, before the update, in which they wait; 0 to 1."""
-        busy = [e for e in self.events if e.action.kind in (nouns.FORWARD, nouns.BACKWARD)]
+        busy = [e for e in self.events if e.action.kind in (terms.FORWARD, terms.BACKWARD)]
         span = max(e.end for e in busy) * self.schedule.topology.stages
         return 1 - sum(e.end - e.start for e in busy) / span
 
@@ -117,22 +117,22 @@ def _at(value, stage: int):
 def _check_complete(schedule: Schedule) -> None:
     """Each stage computes each micro-batch once, sums gradients in rising order, updates last."""
     count = schedule.micro_batches
-    training = schedule.name != nouns.FORWARD_ONLY
+    training = schedule.name != terms.FORWARD_ONLY
     if len(schedule.orders) != schedule.topology.stages:
         raise ScheduleError(f"{len(schedule.orders)} orders, {schedule.topology.stages} stages")
     for stage, order in enumerate(schedule.orders):
         stray = next((action for action in order if action.stage != stage), None)
         if stray is not None:
             raise ScheduleError(f"{stray}: it stands in the order of stage {stage}")
-        for kind in (nouns.FORWARD, nouns.BACKWARD):
+        for kind in (terms.FORWARD, terms.BACKWARD):
             done = [action.micro_batch for action in order if action.kind == kind]
-            wanted = list(range(count)) if training or kind == nouns.FORWARD else []
+            wanted = list(range(count)) if training or kind == terms.FORWARD else []
             if done != wanted:
                 raise ScheduleError(
                     f"stage {stage}: its {kind}s are {done}, not one of each of {count} "
                     "micro-batches in rising order"
                 )
-        updates = [i for i, action in enumerate(order) if action.kind == nouns.UPDATE]
+        updates = [i for i, action in enumerate(order) if action.kind == terms.UPDATE]
         if updates != ([len(order) - 1] if training else []):
             raise ScheduleError(f"stage {stage}: its update must be its last action, and once")
 
@@ -204,22 +204,22 @@ class _Play:
 
     def receive(self, action: Action) -> bool:
         buffer = action.its_buffer
-        if buffer.kind not in (nouns.VALUE_IN, nouns.GRADIENT_IN):
+        if buffer.kind not in (terms.VALUE_IN, terms.GRADIENT_IN):
             raise ScheduleError(f"{action}: {buffer.kind} is not received")
         now = self.clock[action.stage]
         self.create(buffer, action)
         self.asked[buffer] = now
-        if buffer.peer == nouns.HOST:
+        if buffer.peer == terms.HOST:
             self.arrive(buffer, now)
         elif buffer.other_end in self.offered:
             self.arrive(buffer, max(now, self.offered[buffer.other_end]))
         return True
 
     def arrive(self, buffer: Buffer, start: float) -> None:
-        if buffer.peer != nouns.HOST and buffer.other_end not in self.alive:
+        if buffer.peer != terms.HOST and buffer.other_end not in self.alive:
             raise ScheduleError(f"{buffer} is fetched after {buffer.other_end} was released")
         self.arrived[buffer] = start + self.costs.transfer
-        action = Action(nouns.RECEIVE, buffer.stage, buffer.micro_batch, buffer)
+        action = Action(terms.RECEIVE, buffer.stage, buffer.micro_batch, buffer)
         self.record(action, start, self.arrived[buffer])
 
     def send(self, action: Action) -> bool:
@@ -236,21 +236,21 @@ class _Play:
 
     def forward(self, action: Action) -> bool:
         stage, number, topology = action.stage, action.micro_batch, self.schedule.topology
-        reads = [Buffer(nouns.VALUE_IN, stage, number, p) for p in topology.sources(stage)]
-        writes = [Buffer(nouns.VALUE_OUT, stage, number, p) for p in topology.targets(stage)]
-        if self.schedule.name != nouns.FORWARD_ONLY:
-            writes.append(Buffer(nouns.SCOPE, stage, number, stage))
+        reads = [Buffer(terms.VALUE_IN, stage, number, p) for p in topology.sources(stage)]
+        writes = [Buffer(terms.VALUE_OUT, stage, number, p) for p in topology.targets(stage)]
+        if self.schedule.name != terms.FORWARD_ONLY:
+            writes.append(Buffer(terms.SCOPE, stage, number, stage))
         return self.compute(action, reads, writes)
 
     def backward(self, action: Action) -> bool:
         stage, number, topology = action.stage, action.micro_batch, self.schedule.topology
-        reads = [Buffer(nouns.SCOPE, stage, number, stage)]
+        reads = [Buffer(terms.SCOPE, stage, number, stage)]
         sources = topology.gradient_sources(stage)
-        reads += [Buffer(nouns.GRADIENT_IN, stage, number, peer) for peer in sources]
+        reads += [Buffer(terms.GRADIENT_IN, stage, number, peer) for peer in sources]
         if stage in topology.recompute:
-            reads += [Buffer(nouns.VALUE_IN, stage, number, p) for p in topology.sources(stage)]
+            reads += [Buffer(terms.VALUE_IN, stage, number, p) for p in topology.sources(stage)]
         targets = topology.gradient_targets(stage)
-        writes = [Buffer(nouns.GRADIENT_OUT, stage, number, peer) for peer in targets]
+        writes = [Buffer(terms.GRADIENT_OUT, stage, number, peer) for peer in targets]
         if not self.compute(action, reads, writes):
             return False
         self.last_backward[stage] = self.clock[stage]
@@ -260,7 +260,7 @@ class _Play:
         start = self.clock[action.stage]
         for buffer in reads:
             self.need(buffer, action)
-            if buffer.kind != nouns.SCOPE:
+            if buffer.kind != terms.SCOPE:
                 if buffer not in self.arrived:
                     return False
                 start = max(start, self.arrived[buffer])
@@ -279,7 +279,7 @@ class _Play:
         if buffer.stage != action.stage:
             raise ScheduleError(f"{action}: it belongs to another stage")
         now = self.clock[action.stage]
-        if buffer.kind in nouns.SENT:
+        if buffer.kind in terms.SENT:
             if buffer.other_end not in self.arrived:
                 return False
             now = max(now, self.arrived[buffer.other_end])
@@ -294,7 +294,7 @@ class _Play:
 
     def check_age(self, buffer: Buffer, action: Action) -> None:
         """A sent buffer is freed before its sender has made more of its kind than the bound."""
-        if buffer.kind in nouns.SENT:
+        if buffer.kind in terms.SENT:
             since = self.done[buffer.stage][_clock_of(buffer)] - self.born[buffer]
             bound = abs(buffer.peer - buffer.stage) + 1
             if since > bound:
@@ -305,7 +305,7 @@ class _Play:
 
     def update(self, action: Action) -> bool:
         if len(self.last_backward) < self.schedule.topology.stages or any(
-            done[nouns.BACKWARD] < self.schedule.micro_batches for done in self.done
+            done[terms.BACKWARD] < self.schedule.micro_batches for done in self.done
         ):
             return False
         start = max(*self.last_backward.values(), self.clock[action.stage])
@@ -316,18 +316,18 @@ class _Play:
 
 def _clock_of(buffer: Buffer) -> str:
     """The kind of computation by whose number the age of a sent buffer counts."""
-    return nouns.BACKWARD if buffer.kind == nouns.GRADIENT_OUT else nouns.FORWARD
+    return terms.BACKWARD if buffer.kind == terms.GRADIENT_OUT else terms.FORWARD
 
 
 def bound_of(schedule: Schedule, kind: str, stage: int, peer: int) -> int:
     """The most buffers of a kind that a stage may hold for one peer at once."""
-    if kind in nouns.SENT:
+    if kind in terms.SENT:
         return abs(peer - stage) + 1
     stages, count = schedule.topology.stages, schedule.micro_batches
-    scopes = stages - stage if schedule.name == nouns.ONE_FORWARD_ONE_BACKWARD else count
-    if kind == nouns.SCOPE:
+    scopes = stages - stage if schedule.name == terms.ONE_FORWARD_ONE_BACKWARD else count
+    if kind == terms.SCOPE:
         return scopes
-    kept = kind == nouns.VALUE_IN and stage in schedule.topology.recompute
+    kept = kind == terms.VALUE_IN and stage in schedule.topology.recompute
     # One that is read, and one that the next computation fetches meanwhile.
     return scopes + 1 if kept else 2
 

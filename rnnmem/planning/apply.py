@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.loops import LoopPair, loop_pairs
-from rnnmem.analysis.training_regions import Place, places, step_net, with_step_net
+from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net, with_step_net
 from rnnmem.errors import NetError
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Constant, DType, Net
@@ -25,8 +25,8 @@ def apply_plan(
     plan: Plan,
     constant: Callable[[object, str], Constant],
     *,
-    anchored: bool = True,
-    place: Place | None = None,
+    keeps_alive: bool = True,
+    nested_step: NestedStep | None = None,
 ) -> Net:
     """The Net with every open loop of the plan rewritten.
 
@@ -34,14 +34,14 @@ def apply_plan(
       net: the Net that the plan was made for, inlined and without dead ops.
       plan: the decisions.
       constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
-      place: where the Net is a step net; None for an outermost one.
+      keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      nested_step: where the Net is a step net; None for an outermost one.
 
     Raises:
       NetError: the plan names a loop, an op or a blob that the Net does not have.
     """
-    net = _with_nested(net, plan, constant, anchored)
-    variables = None if place is None else place.variables
+    net = _with_nested(net, plan, constant, keeps_alive)
+    variables = None if nested_step is None else nested_step.variables
     pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
     editor = NetEditor(net)
     reads = HoistedReads(editor, variables)
@@ -67,7 +67,7 @@ def apply_plan(
                 carry=lambda _, blob: blob,
                 read=lambda _, one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
                 constant=constant,
-                anchored=anchored,
+                keeps_alive=keeps_alive,
             ),
         )
         held += left.forward
@@ -75,20 +75,20 @@ def apply_plan(
             if gradient.loop.op.name in alive:  # else who waits for its lists would make it run
                 held += lists
         encoded[loop.path] = left.encoded
-    held += _cut_into_segments(editor, plan, encoded, reads, constant, anchored)
+    held += _cut_into_segments(editor, plan, encoded, reads, constant, keeps_alive)
     names = [_hold(editor, blob) for blob in held]
-    if place is None:
+    if nested_step is None:
         editor.control_outputs += names
     elif names:
         _await_in_step_net(editor, names)
     reads.put_in_turn()
-    context = Context(plan.of, constant, anchored)
+    context = Context(plan.of, constant, keeps_alive)
     rewritten = editor.net()
     for one in AROUND_LOOPS:
         if decided := plan.of(one.name):
             rewritten = one.apply(rewritten, decided, context)
     rewritten = without_dead_ops(rewritten)
-    return with_leads(net, rewritten) if anchored else rewritten
+    return with_leads(net, rewritten) if keeps_alive else rewritten
 
 
 def _alive(net: Net) -> set[str]:
@@ -97,16 +97,22 @@ def _alive(net: Net) -> set[str]:
     return all_needed_by(net, [*net.control_outputs, *makers])
 
 
-def _with_nested(net: Net, plan: Plan, constant, anchored: bool) -> Net:
+def _with_nested(net: Net, plan: Plan, constant, keeps_alive: bool) -> Net:
     """The Net with the step nets rewritten that are steps by themselves."""
-    known = {place.path: place for place in places(net)} if plan.nested else {}
+    known = (
+        {nested_step.path: nested_step for nested_step in nested_steps(net)} if plan.nested else {}
+    )
     for one in plan.nested:
         if one.path not in known:
-            raise NetError(f"the plan is for another function: no place {'/'.join(one.path)!r}")
+            raise NetError(
+                f"the plan is for another function: no nested step {'/'.join(one.path)!r}"
+            )
         if one.plan.changes_nothing:
             continue
         inner = step_net(net, one.path)
-        inner = apply_plan(inner, one.plan, constant, anchored=anchored, place=known[one.path])
+        inner = apply_plan(
+            inner, one.plan, constant, keeps_alive=keeps_alive, nested_step=known[one.path]
+        )
         net = with_step_net(net, one.path, inner)
     return net
 
@@ -117,7 +123,7 @@ def _cut_into_segments(
     encoded: Mapping[tuple[str, ...], Mapping[str, str]],
     reads: HoistedReads,
     constant,
-    anchored: bool,
+    keeps_alive: bool,
 ) -> list[str]:
     """Rewrites the pairs that have segments, as they stand now; what must not be pruned."""
     chosen = [loop for loop in plan.loops if loop.segments is not None and not loop.closed]
@@ -135,7 +141,7 @@ def _cut_into_segments(
             encoded[loop.path],
             lambda one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
             constant,
-            anchored,
+            keeps_alive,
         )
     return held
 
@@ -165,11 +171,13 @@ def _hold(editor: NetEditor, blob: str) -> str:
 
 def _await_in_step_net(editor: NetEditor, names: list[str]) -> None:
     """An output of a step net waits for the ops: what only its control outputs need is pruned."""
-    place = next(
-        place for place, blob in enumerate(editor.outputs) if blob not in editor.original.inputs
+    nested_step = next(
+        nested_step
+        for nested_step, blob in enumerate(editor.outputs)
+        if blob not in editor.original.inputs
     )
-    blob = editor.blobs[editor.resolve(editor.outputs[place])]
-    editor.outputs[place] = editor.add(
+    blob = editor.blobs[editor.resolve(editor.outputs[nested_step])]
+    editor.outputs[nested_step] = editor.add(
         "Identity",
         (blob.name,),
         ((blob.dtype, blob.shape),),

@@ -19,7 +19,7 @@ CHUNK_ROOM = 16 * 1024
 are taken whole."""
 
 SCHEDULE_HEADROOM = 0.5
-"""The same of a plan with a schedule over segments: states kept anew leave holes between chunks."""
+"""The same of a plan with a schedule over segments: new checkpoints leave holes in memory."""
 
 NOT_WORTH_TIME = 0.01
 """Part of the original's peak that is not worth any time at all."""
@@ -71,7 +71,7 @@ def cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
     error = BudgetError(
         f"budget={budget} ({format_bytes(budget)}) cannot be met: the smallest peak above the "
         f"resident state is predicted to be {smallest} bytes ({format_bytes(smallest)}), {remark} "
-        f"({format_bytes(peak)} by simulation, and what chance may add); give at least that much, "
+        f"({format_bytes(peak)} by simulation, and a margin for races); give at least that much, "
         "or a smaller batch"
     )
     error.smallest = smallest
@@ -83,20 +83,20 @@ def least_of(refusals: Sequence[BudgetError]) -> BudgetError:
     return min(refusals, key=lambda error: math.inf if error.smallest is None else error.smallest)
 
 
-def bisected(rungs: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
-    """The fastest plan that fits, where few are tried: peaks are trusted to fall from rung to rung.
+def bisected(steps: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None:
+    """The fastest plan that fits, where few are tried: peaks are taken to fall along the frontier.
 
     Args:
-      rungs: plans from the fastest to the smallest.
+      steps: plans from the fastest to the smallest.
       fits: whether one stays within the budget.
     """
-    if not rungs or not fits(rungs[-1]):
+    if not steps or not fits(steps[-1]):
         return None
-    low, high = 0, len(rungs) - 1
+    low, high = 0, len(steps) - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if fits(rungs[middle]) else (middle + 1, high)
-    return rungs[high]
+        low, high = (low, middle) if fits(steps[middle]) else (middle + 1, high)
+    return steps[high]
 
 
 def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:

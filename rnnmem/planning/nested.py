@@ -11,7 +11,7 @@ import dataclasses
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.shapes import filled
 from rnnmem.analysis.times import op_seconds, step_seconds
-from rnnmem.analysis.training_regions import Place, places, step_net
+from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net
 from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
 from rnnmem.ir.op_table import LOOPS
@@ -24,7 +24,7 @@ _SLOWDOWNS = (1.1, 1.2, 1.35, 1.5, 2.0, 3.0, float("inf"))
 """Bounds on the time of step nets, tried in turn until a budget is met."""
 
 
-def decide_with_places(plain: Search, options: Options) -> tuple[Search, Plan, Net | None]:
+def decide_with_nested_steps(plain: Search, options: Options) -> tuple[Search, Plan, Net | None]:
     """The plan that the options ask for, with the decisions for places in it.
 
     Args:
@@ -37,7 +37,7 @@ def decide_with_places(plain: Search, options: Options) -> tuple[Search, Plan, N
     Raises:
       BudgetError: no plan is predicted to stay within the budget.
     """
-    found = places(plain.net)
+    found = nested_steps(plain.net)
     if not found or not plain.setting.in_loops:
         return plain, *decide(plain, options)
     if options.budget is None:
@@ -53,15 +53,15 @@ def decide_with_places(plain: Search, options: Options) -> tuple[Search, Plan, N
 
 
 def _decided(
-    plain: Search, found: tuple[Place, ...], options: Options, slowdown: float
+    plain: Search, found: tuple[NestedStep, ...], options: Options, slowdown: float
 ) -> tuple[Search, Plan, Net | None]:
     plans: tuple[NestedPlan, ...] = ()
     whole = plain.net
-    alone = dataclasses.replace(plain.setting, turns=False)
-    for place in reversed(found):
-        inner = step_net(whole, place.path)
-        own, _ = Search(inner, alone, place=place).least_memory(slowdown)
-        plans += (NestedPlan(place.path, _loops_around(plain.net, place.path), own),)
+    alone = dataclasses.replace(plain.setting, scheduling_edges=False)
+    for nested_step in reversed(found):
+        inner = step_net(whole, nested_step.path)
+        own, _ = Search(inner, alone, nested_step=nested_step).least_memory(slowdown)
+        plans += (NestedPlan(nested_step.path, _loops_around(plain.net, nested_step.path), own),)
         whole = plain.apply(Plan(nested=plans))
     below = Plan(nested=plans, slowdown=_slowdown(plain, plans))
     if whole is plain.net:
@@ -89,8 +89,8 @@ def _around(search: Search, options: Options) -> tuple[Plan, Net | None]:
 
 def _loops_around(net: Net, path: tuple[str, ...]) -> tuple[str, ...]:
     loops = []
-    for place in range(0, len(path), 2):
-        op = step_net(net, path[:place]).op_by_name[path[place]]
+    for nested_step in range(0, len(path), 2):
+        op = step_net(net, path[:nested_step]).op_by_name[path[nested_step]]
         if op.type in LOOPS:
             loops.append(op.name)
     return tuple(loops)
@@ -100,7 +100,7 @@ def _closed(plan: Plan) -> Plan:
     """The plan, with nothing done."""
     reason = "the predicted peak of the whole step would not fall"
     loops = (
-        dataclasses.replace(loop, closed=loop.closed or reason, fates=()) for loop in plan.loops
+        dataclasses.replace(loop, closed=loop.closed or reason, residuals=()) for loop in plan.loops
     )
     return dataclasses.replace(plan, loops=tuple(loops), decisions=(), slowdown=1.0)
 

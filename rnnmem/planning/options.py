@@ -99,7 +99,7 @@ def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
             close = difflib.get_close_matches(name, known, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             raise UnknownOptionError(
-                f"{name}={value!r} is no option; there are {', '.join(known)}{meant}"
+                f"{name}={value!r} is an unknown option; the options are {', '.join(known)}{meant}"
             )
 
 

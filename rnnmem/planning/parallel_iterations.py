@@ -29,7 +29,7 @@ WIDE_SECONDS = 5e-5
 
 def overlapped(plan: Plan) -> Plan:
     """The plan with two iterations under way at once."""
-    return dataclasses.replace(plan, loops=_paced(plan.loops, OVERLAPPING))
+    return dataclasses.replace(plan, loops=_with_parallel_iterations(plan.loops, OVERLAPPING))
 
 
 def one_by_one(plan: Plan) -> Plan:
@@ -37,7 +37,7 @@ def one_by_one(plan: Plan) -> Plan:
     if plan.changes_nothing:
         return plan
     return dataclasses.replace(
-        plan, loops=_paced(plan.loops, 1), slowdown=plan.slowdown + ONE_BY_ONE
+        plan, loops=_with_parallel_iterations(plan.loops, 1), slowdown=plan.slowdown + ONE_BY_ONE
     )
 
 
@@ -81,22 +81,26 @@ def one_by_one_where_cheap(plan: Plan, lost: Sequence[float | None]) -> Plan:
     loops: list[LoopPlan] = []
     slowdown = plan.slowdown
     for loop, part in zip(plan.loops, lost, strict=True):
-        loops += _paced([loop], OVERLAPPING if part is None else 1)
+        loops += _with_parallel_iterations([loop], OVERLAPPING if part is None else 1)
         slowdown += 0.0 if part is None or loop.closed else part
     return dataclasses.replace(plan, loops=tuple(loops), slowdown=slowdown)
 
 
-def _paced(loops: Iterable[LoopPlan], in_flight: int) -> tuple[LoopPlan, ...]:
+def _with_parallel_iterations(
+    loops: Iterable[LoopPlan], parallel_iterations: int
+) -> tuple[LoopPlan, ...]:
     return tuple(
         loop
         if loop.closed
         else dataclasses.replace(
-            loop, in_flight=_pace_of(loop, in_flight), inner=_paced(loop.inner, in_flight)
+            loop,
+            parallel_iterations=_parallel_iterations_of(loop, parallel_iterations),
+            inner=_with_parallel_iterations(loop.inner, parallel_iterations),
         )
         for loop in loops
     )
 
 
-def _pace_of(loop: LoopPlan, in_flight: int) -> int:
+def _parallel_iterations_of(loop: LoopPlan, parallel_iterations: int) -> int:
     """Copies come back from the host while the iteration before is still under way."""
-    return max(in_flight, OVERLAPPING) if loop.keeps_by(OFFLOAD) else in_flight
+    return max(parallel_iterations, OVERLAPPING) if loop.keeps_by(OFFLOAD) else parallel_iterations

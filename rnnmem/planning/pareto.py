@@ -24,7 +24,7 @@ from rnnmem.analysis.variable_effects import Writers
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import with_segments
 from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.encode.select import Forms
+from rnnmem.passes.encode.select import Codecs
 from rnnmem.passes.registry import AROUND_LOOPS, Kind, Pass
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
@@ -34,7 +34,7 @@ from rnnmem.planning.parallel_iterations import lost_one_by_one
 from rnnmem.planning.plan import Plan
 
 _STEPS = 16
-"""Plans that a ladder has at most, about."""
+"""Plans that a frontier has at most, about."""
 _REFINED = 4
 """Loops that are refined exactly, the largest first."""
 
@@ -42,7 +42,7 @@ Refine = Callable[[LoopPair, int | None, float | None], LoopPlan | None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Trades:
+class Candidates:
     """What may be decided for a Net.
 
     Attributes:
@@ -71,9 +71,11 @@ class Trades:
     def plan(self, loops: Sequence[LoopPlan]) -> Plan:
         """The plan that these decisions make."""
         again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
-        open_places = [place for place, loop in enumerate(loops) if not loop.closed]
-        opened = [self.pairs[place] for place in open_places]
-        again -= sum(self.spared[place] for place in open_places)
+        open_nested_steps = [
+            nested_step for nested_step, loop in enumerate(loops) if not loop.closed
+        ]
+        opened = [self.pairs[nested_step] for nested_step in open_nested_steps]
+        again -= sum(self.spared[nested_step] for nested_step in open_nested_steps)
         plan = Plan(
             loops=tuple(loops), slowdown=1.0 + again / self.seconds if self.seconds else 1.0
         )
@@ -86,7 +88,7 @@ class Trades:
         allowed = (max_slowdown - 1.0) * self.seconds + sum(self.spared)
         return self.plan(self._refined(choose_within(self.choices, allowed), allowed))
 
-    def without_schedules(self) -> Trades:
+    def without_schedules(self) -> Candidates:
         """The trades in which no iteration runs again more than once."""
         choices = (
             tuple(plan for plan in own if plan.segments is None or not plan.segments.slots) or own
@@ -94,14 +96,14 @@ class Trades:
         )
         return dataclasses.replace(self, choices=tuple(choices))
 
-    def without_segments(self) -> Trades:
+    def without_segments(self) -> Candidates:
         """The trades in which no iteration runs again."""
         choices = (
             tuple(plan for plan in own if plan.segments is None) or own for own in self.choices
         )
         return dataclasses.replace(self, choices=tuple(choices))
 
-    def saving_like(self, loops: Sequence[LoopPlan]) -> Trades:
+    def saving_like(self, loops: Sequence[LoopPlan]) -> Candidates:
         """The trades in which the iterations of each loop save what they do in these plans."""
         choices = (
             tuple(plan for plan in own if not plan.closed and plan.saved == loop.saved) or (loop,)
@@ -109,10 +111,10 @@ class Trades:
         )
         return dataclasses.replace(self, choices=tuple(choices))
 
-    def ladder(self) -> tuple[Plan, ...]:
+    def frontier_plans(self) -> tuple[Plan, ...]:
         """Plans from the fastest to the smallest; none is beaten in both time and bytes.
 
-        The ladder depends on nothing but the Net, so that a larger budget never picks a slower
+        The frontier depends on nothing but the Net, so that a larger budget never picks a slower
         plan.
         """
         if not self.choices:
@@ -120,7 +122,7 @@ class Trades:
         choices = [
             self._filled(pair, own) for pair, own in zip(self.pairs, self.choices, strict=True)
         ]
-        rungs: dict[tuple[LoopPlan, ...], tuple[float, int]] = {}
+        steps: dict[tuple[LoopPlan, ...], tuple[float, int]] = {}
         fastest = [min(own, key=lambda one: one.total()[::-1]) for own in choices]
         smallest = [min(own, key=lambda one: one.total()) for own in choices]
         least, most = _cost(fastest)[0], _cost(smallest)[0]
@@ -128,11 +130,11 @@ class Trades:
             # More steps where time is short: there a second buys most.
             share = (number / (_STEPS - 1)) ** 2
             loops = choose_within(choices, least + share * (most - least) + 1e-12 * abs(most))
-            rungs[loops] = _cost(loops)
-        ordered = sorted(rungs, key=rungs.__getitem__)
+            steps[loops] = _cost(loops)
+        ordered = sorted(steps, key=steps.__getitem__)
         kept = []
         for loops in ordered:
-            if not kept or rungs[loops][1] < rungs[kept[-1]][1]:
+            if not kept or steps[loops][1] < steps[kept[-1]][1]:
                 kept.append(loops)
         return tuple(self.plan(loops) for loops in kept)
 
@@ -175,7 +177,7 @@ def plan_net(
     max_slowdown: float,
     *,
     segments: bool = True,
-    means: frozenset[str] = REMATERIALISE,
+    techniques: frozenset[str] = REMATERIALISE,
 ) -> Plan:
     """The plan that frees most memory at no more than the given factor of step time.
 
@@ -184,20 +186,22 @@ def plan_net(
       machine: what estimates of time assume.
       max_slowdown: the bound on the estimated factor of step time, at least 1.
       segments: whether loops may be cut into segments.
-      means: whether blobs may be recomputed, and in which forms they may be saved.
+      techniques: whether blobs may be recomputed, and in which forms they may be saved.
     """
-    return trades_of(net, machine, segments=segments, means=means).within(max_slowdown)
+    return candidates_of(net, machine, segments=segments, techniques=techniques).within(
+        max_slowdown
+    )
 
 
-def trades_of(
+def candidates_of(
     net: Net,
     machine: Machine,
     *,
     segments: bool = True,
     variables: frozenset[str] | None = None,
-    means: frozenset[str] = REMATERIALISE,
+    techniques: frozenset[str] = REMATERIALISE,
     beside: Iterable[Pass] = AROUND_LOOPS,
-) -> Trades:
+) -> Candidates:
     """All trades between bytes and time that the loop pairs of a Net offer.
 
     Args:
@@ -205,7 +209,7 @@ def trades_of(
       machine: what estimates of time assume.
       segments: whether loops may be cut into segments.
       variables: of a step net: its inputs that hold a variable each (`Place.variables`).
-      means: whether blobs may be recomputed, and in which forms they may be saved.
+      techniques: whether blobs may be recomputed, and in which forms they may be saved.
       beside: passes that loops which are rewritten may bring along.
     """
     pairs = loop_pairs(net, net, {})
@@ -214,30 +218,31 @@ def trades_of(
 
     def outside(pair: LoopPair) -> Outside:
         return Outside(
-            obtainable=lambda blob: True,
+            available=lambda blob: True,
             unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
         )
 
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
-        return Planner(machine, 0.0, clock, means).exact(pair, outside(pair), kept, seconds)
+        return Planner(machine, 0.0, clock, techniques).exact(pair, outside(pair), kept, seconds)
 
     seconds = step_seconds(net, machine)
     runs = [trips_of(pair.forward) for pair in pairs]
     site = Site(net, pairs, clock)
     offers = {one.name: one.offer(site) for one in beside if one.kind is Kind.BESIDE}
     spared = [offer.spared for offer in offers.values() if offer.spared]
-    return Trades(
+    return Candidates(
         net=net,
         pairs=pairs,
         choices=tuple(
-            _choices(pair, Planner(machine, 0.0, clock, means), outside(pair), segments)
+            _choices(pair, Planner(machine, 0.0, clock, techniques), outside(pair), segments)
             for pair in pairs
         ),
         seconds=seconds,
         refine=refine,
         offers=offers,
         spared=tuple(
-            trips * sum(some[place] for some in spared) for place, trips in enumerate(runs)
+            trips * sum(some[nested_step] for some in spared)
+            for nested_step, trips in enumerate(runs)
         ),
         lost=tuple(
             lost_one_by_one(pair, clock, trips, seconds)
@@ -255,15 +260,15 @@ def _choices(
         return plans
     step = planner.step_alone(pair, outside)
     opened = [_as_it_saves(plan, step) for plan in plans if plan.closed in ("", NOT_FOR_LESS)]
-    return (*plans, *with_segments(pair, _on_device(opened, planner.forms(pair)), step))
+    return (*plans, *with_segments(pair, _on_device(opened, planner.codecs(pair)), step))
 
 
-def _on_device(plans: Iterable[LoopPlan], forms: Forms) -> Iterator[LoopPlan]:
+def _on_device(plans: Iterable[LoopPlan], codecs: Codecs) -> Iterator[LoopPlan]:
     """The plans with every list on the device: a segment's lists are short, and refilled there."""
     for plan in plans:
-        kept = [(one, forms.without_offload(one)) for one in plan.encodings]
+        kept = [(one, codecs.without_offload(one)) for one in plan.encodings]
         plain = {old.blob for old, new in kept if new is None}
-        more = sum(stored_bytes(forms.body.blobs[blob]) for blob in plain)
+        more = sum(stored_bytes(codecs.body.blobs[blob]) for blob in plain)
         more += sum(new.bytes - old.bytes for old, new in kept if new is not None)
         encodings = tuple(new for _, new in kept if new is not None)
         yield dataclasses.replace(plan, encodings=encodings, bytes=plan.bytes + more)

@@ -10,10 +10,10 @@ from typing import Any
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.encode.decision import BFLOAT16, OFFLOAD
-from rnnmem.passes.implicit_broadcast.decision import Fold
-from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
+from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 from rnnmem.passes.normalise.decision import ZeroList
-from rnnmem.passes.rebuild_lists.decision import MadeAgain
+from rnnmem.passes.rebuild_lists.decision import RebuiltList
 from rnnmem.passes.registry import BY_NAME, PASSES, Kind
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.as_json import from_data, to_data
@@ -28,9 +28,19 @@ _FIRST_FORMAT = {
     "folds": "implicit_broadcast",
     "empty_starts": "lazy_gradient_lists",
     "made_again": "rebuild_lists",
-    "turns": "turns",
+    "turns": "scheduling_edges",
 }
 """What the decisions of passes were called there."""
+_FIRST_FIELDS = {
+    "again": "replays",
+    "demands": "live_ins",
+    "fate": "decision",
+    "fates": "residuals",
+    "in_flight": "parallel_iterations",
+    "means": "techniques",
+    "witnessed": "by_proxy",
+}
+"""What their fields were called there."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,34 +98,34 @@ class Plan:
         return self.of("chunked_loss")
 
     @property
-    def waits(self) -> tuple[tuple[str, str], ...]:
+    def start_edges(self) -> tuple[tuple[str, str], ...]:
         """Control edges around gradient loops: (waiting op, op waited for)."""
         return tuple((edge.op, edge.after) for edge in self.of("gradient_start"))
 
     @property
-    def gates(self) -> tuple[Edge, ...]:
+    def delayed_inputs(self) -> tuple[Edge, ...]:
         """Control edges that keep gradient ops from running beside the loss."""
         return self.of("after_loss")
 
     @property
-    def folds(self) -> tuple[Fold, ...]:
+    def implicit_broadcasts(self) -> tuple[ImplicitBroadcast, ...]:
         """Operands that ops of gradient step nets broadcast themselves."""
         return self.of("implicit_broadcast")
 
     @property
-    def empty_starts(self) -> tuple[EmptyStart, ...]:
+    def lazy_gradient_lists(self) -> tuple[LazyGradientList, ...]:
         """Lists of gradients that gradient loops begin without elements."""
         return self.of("lazy_gradient_lists")
 
     @property
-    def made_again(self) -> tuple[MadeAgain, ...]:
-        """Lists that gradient loops are given anew."""
+    def rebuilt_lists(self) -> tuple[RebuiltList, ...]:
+        """Lists that gradient loops are given again."""
         return self.of("rebuild_lists")
 
     @property
-    def turns(self) -> tuple[Edge, ...]:
+    def scheduling_edges(self) -> tuple[Edge, ...]:
         """Control edges by which large buffers take turns, at any depth."""
-        return self.of("turns")
+        return self.of("scheduling_edges")
 
     def every_loop(self, around: tuple[str, ...] = ()) -> Iterator[LoopPlan]:
         """Yields the decisions for every loop pair at any depth, each path from the outermost loop.
@@ -180,7 +190,7 @@ class Plan:
                 raise TypeError(f"its format is {number!r}, of a later rnnmem")
             if number == FORMAT:
                 return _plan(data)
-            return _plan(_of_first_format(data)).having(zero_lists=(ZeroList(),))
+            return _plan(_of_first_format(_with_new_fields(data))).having(zero_lists=(ZeroList(),))
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"this is not a plan that to_json wrote: {error}") from error
 
@@ -214,6 +224,15 @@ def _plan(data: Mapping[str, Any]) -> Plan:
     return dataclasses.replace(plan, nested=nested).having(**decided)
 
 
+def _with_new_fields(data: Any) -> Any:
+    """The same with the present names of fields, at any depth."""
+    if isinstance(data, list):
+        return [_with_new_fields(one) for one in data]
+    if not isinstance(data, dict):
+        return data
+    return {_FIRST_FIELDS.get(key, key): _with_new_fields(one) for key, one in data.items()}
+
+
 def _of_first_format(data: Mapping[str, Any]) -> dict[str, Any]:
     """The same plan as the present format has it."""
     known = {new: data[old] for old, new in _FIRST_FORMAT.items() if old in data}
@@ -222,7 +241,7 @@ def _of_first_format(data: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         **{key: data[key] for key in data if key not in _FIRST_FORMAT},
-        "decisions": {**known, "turns": data["turns"]},
+        "decisions": {**known, "scheduling_edges": data["turns"]},
         "nested": [
             {**one, "plan": _of_first_format(one["plan"])} for one in data.get("nested", ())
         ],

@@ -51,7 +51,7 @@ def check_fits(net: Net, plan: Plan) -> None:
     for path in sorted(here - there):
         raise _another(f"it does not decide on loop {'/'.join(path)!r} of {net.name}")
     names = net.op_by_name
-    for op in (name for wait in plan.waits for name in wait):
+    for op in (name for wait in plan.start_edges for name in wait):
         if op not in names:
             raise _another(f"it lets ops wait for {op!r}, which {net.name} does not have")
 

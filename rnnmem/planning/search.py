@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
-from rnnmem.analysis.training_regions import Place
+from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
@@ -38,24 +38,24 @@ from rnnmem.planning.parallel_iterations import (
     one_by_one_where_cheap,
     overlapped,
 )
-from rnnmem.planning.pareto import Trades, trades_of
+from rnnmem.planning.pareto import Candidates, candidates_of
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.turns import in_turns
 from rnnmem.simulate.timeline import counted_peak
 
 _TURNED = 3
 """Plans of which it is looked at whether large buffers may take turns, where no budget is met."""
 
 _BOUNDS = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, math.inf)
-"""Bounds on time whose plans a budget may take, beside the rungs of the ladder."""
+"""Bounds on time whose plans a budget may take, beside those of the frontier."""
 
 _SCANNED = 20000
-"""Ops of a Net up to which the rungs of a ladder are simulated in turn; beyond it, bisected."""
+"""Ops of a Net up to which all candidates are simulated; beyond it, bisected."""
 
 _FITS = "the original stays within the budget"
 _NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
-_LARGER = "at sizes that only the run can tell, every plan may have a larger peak"
+_LARGER = "at sizes known only at run time, every plan may have a larger peak"
 _UNKNOWN = "the budget was not held against a prediction: a size is known only at run time"
 
 
@@ -67,7 +67,7 @@ class Search:
       setting: what plans for it depend on.
       losses: what the Net runs by chunks of tokens already.
       beside: the search for the Net as it was before that.
-      place: where the Net is a step net; None for an outermost one.
+      nested_step: where the Net is a step net; None for an outermost one.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Search:
         *,
         losses: tuple[ChunkedLoss, ...] = (),
         beside: Search | None = None,
-        place: Place | None = None,
+        nested_step: NestedStep | None = None,
     ):
         self.net = net
         self.setting = setting
         self.losses = losses
         self.beside = beside
-        self.place = place
-        self.variables = None if place is None else place.variables
+        self.nested_step = nested_step
+        self.variables = None if nested_step is None else nested_step.variables
         self._simulated: dict[tuple, Plan] = {}
         self._latest: tuple[Plan, Net | None] | None = None
 
@@ -92,7 +92,11 @@ class Search:
         """The Net that a plan makes."""
         setting = self.setting
         return apply_plan(
-            self.net, plan, setting.constant, anchored=setting.anchored, place=self.place
+            self.net,
+            plan,
+            setting.constant,
+            keeps_alive=setting.keeps_alive,
+            nested_step=self.nested_step,
         )
 
     @functools.cached_property
@@ -101,36 +105,36 @@ class Search:
         return known_net(self.net)
 
     @functools.cached_property
-    def trades(self) -> Trades:
+    def pareto_candidates(self) -> Candidates:
         """All trades of the Net's loops."""
-        return trades_of(
+        return candidates_of(
             filled(self.known),
             self.setting.machine,
             segments=self.setting.segments,
             variables=self.variables,
-            means=self.setting.in_loops,
+            techniques=self.setting.in_loops,
             beside=self.setting.around_loops,
         )
 
     @functools.cached_property
-    def ladder(self) -> tuple[Plan, ...]:
+    def frontier_plans(self) -> tuple[Plan, ...]:
         """Plans from the fastest to the slowest, not held against a simulation yet."""
-        return tuple(sorted(itertools.chain(*self._ladders), key=lambda plan: plan.slowdown))
+        return tuple(sorted(itertools.chain(*self._frontiers), key=lambda plan: plan.slowdown))
 
     @functools.cached_property
-    def _ladders(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
+    def _frontiers(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
         """Plans from the fastest to the smallest: at two iterations at once, and at one."""
-        rungs = tuple(map(self._with_losses, self.trades.ladder()))
-        rungs = tuple(itertools.chain(*((plan, *self._given_anew(plan)) for plan in rungs)))
-        opened = filter(lambda plan: not plan.changes_nothing, rungs)
-        return tuple(map(overlapped, rungs)), tuple(map(one_by_one, opened))
+        steps = tuple(map(self._with_losses, self.pareto_candidates.frontier_plans()))
+        steps = tuple(itertools.chain(*((plan, *self._given_anew(plan)) for plan in steps)))
+        opened = filter(lambda plan: not plan.changes_nothing, steps)
+        return tuple(map(overlapped, steps)), tuple(map(one_by_one, opened))
 
     @functools.cached_property
     def slower(self) -> float:
         """What chunks of tokens add to the factor of step time."""
-        if self.beside is None or not self.losses or not self.beside.trades.seconds:
+        if self.beside is None or not self.losses or not self.beside.pareto_candidates.seconds:
             return 0.0
-        return sum(one.seconds for one in self.losses) / self.beside.trades.seconds
+        return sum(one.seconds for one in self.losses) / self.beside.pareto_candidates.seconds
 
     def _with_losses(self, plan: Plan) -> Plan:
         slower = dataclasses.replace(plan, slowdown=plan.slowdown + self.slower)
@@ -171,26 +175,30 @@ class Search:
         bounds = {max_slowdown}
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
-        found = self._paced(self.trades, bounds, max_slowdown)
+        found = self._with_parallel_iterations(self.pareto_candidates, bounds, max_slowdown)
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
-            found += self._paced(self.trades.without_schedules(), {max_slowdown}, max_slowdown)
+            found += self._with_parallel_iterations(
+                self.pareto_candidates.without_schedules(), {max_slowdown}, max_slowdown
+            )
         if self.original_peak is None and any(map(is_cut, found)):
-            # Nothing foretells what a segment holds while it runs again.
-            found += self._paced(self.trades.without_segments(), {max_slowdown}, max_slowdown)
+            # Nothing predicts what a segment holds while it runs again.
+            found += self._with_parallel_iterations(
+                self.pareto_candidates.without_segments(), {max_slowdown}, max_slowdown
+            )
         return found
 
     @functools.cached_property
     def reachable(self) -> tuple[Plan, ...]:
         """Every plan that a budget may take, from the fastest to the slowest; none simulated yet.
 
-        They are the ladder's and those that bounds on time take; they depend on the Net alone, so
-        that what fits in one budget is not missed under a larger one. Of a large Net, the ladder.
+        They are the frontier's and those that bounds on time take; they depend on the Net alone, so
+        that what fits in one budget is not missed under a larger one. Of a large Net, the frontier.
         """
         if _count(self.net) > _SCANNED:
-            return self.ladder
-        found = list(self.ladder)
+            return self.frontier_plans
+        found = list(self.frontier_plans)
         for bound in _BOUNDS:
             if bound - self.slower >= 1.0:
                 plans = self._plans_within(max(1.0, bound - self.slower - self._most_tried))
@@ -221,8 +229,11 @@ class Search:
 
     def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
         """The plan with segments in the loops where an iteration saves the same."""
-        trades = self.trades.saving_like(plan.loops)
-        found = map(self.simulated, self._paced(trades, {max_slowdown}, max_slowdown))
+        pareto_candidates = self.pareto_candidates.saving_like(plan.loops)
+        found = map(
+            self.simulated,
+            self._with_parallel_iterations(pareto_candidates, {max_slowdown}, max_slowdown),
+        )
         return sorted(filter(is_cut, found), key=kept)
 
     def _is_larger(self, plan: Plan) -> bool:
@@ -242,15 +253,20 @@ class Search:
         """Predicted peaks of the original at the sizes that are assumed."""
         return assumed_peaks(self.net) if self.beside is None else self.beside._assumed
 
-    def _paced(self, trades: Trades, bounds: set[float], most: float) -> list[Plan]:
+    def _with_parallel_iterations(
+        self, pareto_candidates: Candidates, bounds: set[float], most: float
+    ) -> list[Plan]:
         """Plans within each bound, and with one iteration at a time, here or there, in the last."""
-        found = [overlapped(self._with_losses(trades.within(bound))) for bound in sorted(bounds)]
-        lost = sum(filter(None, trades.lost))
+        found = [
+            overlapped(self._with_losses(pareto_candidates.within(bound)))
+            for bound in sorted(bounds)
+        ]
+        lost = sum(filter(None, pareto_candidates.lost))
         if lost and most - lost >= 1.0:
-            plan = self._with_losses(trades.within(most - lost))
-            found.append(one_by_one_where_cheap(plan, trades.lost))
+            plan = self._with_losses(pareto_candidates.within(most - lost))
+            found.append(one_by_one_where_cheap(plan, pareto_candidates.lost))
         if most - ONE_BY_ONE >= 1.0:
-            found.append(one_by_one(self._with_losses(trades.within(most - ONE_BY_ONE))))
+            found.append(one_by_one(self._with_losses(pareto_candidates.within(most - ONE_BY_ONE))))
         return found
 
     def _with_longer_segments(self, plan: Plan) -> Plan:
@@ -267,7 +283,7 @@ class Search:
     def _given_anew(self, plan: Plan) -> list[Plan]:
         """The plan with lists made again for gradient loops, where there are such."""
         opened = {loop.path for loop in plan.loops if not loop.closed}
-        pairs = [pair for pair in self.trades.pairs if pair.path in opened]
+        pairs = [pair for pair in self.pareto_candidates.pairs if pair.path in opened]
         tried = plan
         for name, offer in self._tried.items():
             tried = tried.having(**{name: offer.decide(pairs, plan.of)})
@@ -277,8 +293,17 @@ class Search:
     @functools.cached_property
     def _tried(self) -> Mapping[str, Offer]:
         """What loops that are rewritten may bring along where it is worth its time."""
-        writers = Writers(self.trades.net, self.variables) if self.setting.reads_again else None
-        site = Site(self.trades.net, self.trades.pairs, self.setting.machine.seconds, writers)
+        writers = (
+            Writers(self.pareto_candidates.net, self.variables)
+            if self.setting.reads_again
+            else None
+        )
+        site = Site(
+            self.pareto_candidates.net,
+            self.pareto_candidates.pairs,
+            self.setting.machine.seconds,
+            writers,
+        )
         passes = (one for one in self.setting.around_loops if one.kind is Kind.TRIED)
         return {one.name: one.offer(site) for one in passes}
 
@@ -286,14 +311,15 @@ class Search:
     def _most_tried(self) -> float:
         """The part of the step time that all of that takes."""
         all_of_it = {
-            name: offer.decide(self.trades.pairs, Plan().of) for name, offer in self._tried.items()
+            name: offer.decide(self.pareto_candidates.pairs, Plan().of)
+            for name, offer in self._tried.items()
         }
         return self._share(Plan().having(**all_of_it))
 
     def _share(self, plan: Plan) -> float:
         """The part of the step time that what is tried takes."""
         taken = sum(one.seconds for some in tried_in(plan) for one in some)
-        return taken / (self.trades.seconds or math.inf)
+        return taken / (self.pareto_candidates.seconds or math.inf)
 
     def least_time(self, budget: int) -> tuple[Plan, Net | None]:
         """The fastest plan whose predicted peak fits in a budget, and what applying it makes.
@@ -301,12 +327,12 @@ class Search:
         Raises:
           BudgetError: none does; names the smallest peak that can be had and its time.
         """
-        if not self.trades.pairs and not self.losses:
+        if not self.pareto_candidates.pairs and not self.losses:
             return self.unchanged(budget), None
         if self.original_peak is not None and needed_budget(self.original_peak) <= budget:
             return self._as_it_was(_FITS), None
         if self.original_peak is None:
-            smallest = list(reversed(self.ladder))[:MOST_TRIED]
+            smallest = list(reversed(self.frontier_plans))[:MOST_TRIED]
             held = itertools.filterfalse(self._is_larger, map(self.simulated, smallest))
             plan, rewritten = self.finished(next(held, None) or self._as_it_was(_LARGER))
             return dataclasses.replace(plan, notes=(*plan.notes, _UNKNOWN)), rewritten
@@ -317,34 +343,38 @@ class Search:
 
         found = None
         if _count(self.net) > _SCANNED:
-            found = next(filter(None, (bisected(rungs, fits) for rungs in self._ladders)), None)
+            found = next(filter(None, (bisected(steps, fits) for steps in self._frontiers)), None)
         found = found or next(filter(fits, self.reachable), None)
         if found is None:
-            ordered = (plan for plan, turned in self._taking_turns if budget_for(turned) <= budget)
+            ordered = (
+                plan for plan, serialised in self._serialised if budget_for(serialised) <= budget
+            )
             found = min(ordered, key=lambda plan: plan.slowdown, default=None)
         if found is None:
             raise self._too_small(budget)
         return self.finished(found)
 
     @functools.cached_property
-    def _taking_turns(self) -> list[tuple[Plan, Plan]]:
+    def _serialised(self) -> list[tuple[Plan, Plan]]:
         """Plans of the least peaks, and what they become where large buffers take turns."""
-        if not self.setting.turns:
+        if not self.setting.scheduling_edges:
             return []
         plans = [self._as_it_was("")]
-        if self.trades.pairs or self.losses:
+        if self.pareto_candidates.pairs or self.losses:
             plans += map(self.simulated, self.reachable)
         known = [plan for plan in plans if plan.predicted_peak is not None]
         found = []
         for plan in sorted(known, key=lambda plan: plan.predicted_peak)[:_TURNED]:
-            turned = self._in_turns(self.net if plan.changes_nothing else self.apply(plan), plan)
-            if turned is not None:
-                found.append((plan, turned))
+            serialised = self._in_turns(
+                self.net if plan.changes_nothing else self.apply(plan), plan
+            )
+            if serialised is not None:
+                found.append((plan, serialised))
         return found
 
     def _in_turns(self, net: Net, plan: Plan) -> Plan | None:
         """What a plan becomes where large buffers take turns, however long; None where none do."""
-        found, ordered = in_turns(net, plan, self.setting.machine, math.inf)
+        found, ordered = with_edges_where_they_pay(net, plan, self.setting.machine, math.inf)
         if ordered is None:
             return None
         return dataclasses.replace(found, predicted_peak=counted_peak(ordered))
@@ -379,11 +409,11 @@ class Search:
         """
         if not chosen.loops:
             return ()
-        fast, small = self._ladders
-        rungs = [rung for rung in (*fast, *small[-1:]) if rung.loops != chosen.loops]
-        wanted = min(len(rungs), count - 1 if chosen.changes_nothing else count - 2)
-        places = {round(i * (len(rungs) - 1) / max(1, wanted - 1)) for i in range(wanted)}
-        found = [self.simulated(rungs[place]) for place in sorted(places)]
+        fast, small = self._frontiers
+        steps = [step for step in (*fast, *small[-1:]) if step.loops != chosen.loops]
+        wanted = min(len(steps), count - 1 if chosen.changes_nothing else count - 2)
+        nested_steps = {round(i * (len(steps) - 1) / max(1, wanted - 1)) for i in range(wanted)}
+        found = [self.simulated(steps[nested_step]) for nested_step in sorted(nested_steps)]
         if not chosen.changes_nothing:
             found.append(chosen)
         found = sorted(found, key=lambda plan: (plan.slowdown, -(plan.predicted_peak or 0)))
@@ -392,8 +422,8 @@ class Search:
     def _as_it_was(self, note: str) -> Plan:
         """The plan that changes nothing."""
         closed = tuple(
-            dataclasses.replace(own[0], closed=own[0].closed or note or "left", fates=())
-            for own in self.trades.choices
+            dataclasses.replace(own[0], closed=own[0].closed or note or "left", residuals=())
+            for own in self.pareto_candidates.choices
         )
         return Plan(
             loops=closed,
@@ -432,9 +462,9 @@ class Search:
         Raises:
           BudgetError: it does not.
         """
-        turned = self._in_turns(self.net, plan) if self.setting.turns else None
-        if turned is None or budget_for(turned) > budget:
-            raise cannot_be_met(budget, turned or plan, remark)
+        serialised = self._in_turns(self.net, plan) if self.setting.scheduling_edges else None
+        if serialised is None or budget_for(serialised) > budget:
+            raise cannot_be_met(budget, serialised or plan, remark)
         return plan
 
     def losses_alone(self, options: Options) -> tuple[Plan, Net | None]:
@@ -444,8 +474,8 @@ class Search:
           BudgetError: that is not predicted to stay within the budget.
         """
         loops = tuple(
-            dataclasses.replace(own[0], closed=own[0].closed or NOT_ALLOWED, fates=())
-            for own in self.trades.choices
+            dataclasses.replace(own[0], closed=own[0].closed or NOT_ALLOWED, residuals=())
+            for own in self.pareto_candidates.choices
         )
         if 1.0 + self.slower > options.max_slowdown and options.budget is None:
             return self._as_it_was(_NO_GAIN), None
@@ -465,7 +495,7 @@ class Search:
         """The refusal of a budget; names the least that any plan needs."""
         plans = map(self.simulated, self.reachable)
         known = [plan for plan in plans if plan.predicted_peak is not None]
-        known += [self._as_it_was(""), *(turned for _, turned in self._taking_turns)]
+        known += [self._as_it_was(""), *(serialised for _, serialised in self._serialised)]
         least = min(known, key=lambda plan: (budget_for(plan), plan.slowdown))
         return cannot_be_met(budget, least)
 

@@ -18,30 +18,31 @@ class Setting:
       machine: what estimates of time assume.
       constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
       passes: names of those that may be used.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards; else it is
+      keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards; else it is
         XLA, under which a list in a branch would be copied whole.
       reads_again: whether the gradient may read variables; not where it is a function of its own,
         which runs who knows when.
-      turns: whether plans are tried with large buffers taking turns where no other plan fits.
+      scheduling_edges: whether plans are tried with large buffers taking turns where no other plan
+        fits.
     """
 
     machine: Machine
     constant: Encode
     passes: frozenset[str] = passes_of(["default"])
-    anchored: bool = True
+    keeps_alive: bool = True
     reads_again: bool = False
-    turns: bool = False
+    scheduling_edges: bool = False
 
     @property
     def in_loops(self) -> frozenset[str]:
         """Whether blobs may be computed again, and in which forms they may be saved."""
         known = frozenset(one.name for one in PASSES if one.kind is Kind.LOOP)
-        return self.passes & (known if self.anchored else REMATERIALISE) - {"checkpoint"}
+        return self.passes & (known if self.keeps_alive else REMATERIALISE) - {"checkpoint"}
 
     @property
     def segments(self) -> bool:
         """Whether loops may be cut into segments."""
-        return self.anchored and {"rematerialise", "checkpoint"} <= self.passes
+        return self.keeps_alive and {"rematerialise", "checkpoint"} <= self.passes
 
     @property
     def around_loops(self) -> tuple[Pass, ...]:

@@ -1,12 +1,12 @@
-"""One colour for each kind and each fate, the same in the picture and on the page."""
+"""One colour for each kind and each decision, the same in the picture and on the page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from rnnmem.passes.encode.decision import SAVED_AS
-from rnnmem.passes.rematerialise.decision import HOISTED, INNER, INVARIANT, UNREAD
-from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_FATE
+from rnnmem.passes.rematerialise.decision import DEAD, HOISTED, INNER, INVARIANT
+from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_DECISION
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED
 
@@ -18,27 +18,27 @@ OF_KIND: Mapping[str, str] = {
     TEMPORARY: "#8d99ae",
     ALLOCATOR: "#dfe3e8",
 }
-OF_FATE: Mapping[str, str] = {
+OF_DECISION: Mapping[str, str] = {
     **dict.fromkeys(SAVED_AS.values(), OF_KIND[SAVED]),
     CHECKPOINTED: "#8c2f6b",
     REPLAYED: "#f4845f",
-    RECOMPUTED_FATE: OF_KIND[RECOMPUTED],
+    RECOMPUTED_DECISION: OF_KIND[RECOMPUTED],
     INVARIANT: "#6a994e",
     HOISTED: "#6a994e",
     INNER: "#b9a0cf",
-    UNREAD: "#b9a0cf",
+    DEAD: "#b9a0cf",
     "": "#f4f5f7",
 }
 
 OF_LEGEND: Mapping[str, str] = {
-    **{fate: f"{fate} for every iteration" for fate in SAVED_AS.values()},
+    **{decision: f"{decision} for every iteration" for decision in SAVED_AS.values()},
     CHECKPOINTED: "kept at the start of a segment",
     REPLAYED: "run again with its segment, kept for that segment alone",
-    RECOMPUTED_FATE: "recomputed in the gradient",
+    RECOMPUTED_DECISION: "recomputed in the gradient",
     INVARIANT: "invariant, read again",
     HOISTED: "a variable, read once beside the loop",
     INNER: "no longer kept",
-    UNREAD: "no longer kept",
+    DEAD: "no longer kept",
     "": "temporary",
 }
 """Fate -> what the page's legend says of its colour."""

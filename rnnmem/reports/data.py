@@ -52,7 +52,7 @@ class Part:
       shape: of one buffer.
       source: the user's line, e.g. ``train.py:88``; where unknown, the op's name.
       loops: names of the loops around it, outermost first.
-      fate: what rnnmem does with it: saved, recomputed, invariant, hoisted; empty: nothing.
+      decision: what rnnmem does with it: saved, recomputed, invariant, hoisted; empty: nothing.
       reason: why.
     """
 
@@ -64,7 +64,7 @@ class Part:
     shape: Shape = None
     source: str = ""
     loops: tuple[str, ...] = ()
-    fate: str = ""
+    decision: str = ""
     reason: str = ""
 
 
@@ -158,7 +158,7 @@ class Node:
       shape: of its first output.
       bytes: of its outputs, None where unknown.
       source: the user's line.
-      fate: saved, recomputed, invariant, hoisted; empty: a temporary.
+      decision: saved, recomputed, invariant, hoisted; empty: a temporary.
       reason: why.
       opens: id of the step net that a click on it opens, or empty.
     """
@@ -171,7 +171,7 @@ class Node:
     shape: Shape
     bytes: int | None
     source: str
-    fate: str = ""
+    decision: str = ""
     reason: str = ""
     opens: str = ""
 

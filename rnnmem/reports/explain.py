@@ -12,7 +12,7 @@ from rich.table import Table
 from rnnmem.ir.graph import kind_text
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
-from rnnmem.passes.rematerialise.decision import INNER, UNREAD, LoopPlan, ResidualDecision
+from rnnmem.passes.rematerialise.decision import DEAD, INNER, LoopPlan, ResidualDecision
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.outcomes import (
     CHECKPOINTED,
@@ -52,7 +52,7 @@ class Explanation:
         for line in _summary(self.plan, self.name):
             console.print(line, soft_wrap=True)
         loops = list(every_loop(self.plan))
-        if any(loop.fates for loop, _ in loops):
+        if any(loop.residuals for loop, _ in loops):
             console.print(_table(loops))
         for line in beside_loops(self.plan):
             console.print(line, soft_wrap=True)
@@ -99,15 +99,15 @@ def _verdict(plan: Plan) -> str:
 
 def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
-    for heading in ("bytes/iteration", "iterations", "blob", "shape", "line", "fate", "why"):
+    for heading in ("bytes/iteration", "iterations", "blob", "shape", "line", "decision", "why"):
         justify = "right" if heading in ("bytes/iteration", "iterations") else "left"
         table.add_column(heading, justify=justify, overflow="fold")
     for loop, around in loops:
-        if not loop.fates:
+        if not loop.residuals:
             continue
         table.add_row("", "", loop.label, "", "", "", "")
-        for fate in sorted(loop.fates, key=lambda fate: -(fate.bytes or 0)):
-            table.add_row(*_row(fate, loop, outcome(fate, loop, around)))
+        for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0)):
+            table.add_row(*_row(decision, loop, outcome(decision, loop, around)))
         others = None if loop.closed else other_states(loop)
         if others is not None:
             table.add_row(*_row(others, loop, of_states(loop.segments)))
@@ -156,21 +156,23 @@ def _what_changes(plan: Plan) -> str:
 
 
 def _changes(loop: LoopPlan, around: Segments | None) -> str:
-    words = Counter(outcome(fate, loop, around).word for fate in loop.fates)
+    words = Counter(outcome(decision, loop, around).word for decision in loop.residuals)
     cut = loop.segments
     parts = [f"{_blobs(words[SAVED])} saved"] if words[SAVED] or cut is None else []
-    forms = Counter(one.means for one in loop.encodings)
+    forms = Counter(one.techniques for one in loop.encodings)
     if cut is not None:
         parts.append(_checkpoints(cut))
-    parts += [f"{count} {SAVED_AS[means]}" for means, count in sorted(forms.items())]
+    parts += [f"{count} {SAVED_AS[techniques]}" for techniques, count in sorted(forms.items())]
     parts.append(f"{len(loop.recomputed)} ops run again")
-    if loop.in_flight > 1:
-        parts.append(f"{loop.in_flight} iterations at once")
+    if loop.parallel_iterations > 1:
+        parts.append(f"{loop.parallel_iterations} iterations at once")
     return ", ".join(parts)
 
 
 def _edges(plan: Plan) -> str:
-    return f"{len(plan.turns)} control edge{'s' if len(plan.turns) != 1 else ''}"
+    return (
+        f"{len(plan.scheduling_edges)} control edge{'s' if len(plan.scheduling_edges) != 1 else ''}"
+    )
 
 
 def _blobs(count: int) -> str:
@@ -181,20 +183,20 @@ def _checkpoints(cut: Segments) -> str:
     longer = f", each {cut.growth} longer" if cut.growth else ""
     told = f"{_blobs(len(cut.wanted))} replayed in segments of {cut.length}{longer}"
     if cut.slots:
-        return f"{told} from {cut.most_kept} checkpoints, {cut.again:.1f} times"
+        return f"{told} from {cut.most_kept} checkpoints, {cut.replays:.1f} times"
     return f"{told}, a checkpoint each"
 
 
-def _row(fate: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
-    word = {SAVED: "kept", INNER: "dropped", UNREAD: "dropped"}.get(told.word, told.word)
-    if fate.is_kept and not fate.was_saved and told.word not in (CHECKPOINTED, REPLAYED):
+def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
+    word = {SAVED: "kept", INNER: "dropped", DEAD: "dropped"}.get(told.word, told.word)
+    if decision.is_kept and not decision.was_saved and told.word not in (CHECKPOINTED, REPLAYED):
         word = f"{word} now"
     return (
-        format_bytes(fate.bytes),
+        format_bytes(decision.bytes),
         "?" if loop.trips is None else str(loop.trips),
-        fate.op_type,
-        kind_text(fate.dtype, fate.shape) if fate.dtype else "",
-        fate.source,
+        decision.op_type,
+        kind_text(decision.dtype, decision.shape) if decision.dtype else "",
+        decision.source,
         "left" if loop.closed else word,
         loop.closed or told.reason,
     )

@@ -74,7 +74,7 @@ class Kinds:
             return True
         if any(map(self._is_clone, (op, *loops))):
             return True
-        return op in self._made_again or (loops, op) in self._in_later_chunks
+        return op in self._rebuilt_lists or (loops, op) in self._in_later_chunks
 
     def replayed(self, loops: Place) -> Outcome | None:
         """What becomes of what a loop runs again for a segment, or on the way to one."""
@@ -124,10 +124,12 @@ class Kinds:
         return name.startswith(CLONED) or f"/{CLONED}" in name
 
     @functools.cached_property
-    def _made_again(self) -> frozenset[str]:
+    def _rebuilt_lists(self) -> frozenset[str]:
         """Ops that make for a gradient loop what is not kept for it."""
         plans = [self.plan, *(one.plan for one in self.plan.nested)]
-        starts = tuple(f"{g}/rnnmem/" for p in plans for one in p.made_again for g in one.gradients)
+        starts = tuple(
+            f"{g}/rnnmem/" for p in plans for one in p.rebuilt_lists for g in one.gradients
+        )
         found = (op.name for _, net in places(self.net) for op in net.ops)
         return frozenset(name for name in found if starts and name.startswith(starts))
 

@@ -26,7 +26,7 @@ MOMENTS = 300
 NAMED = 40
 """Blobs that have an area of their own; the others share one for each kind."""
 SPANS = 400
-"""Runs of loops that are told of."""
+"""Runs of loops that are listed."""
 
 _RESTS = {
     TEMPORARY: "other temporaries",
@@ -74,8 +74,8 @@ def _axis(record: Record) -> list[float]:
     for span in record.spans:
         if not span.skipped:
             continue
-        first, behind = span.leap
-        width = span.skipped * (first - span.start) / span.probe
+        first, behind = span.extrapolation
+        width = span.skipped * (first - span.start) / span.steady_state
         for index in range(first, behind) or range(first, min(first + 1, len(widths))):
             widths[index] = width / max(1, behind - first)
     place, axis = 0.0, []
@@ -89,8 +89,8 @@ def _moments(record: Record, axis: list[float], peak: int) -> list[int]:
     """Entries to tell of: the highest and the last of each stretch, and both ends of each leap."""
     chosen = {0, peak, len(axis) - 1}
     for span in record.spans:
-        if span.skipped and span.leap[0] and len(chosen) < MOMENTS:
-            chosen.update({span.leap[0] - 1, span.leap[1] - 1})
+        if span.skipped and span.extrapolation[0] and len(chosen) < MOMENTS:
+            chosen.update({span.extrapolation[0] - 1, span.extrapolation[1] - 1})
     stretch = axis[-1] / MOMENTS
     best, number = 0, 0
     for index, place in enumerate(axis):
@@ -184,7 +184,7 @@ class _Parts:
             shape=origin.shape,
             source=(op.source if op else origin.source) or origin.op,
             loops=origin.loops,
-            fate=told.word if told else "",
+            decision=told.word if told else "",
             reason=told.reason if told else "",
         )
 

@@ -1,10 +1,10 @@
-"""What truly becomes of each blob: its fate, seen together with the segments of its loop.
+"""What truly becomes of each blob: its decision, seen together with the segments of its loop.
 
-A fate says what an iteration keeps. Under segments no iteration of the forward loop keeps it:
+A decision says what an iteration keeps. Under segments no iteration of the forward loop keeps it:
 
-    fate saved, a state of the segments     checkpointed: kept where a segment begins
-    fate saved, wanted of a segment         replayed: its segment runs again, and keeps it meanwhile
-    any other                               as the fate says
+    decision saved, a state of the segments     checkpointed: kept where a segment begins
+    decision saved, wanted of a segment         replayed: its segment runs again, and keeps it
+    meanwhile any other                               as the decision says
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Outcome:
     """What becomes of one blob.
 
     Attributes:
-      word: a fate of `rnnmem.planning.plan`, ``checkpointed`` or ``replayed``.
+      word: a decision of `rnnmem.planning.plan`, ``checkpointed`` or ``replayed``.
       reason: why, or how, in words.
     """
 
@@ -33,24 +33,24 @@ class Outcome:
     reason: str
 
 
-def outcome(fate: ResidualDecision, loop: LoopPlan, around: Segments | None = None) -> Outcome:
+def outcome(decision: ResidualDecision, loop: LoopPlan, around: Segments | None = None) -> Outcome:
     """What becomes of a blob.
 
     Args:
-      fate: the decision on the blob.
+      decision: the decision on the blob.
       loop: the decisions for its loop, one that is rewritten.
       around: segments of a loop around it that run this loop again.
     """
     cut = loop.segments
-    if cut is not None and fate.blob in cut.states:
+    if cut is not None and decision.blob in cut.states:
         return of_states(cut)
-    if not fate.is_kept:
-        return Outcome(fate.fate, fate.reason)
-    if cut is not None and fate.blob in cut.wanted:
-        return Outcome(REPLAYED, replay(cut) + _form(fate))
+    if not decision.is_kept:
+        return Outcome(decision.decision, decision.reason)
+    if cut is not None and decision.blob in cut.wanted:
+        return Outcome(REPLAYED, replay(cut) + _form(decision))
     if around is not None:
-        return Outcome(REPLAYED, f"the loop around it: {replay(around)}{_form(fate)}")
-    return Outcome(fate.fate, fate.reason)
+        return Outcome(REPLAYED, f"the loop around it: {replay(around)}{_form(decision)}")
+    return Outcome(decision.decision, decision.reason)
 
 
 def checkpoints(cut: Segments) -> str:
@@ -70,7 +70,7 @@ def checkpoints(cut: Segments) -> str:
 
 def replay(cut: Segments) -> str:
     """How what an iteration saves is had again."""
-    times = f" ({cut.again:.1f} times on average)" if cut.slots else ""
+    times = f" ({cut.replays:.1f} times on average)" if cut.slots else ""
     return f"runs again{times} with its segment{_of(cut)}, kept for that segment alone"
 
 
@@ -91,7 +91,7 @@ def other_states(loop: LoopPlan) -> ResidualDecision | None:
     """The states that segments begin with and the gradient never reads, as one row of a table."""
     if loop.segments is None:
         return None
-    sizes = {fate.blob: fate.bytes or 0 for fate in loop.fates}
+    sizes = {decision.blob: decision.bytes or 0 for decision in loop.residuals}
     others = [blob for blob in loop.segments.states if blob not in sizes]
     if not others:
         return None
@@ -120,11 +120,11 @@ def every_loop(
 def _of_loop(loop: LoopPlan, around: Segments | None) -> dict[str, Outcome]:
     if loop.closed:
         left = Outcome(SAVED, f"left as it was: {loop.closed}")
-        return {fate.blob: left for fate in loop.fates if fate.was_saved}
+        return {decision.blob: left for decision in loop.residuals if decision.was_saved}
     states = () if loop.segments is None else loop.segments.states
     return {
         **{blob: of_states(loop.segments) for blob in states},
-        **{fate.blob: outcome(fate, loop, around) for fate in loop.fates},
+        **{decision.blob: outcome(decision, loop, around) for decision in loop.residuals},
     }
 
 
@@ -146,8 +146,8 @@ def _running_again(cut: Segments | None, inner: LoopPlan) -> Segments | None:
     return cut if inner.path[-1] in made else None
 
 
-def _form(fate: ResidualDecision) -> str:
-    return "" if fate.fate == SAVED else f"; {fate.fate}"
+def _form(decision: ResidualDecision) -> str:
+    return "" if decision.decision == SAVED else f"; {decision.decision}"
 
 
 def _of(cut: Segments) -> str:

@@ -43,17 +43,17 @@ def _data(report: Report) -> dict[str, Any]:
         "graphs": [_graph(graph) for graph in report.graphs],
         "resident": [[kind, size, RESIDENT[kind]] for kind, size in sums.items() if size],
         "notes": list(report.notes),
-        "colors": {"kinds": dict(colors.OF_KIND), "fates": dict(colors.OF_FATE)},
+        "colors": {"kinds": dict(colors.OF_KIND), "residuals": dict(colors.OF_DECISION)},
         "meanings": dict(KINDS),
         "legend": _legend(report.graphs),
     }
 
 
 def _legend(graphs: Sequence[Graph]) -> list[tuple[str, str]]:
-    """(Fate, what it means) of those that are drawn; fates that mean the same stand once."""
-    drawn = {"", *(node.fate for graph in graphs for node in graph.nodes)}
-    told = {what: fate for fate, what in colors.OF_LEGEND.items() if fate in drawn}
-    return [(fate, what) for what, fate in told.items()]
+    """(Fate, what it means) of those that are drawn; decisions that mean the same stand once."""
+    drawn = {"", *(node.decision for graph in graphs for node in graph.nodes)}
+    told = {what: decision for decision, what in colors.OF_LEGEND.items() if decision in drawn}
+    return [(decision, what) for what, decision in told.items()]
 
 
 def _headline(report: Report, changed: bool) -> str:
@@ -128,7 +128,7 @@ def _part(part: Part) -> dict[str, Any]:
         "dtype": part.dtype,
         "shape": part.shape,
         "source": part.source,
-        "fate": part.fate,
+        "decision": part.decision,
         "reason": part.reason,
     }
 
@@ -150,7 +150,7 @@ def _graph(graph: Graph) -> dict[str, Any]:
                 "shape": node.shape,
                 "bytes": node.bytes,
                 "source": node.source,
-                "fate": node.fate,
+                "decision": node.decision,
                 "reason": node.reason,
                 "opens": node.opens,
             }

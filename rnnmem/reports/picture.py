@@ -203,5 +203,5 @@ def _names(figure: Any, side: Side, left: float) -> None:
         blob = f"{part.op_type} {part.dtype}[{dims}]" if part.dtype else part.op_type
         told = f"{number}  {format_bytes(part.bytes):>10}  {blob}"
         figure.text(left, 0.255 - 0.042 * number, told, family="monospace", fontsize=8)
-        where = f"{part.source}, {part.fate or part.kind}"
+        where = f"{part.source}, {part.decision or part.kind}"
         figure.text(left + 0.03, 0.237 - 0.042 * number, where, fontsize=7.5, color="#555555")

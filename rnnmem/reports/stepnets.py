@@ -178,7 +178,7 @@ class _Drawing:
             shape=known.shape,
             bytes=known.bytes if blob else None,
             source=one.source or one.name,
-            fate=told.word,
+            decision=told.word,
             reason=told.reason,
             opens="" if door is None else graph_id(self.side, door),
         )

@@ -77,7 +77,7 @@ def _verdict(report: Report, changed: bool) -> str:
     loops = sum(not loop.closed for loop, _ in every_loop(report.plan))
     what = f"{loops} loop{'s' if loops != 1 else ''} rewritten"
     if not loops:
-        what = f"{len(report.plan.turns)} control edges added"
+        what = f"{len(report.plan.scheduling_edges)} control edges added"
     if before and after is not None:
         what += f", predicted peak {100 * (after / before - 1):+.0f} %"
     return f"{what}, about {report.plan.slowdown:.2f}x step time"
@@ -140,7 +140,7 @@ def _parts(side: Side) -> list[Table | str]:
     for kind, size in side.by_kind().items():
         kinds.add_row(format_bytes(size), f"{kind}: {KINDS[kind]}")
     blobs = Table(box=None, pad_edge=False, header_style="")
-    for heading, right in (("bytes", True), ("blob", False), ("line", False), ("fate", False)):
+    for heading, right in (("bytes", True), ("blob", False), ("line", False), ("decision", False)):
         blobs.add_column(
             heading,
             justify="right" if right else "left",
@@ -149,7 +149,9 @@ def _parts(side: Side) -> list[Table | str]:
         )
     named = [part for part in side.parts if part.op_type][:_ROWS]
     for part in named:
-        blobs.add_row(format_bytes(part.bytes), _blob(part), part.source, part.fate or part.kind)
+        blobs.add_row(
+            format_bytes(part.bytes), _blob(part), part.source, part.decision or part.kind
+        )
     return ["", kinds, "", blobs]
 
 

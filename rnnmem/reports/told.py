@@ -1,4 +1,4 @@
-"""What a drawing tells of each op of one variant: whether it is shown, its fate, and why."""
+"""What a drawing tells of each op of one variant: whether it is shown, its decision, and why."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Told:
         self._kinds = kinds
         self._popped = popped(kinds.net)
         self._outcomes = outcomes(kinds.plan)
-        self._fates: Mapping[Place, Mapping[str, ResidualDecision]] = {
-            loop.path: {fate.blob: fate for fate in loop.fates} for loop in kinds.plan.every_loop()
+        self._residuals: Mapping[Place, Mapping[str, ResidualDecision]] = {
+            loop.path: {decision.blob: decision for decision in loop.residuals}
+            for loop in kinds.plan.every_loop()
         }
 
     def keeps_books(self, loops: Place, net: Net, op: Op) -> bool:
@@ -76,8 +77,8 @@ class Told:
 
     def of_blob(self, loops: Place, blob: str) -> Outcome:
         """What becomes of a blob of a forward loop; before, of what the original saves."""
-        fate = self._fates.get(loops, {}).get(blob)
-        saved = fate is not None and (fate.was_saved or not fate.is_kept)
+        decision = self._residuals.get(loops, {}).get(blob)
+        saved = decision is not None and (decision.was_saved or not decision.is_kept)
         if self.side == "before" and not saved:
             return NOTHING
         return self._outcomes.get(loops, {}).get(blob, NOTHING)

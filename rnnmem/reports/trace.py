@@ -70,7 +70,7 @@ def _side(side: Side, pid: int, name: str) -> Iterator[dict[str, Any]]:
                     "dtype": part.dtype,
                     "shape": part.shape,
                     "source": part.source,
-                    "fate": part.fate,
+                    "decision": part.decision,
                     "reason": part.reason,
                 },
             }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rnnmem.simulate.buffers import Account, Buffer, ListValue, Member, Series, Value
+from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Member, Series, Value
 from rnnmem.simulate.steps import Kind, Step
 
 if TYPE_CHECKING:
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def _allocate(run: Run, step: Step, frame: Frame) -> Sequence[Value]:
-    account, sizes = run.account, step.sizes
+    ledger, sizes = run.ledger, step.sizes
     if len(sizes) == 1:  # nearly always
-        return (_last(account, step, frame),)
+        return (_last(ledger, step, frame),)
     results: list[Value] = [
-        Buffer(account, size, origin) if size else None
+        Buffer(ledger, size, origin) if size else None
         for size, origin in zip(sizes[:-1], step.origins, strict=False)
     ]
     if sizes:
-        results.append(_last(account, step, frame))
+        results.append(_last(ledger, step, frame))
     return results
 
 
-def _last(account: Account, step: Step, frame: Frame) -> Value:
+def _last(ledger: Ledger, step: Step, frame: Frame) -> Value:
     """The op's last output: a buffer of an input that dies with it, or a new one."""
     size = step.sizes[-1]
     if not size:
@@ -37,7 +37,7 @@ def _last(account: Account, step: Step, frame: Frame) -> Value:
             if isinstance(held, Buffer) and held.refs == 1 and held.bytes == size:
                 held.refs = 2
                 return held
-    return Buffer(account, size, step.origins[-1])
+    return Buffer(ledger, size, step.origins[-1])
 
 
 def _view(run: Run, step: Step, frame: Frame) -> list[Value]:
@@ -67,11 +67,11 @@ def _resident(run: Run, step: Step, frame: Frame) -> list[Value]:
 def _read(run: Run, step: Step, frame: Frame) -> list[Value]:
     """The variable holds the buffer too, so nobody takes it; it is booked until all let it go."""
     size, origin = step.sizes[0], step.origins[0]
-    return [Member(Series(run.account, size, origin), 1) if size else None]
+    return [Member(Series(run.ledger, size, origin), 1) if size else None]
 
 
 def _empty(run: Run, step: Step, frame: Frame) -> list[Value]:
-    return [ListValue(run.account, step.length)]
+    return [ListValue(run.ledger, step.length)]
 
 
 def _push(run: Run, step: Step, frame: Frame) -> list[Value]:
@@ -110,9 +110,9 @@ def _set(run: Run, step: Step, frame: Frame) -> list[Value]:
 
 
 def _copy(run: Run, step: Step, frame: Frame) -> list[Value]:
-    made = ListValue(run.account, step.length)
+    made = ListValue(run.ledger, step.length)
     if step.length:
-        element = Series(run.account, step.element, step.origins[0]) if step.element else None
+        element = Series(run.ledger, step.element, step.origins[0]) if step.element else None
         made.extend(element, step.length)
     return [made]
 
@@ -122,16 +122,16 @@ def _scatter(run: Run, step: Step, frame: Frame) -> list[Value]:
     changed = run.own_list(step, frame, 0)
     if step.length and step.element:
         changed.pop_many(min(changed.size, step.length))
-        changed.extend(Series(run.account, step.element, step.origins[0]), step.length)
+        changed.extend(Series(run.ledger, step.element, step.origins[0]), step.length)
     return [changed]
 
 
 def _zeros(run: Run, step: Step, frame: Frame) -> list[Value]:
     held = run.value(step, frame, 0)
-    made = ListValue(run.account, held.length if isinstance(held, ListValue) else step.length)
+    made = ListValue(run.ledger, held.length if isinstance(held, ListValue) else step.length)
     count = held.size if isinstance(held, ListValue) else step.length or 0
     if step.element and count:
-        made.extend(Series(run.account, step.element, step.origins[0]), count)
+        made.extend(Series(run.ledger, step.element, step.origins[0]), count)
     return [made]
 
 
@@ -153,10 +153,10 @@ def _add_lists(run: Run, step: Step, frame: Frame) -> list[Value]:
         _hand_on(changed, one, one.size - both)
         if both and step.element:
             changed.pop_many(both)
-            made: Buffer | Series = Buffer(run.account, step.element, step.origins[0])
+            made: Buffer | Series = Buffer(run.ledger, step.element, step.origins[0])
             if both > 1:
                 made.drop()
-                made = Series(run.account, step.element, step.origins[0])
+                made = Series(run.ledger, step.element, step.origins[0])
             changed.place(made, both)
             if both == 1:
                 made.drop()
@@ -178,7 +178,7 @@ def _assign(run: Run, step: Step, frame: Frame) -> list[Value]:
     held = run.value(step, frame, 1)
     if isinstance(held, Buffer):
         held.refs += 1  # the variable keeps it
-        run.account.book(held, -held.bytes)  # and lets go of as much
+        run.ledger.book(held, -held.bytes)  # and lets go of as much
     return []
 
 

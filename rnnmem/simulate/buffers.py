@@ -53,21 +53,22 @@ class Span:
       start: length of the log before it.
       end: length of the log behind it.
       trips: how many iterations it has.
-      leap: length of the log before and behind the iterations that were not simulated one by one.
+      extrapolation: length of the log before and behind the iterations that were not simulated one
+        by one.
       skipped: how many those are.
-      probe: iterations simulated in front of them.
+      steady_state: iterations simulated in front of them.
     """
 
     loops: tuple[str, ...]
     start: int
     end: int
     trips: int
-    leap: tuple[int, int] = (0, 0)
+    extrapolation: tuple[int, int] = (0, 0)
     skipped: int = 0
-    probe: int = 0
+    steady_state: int = 0
 
 
-class Account:
+class Ledger:
     """Bytes alive, and every change of them in order."""
 
     def __init__(self):
@@ -89,27 +90,27 @@ class Account:
 class Buffer:
     """One piece of memory; it lives as long as something refers to it."""
 
-    __slots__ = ("account", "bytes", "origin", "refs")
+    __slots__ = ("ledger", "bytes", "origin", "refs")
 
-    def __init__(self, account: Account, size: int, origin: Origin):
-        self.account = account
+    def __init__(self, ledger: Ledger, size: int, origin: Origin):
+        self.ledger = ledger
         self.bytes = size
         self.origin = origin
         self.refs = 1
         # `Account.book`, written out here and below: nothing runs oftener.
-        account.live = live = account.live + size
-        account.log.append((self, size, live))
-        if live > account.peak:
-            account.peak = live
-            account.peak_entries = len(account.log)
+        ledger.live = live = ledger.live + size
+        ledger.log.append((self, size, live))
+        if live > ledger.peak:
+            ledger.peak = live
+            ledger.peak_entries = len(ledger.log)
 
     def drop(self) -> None:
         """One reference less."""
         self.refs = left = self.refs - 1
         if not left:
-            account, size = self.account, self.bytes
-            account.live = live = account.live - size
-            account.log.append((self, -size, live))
+            ledger, size = self.ledger, self.bytes
+            ledger.live = live = ledger.live - size
+            ledger.log.append((self, -size, live))
 
 
 class Series:
@@ -118,10 +119,10 @@ class Series:
     Lists take and give them at the same end, so as many are alive as the longest list has.
     """
 
-    __slots__ = ("account", "bytes", "counts", "live", "origin", "refs", "template")
+    __slots__ = ("ledger", "bytes", "counts", "live", "origin", "refs", "template")
 
-    def __init__(self, account: Account, size: int, origin: Origin, template: tuple = ()):
-        self.account = account
+    def __init__(self, ledger: Ledger, size: int, origin: Origin, template: tuple = ()):
+        self.ledger = ledger
         self.bytes = size
         self.origin = origin
         self.template = template
@@ -144,7 +145,7 @@ class Series:
         change = most - self.live
         if change:
             self.live = most
-            self.account.book(self, change * self.bytes)
+            self.ledger.book(self, change * self.bytes)
         return change
 
 
@@ -159,9 +160,9 @@ class Member:
         series.set_count(self, rank)
 
     @property
-    def account(self) -> Account:
+    def ledger(self) -> Ledger:
         """Where it is booked."""
-        return self.series.account
+        return self.series.ledger
 
     @property
     def bytes(self) -> int:
@@ -187,10 +188,10 @@ class ListValue:
     memory is resident.
     """
 
-    __slots__ = ("account", "gone", "length", "new", "placed", "refs", "runs", "size")
+    __slots__ = ("ledger", "gone", "length", "new", "placed", "refs", "runs", "size")
 
-    def __init__(self, account: Account, length: int | None):
-        self.account = account
+    def __init__(self, ledger: Ledger, length: int | None):
+        self.ledger = ledger
         self.runs: collections.deque[list] = collections.deque()
         self.size = 0
         self.length = length
@@ -198,7 +199,7 @@ class ListValue:
         self.forget()
 
     def forget(self) -> None:
-        """Starts to record anew what is added and taken."""
+        """Starts to record again what is added and taken."""
         self.new: list = []  # appended since
         self.placed: list = []  # put in front since
         self.gone = 0  # taken off the end since
@@ -213,7 +214,7 @@ class ListValue:
 
     def clone(self) -> ListValue:
         """A list with the same elements, whose buffers it shares."""
-        copy = ListValue(self.account, self.length)
+        copy = ListValue(self.ledger, self.length)
         for element, count in self.runs:
             copy._add(element, count, front=False)
         copy.new, copy.placed, copy.gone = list(self.new), list(self.placed), self.gone
@@ -325,21 +326,21 @@ Value = Buffer | ListValue | Member | None
 def _one_of(series: Series) -> Buffer | ListValue:
     """One element taken out of a series, as a value of its own."""
     if not series.template:
-        return Buffer(series.account, series.bytes, series.origin)
-    value = ListValue(series.account, None)
+        return Buffer(series.ledger, series.bytes, series.origin)
+    value = ListValue(series.ledger, None)
     for size, origin, count in series.template:
-        value.extend(origin and Series(series.account, size, origin), count)
+        value.extend(origin and Series(series.ledger, size, origin), count)
     return value
 
 
 def series_like(element: Buffer | Series | ListValue) -> Series:
     """A series of elements like this one."""
     if not isinstance(element, ListValue):
-        return Series(element.account, element.bytes, element.origin)
+        return Series(element.ledger, element.bytes, element.origin)
     template = tuple(
         (0, None, count)
         if held is None
         else (held.bytes() if isinstance(held, ListValue) else held.bytes, held.origin, count)
         for held, count in element.runs
     )
-    return Series(element.account, element.bytes(), element.origin, template)
+    return Series(element.ledger, element.bytes(), element.origin, template)

@@ -19,11 +19,11 @@ import collections
 import dataclasses
 from heapq import heappop, heappush
 
-from rnnmem.analysis.machine import PAUSE, SETTLING
+from rnnmem.analysis.machine import PAUSE, STEADY_AFTER
 from rnnmem.ir.marks import KEEPS
 from rnnmem.simulate.actions import ACTIONS
-from rnnmem.simulate.buffers import Account, Buffer, ListValue, Span, Value, series_like
-from rnnmem.simulate.extrapolation import leap, lists_of
+from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value, series_like
+from rnnmem.simulate.extrapolation import extrapolation, lists_of
 from rnnmem.simulate.steps import Kind, Program, Step
 
 
@@ -32,14 +32,14 @@ class Setting:
     """What all runs of one simulation share.
 
     Attributes:
-      account: where buffers are booked.
+      ledger: where buffers are booked.
       threads: that run ops side by side.
       events: takes (op, bytes alive) of every op; None: nobody asks for them.
       newest_first: which of several ops that become ready together is dealt out first: the last
         one, not the first. TensorFlow's executor does either, as threads happen to wake.
     """
 
-    account: Account
+    ledger: Ledger
     threads: int
     events: list[tuple[str, int]] | None = None
     newest_first: bool = False
@@ -76,12 +76,12 @@ class Run:
           program: what runs.
           setting: what it shares with the others.
           iterations: how often it runs.
-          window: iterations in flight.
+          window: parallel iterations.
           eager: whether loops start on what they have got, before all of their inputs are there.
         """
         self.program = program
         self.setting = setting
-        self.account, self.events = setting.account, setting.events
+        self.ledger, self.events = setting.ledger, setting.events
         threads = range(setting.threads)
         self.iterations = iterations
         self.window = window
@@ -300,7 +300,7 @@ class Run:
 
     def _start(self, thread: int, frame: Frame, index: int) -> None:
         step = self.program.steps[index]
-        scratch = Buffer(self.account, step.scratch, step.origins[0]) if step.scratch else None
+        scratch = Buffer(self.ledger, step.scratch, step.origins[0]) if step.scratch else None
         if step.inner:
             is_loop = step.kind is Kind.LOOP
             made = self._all_iterations(frame, index) if is_loop else self._call(frame, step)
@@ -313,7 +313,7 @@ class Run:
             for slot, value in zip(outputs, made, strict=True):
                 values[slot] = value
         if self.events is not None:
-            self.events.append((step.op.name, self.account.live))
+            self.events.append((step.op.name, self.ledger.live))
         self.order += 1
         entry = (self.now + step.seconds, self.order, thread, frame, index, scratch)
         heappush(self.busy, entry)
@@ -353,7 +353,7 @@ class Run:
         """The list of an input, to be changed: itself where nobody else has it, else a copy."""
         held = self.value(step, frame, position)
         if not isinstance(held, ListValue):
-            return ListValue(self.account, None)
+            return ListValue(self.ledger, None)
         if held.refs == 1 and frame.uses[step.inputs[position]] == 1:
             held.refs += 1  # the input lets go of it when the op ends
             return held
@@ -387,9 +387,9 @@ class Run:
         return max(step.inner, key=self._peak_alone) if len(step.inner) > 1 else step.inner[0]
 
     def _peak_alone(self, program: Program) -> int:
-        account = Account()
-        Run(program, Setting(account, self.setting.threads)).execute([None] * len(program.inputs))
-        return account.peak
+        ledger = Ledger()
+        Run(program, Setting(ledger, self.setting.threads)).execute([None] * len(program.inputs))
+        return ledger.peak
 
     def _keeps_later(self, step: Step, iteration: int) -> bool:
         """Whether the states of all segments but the first are kept here.
@@ -417,11 +417,11 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            probe = step.probe or step.window + SETTLING
-            iterations = trips if trips <= 2 * probe + 1 else probe
+            steady_state = step.steady_state or step.window + STEADY_AFTER
+            iterations = trips if trips <= 2 * steady_state + 1 else steady_state
             run = Run(step.inner[0], self.setting, iterations, step.window)
             run.ends = iterations == trips
-            self.begun[key] = _Begun(run, trips, len(self.account.log))
+            self.begun[key] = _Begun(run, trips, len(self.ledger.log))
             for position, slot in enumerate(step.inputs):
                 if slot < 0:
                     run.give(position, None)
@@ -462,19 +462,19 @@ class Run:
                 self._give(frame, index, slot, begun)
         state = begun.run.finish()
         loops = (*step.origins[0].loops, step.op.name) if step.origins else (step.op.name,)
-        log = self.account.log
+        log = self.ledger.log
         if begun.run.iterations < begun.trips:
-            probe = begun.run.iterations
-            skipped, before = begun.trips - 2 * probe, len(log)
-            leap(state, probe, skipped)
+            steady_state = begun.run.iterations
+            skipped, before = begun.trips - 2 * steady_state, len(log)
+            extrapolation(state, steady_state, skipped)
             leapt = before, len(log)
-            last = Run(step.inner[0], self.setting, probe, step.window)
+            last = Run(step.inner[0], self.setting, steady_state, step.window)
             last.begins = False
             state = last.execute(state)
-            span = Span(loops, begun.entries, len(log), begun.trips, leapt, skipped, probe)
+            span = Span(loops, begun.entries, len(log), begun.trips, leapt, skipped, steady_state)
         else:
             span = Span(loops, begun.entries, len(log), begun.trips)
-        self.account.spans.append(span)
+        self.ledger.spans.append(span)
         return state
 
 

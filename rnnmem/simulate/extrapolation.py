@@ -10,12 +10,12 @@ def lists_of(values: list[Value]) -> list[ListValue]:
     return list({id(one): one for one in values if isinstance(one, ListValue)}.values())
 
 
-def leap(state: list[Value], probe: int, skipped: int) -> None:
+def extrapolation(state: list[Value], steady_state: int, skipped: int) -> None:
     """Changes the lists as the skipped iterations would.
 
     Args:
       state: the loop's variables behind its first iterations; changed in place.
-      probe: iterations that were simulated.
+      steady_state: iterations that were simulated.
       skipped: those that are not.
     """
     series: dict[tuple[int, int], Series] = {}
@@ -32,11 +32,11 @@ def leap(state: list[Value], probe: int, skipped: int) -> None:
 
     lists = lists_of(state)
     for held in lists:
-        held.pop_many(held.gone * skipped // probe)
+        held.pop_many(held.gone * skipped // steady_state)
     for held in lists:
-        per_iteration = len(held.new) // probe
+        per_iteration = len(held.new) // steady_state
         for element in held.new[len(held.new) - per_iteration :]:
             held.extend(of(element), skipped)
-        per_iteration = len(held.placed) // probe
+        per_iteration = len(held.placed) // steady_state
         for element in held.placed[len(held.placed) - per_iteration :]:
             held.extend_front(of(element), skipped)

@@ -132,7 +132,9 @@ class _Compiler:
         self.slot: dict[str, int] = {}
         self.congruent = Congruent()
         self.shown: dict[str, str] = {}  # what an Identity gives -> what it was given
-        self.twin: dict[str, str] = {}  # op that is computed once with another -> that other's name
+        self.congruent_op: dict[
+            str, str
+        ] = {}  # op that is computed once with another -> that other's name
         self.changing = _changing(self.net) if variables is not None else frozenset()
 
     def run(self, live: Needed | None) -> Program:
@@ -147,7 +149,7 @@ class _Compiler:
                 continue
             same = self._first_like(op)
             if same is not op:
-                self.twin[op.name] = same.name
+                self.congruent_op[op.name] = same.name
                 for blob, other in zip(op.outputs, same.outputs, strict=True):
                     self.slot[blob] = self.slot[other]
                 continue
@@ -172,7 +174,7 @@ class _Compiler:
             waits=[0] * len(steps),
             roots=[],
         )
-        connect(program, self.twin, self.variables is not None)
+        connect(program, self.congruent_op, self.variables is not None)
         return program
 
     def _is_needed(self, position: int) -> bool:

@@ -55,8 +55,9 @@ class Step:
       length: how many elements that list gets, or has in the end where a write may lengthen it, or
         are scattered; None where it is unknown, or no write does.
       trips: iterations of a loop.
-      window: iterations of it in flight.
-      probe: iterations of it that are simulated before the simulation leaps; 0: ``window + 1``.
+      window: iterations of it under way.
+      steady_state: iterations of it that are simulated before the simulation leaps; 0: ``window +
+        1``.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
       eager: a loop whose ops start as soon as what they read is there.
@@ -83,7 +84,7 @@ class Step:
     length: int | None = None
     trips: int | None = None
     window: int = 1
-    probe: int = 0
+    steady_state: int = 0
     saved: str = ""
     sums: bool = False
     eager: bool = False
@@ -127,12 +128,12 @@ class Program:
     roots: list[int]
 
 
-def connect(program: Program, twin: Mapping[str, str], is_body: bool) -> None:
+def connect(program: Program, congruent_op: Mapping[str, str], is_body: bool) -> None:
     """Finds who waits for whom in a program whose steps and slots are known.
 
     Args:
       program: changed in place.
-      twin: op that is computed once with another -> that other's name.
+      congruent_op: op that is computed once with another -> that other's name.
       is_body: whether it is a loop's body.
     """
     number = {step.op.name: index for index, step in enumerate(program.steps)}
@@ -147,7 +148,7 @@ def connect(program: Program, twin: Mapping[str, str], is_body: bool) -> None:
             readers[slot].append(index)
         waits = len(waited)
         if step.op.controls:
-            names = {twin.get(name, name) for name in step.op.controls}
+            names = {congruent_op.get(name, name) for name in step.op.controls}
             before = {number[name] for name in names if name in number}
             for other in before:
                 program.followers[other].append(index)
@@ -201,10 +202,10 @@ def spare(program: Program, runs: int) -> None:
       runs: how many steps may be run in all, about.
     """
     steps = list(_all_steps(program))
-    probe = max(2, runs // (2 * len(steps) + 1))
+    steady_state = max(2, runs // (2 * len(steps) + 1))
     for step in steps:
-        if step.inner and step.kind is Kind.LOOP and step.window + 1 > probe:
-            step.window, step.probe = min(step.window, probe), probe
+        if step.inner and step.kind is Kind.LOOP and step.window + 1 > steady_state:
+            step.window, step.steady_state = min(step.window, steady_state), steady_state
 
 
 def _all_steps(program: Program) -> Iterator[Step]:

@@ -19,7 +19,7 @@ from rnnmem.analysis.machine import CPU, LONGEST_LOG, MOST_RUNS, Machine
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
 from rnnmem.simulate import bfc
-from rnnmem.simulate.buffers import Account, Buffer, ListValue, Origin, Series, Span
+from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Origin, Series, Span
 from rnnmem.simulate.executor import Run, Setting
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.steps import Program, spare
@@ -88,13 +88,13 @@ def simulate(net: Net, *, unknown_dimension: int | None = None, machine: Machine
     """
     program, unknown = _prepared(net, machine, unknown_dimension)
     events: list[tuple[str, int]] = []
-    account = _run(program, machine, events=events)
-    peak_origin = account.log[account.peak_entries - 1][0].origin if account.log else Origin()
+    ledger = _run(program, machine, events=events)
+    peak_origin = ledger.log[ledger.peak_entries - 1][0].origin if ledger.log else Origin()
     return Timeline(
-        peak_bytes=None if unknown else account.peak,
+        peak_bytes=None if unknown else ledger.peak,
         peak_op="/".join((*peak_origin.loops, peak_origin.op)),
         peak_source=peak_origin.source,
-        live_at_peak=_alive(account),
+        live_at_peak=_alive(ledger),
         events=tuple(events),
         unknown=tuple(unknown),
     )
@@ -117,8 +117,8 @@ def counted_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     program, unknown = _prepared(net, machine)
     if unknown:
         return None
-    account = _worse(program, machine)
-    return bfc.counted_peak(account.log, account.peak)
+    ledger = _worse(program, machine)
+    return bfc.counted_peak(ledger.log, ledger.peak)
 
 
 def peaks(net: Net | KnownNet, machine: Machine = CPU) -> tuple[int, int]:
@@ -150,8 +150,8 @@ class Record:
 def record(net: Net | KnownNet, machine: Machine = CPU) -> Record:
     """Simulates one run of a function and keeps all of it; the most in use is `counted_peak`."""
     program, unknown = _prepared(net, machine)
-    account = _worse(program, machine)
-    return Record(account.log, bfc.in_use(account.log), tuple(account.spans), tuple(unknown))
+    ledger = _worse(program, machine)
+    return Record(ledger.log, bfc.in_use(ledger.log), tuple(ledger.spans), tuple(unknown))
 
 
 def _prepared(
@@ -170,26 +170,26 @@ def _run(
     machine: Machine,
     newest_first: bool = False,
     events: list[tuple[str, int]] | None = None,
-) -> Account:
+) -> Ledger:
     """Simulates a run; ``events``, where given, takes what `Timeline` tells of it."""
-    account = Account()
-    setting = Setting(account, machine.threads, events, newest_first)
+    ledger = Ledger()
+    setting = Setting(ledger, machine.threads, events, newest_first)
     run = Run(program, setting, eager=True)
     for value in run.execute([None] * len(program.inputs)):
         _mark_results(value)
-    return account
+    return ledger
 
 
-def _worse(program: Program, machine: Machine) -> Account:
+def _worse(program: Program, machine: Machine) -> Ledger:
     """The account of the run that asks for more, of those with either order of ready ops.
 
     A run too long to be laid out in chunks is not looked at twice.
     """
-    account = _run(program, machine)
-    if len(account.log) > LONGEST_LOG:
-        return account
+    ledger = _run(program, machine)
+    if len(ledger.log) > LONGEST_LOG:
+        return ledger
     other = _run(program, machine, newest_first=True)
-    return max(account, other, key=lambda one: one.peak)
+    return max(ledger, other, key=lambda one: one.peak)
 
 
 def _mark_results(value: Buffer | ListValue | Series | None) -> None:
@@ -200,10 +200,10 @@ def _mark_results(value: Buffer | ListValue | Series | None) -> None:
         value.origin.is_result = True
 
 
-def _alive(account: Account) -> tuple[Alive, ...]:
+def _alive(ledger: Ledger) -> tuple[Alive, ...]:
     sizes: dict[int, int] = {}
     origins: dict[int, Origin] = {}
-    for holder, change, _ in account.log[: account.peak_entries]:
+    for holder, change, _ in ledger.log[: ledger.peak_entries]:
         key = id(holder.origin)
         origins[key] = holder.origin
         sizes[key] = sizes.get(key, 0) + change

@@ -3,6 +3,7 @@
 What Caffe2's memonger and Paddle's memory_optimize do, on a Net; no TensorFlow is needed to plan.
 """
 
+from rnnmem.storage.buffers import LEVELS
 from rnnmem.storage.estimate import Estimate, estimate
 from rnnmem.storage.orders import ORDERS, order
 from rnnmem.storage.plan import Storage, StoragePlan, apply_storage_plan, is_shared
@@ -15,7 +16,6 @@ from rnnmem.storage.share import (
     share_parallel,
     share_sequential,
 )
-from rnnmem.storage.units import LEVELS
 from rnnmem.storage.verify import same_producers, verify
 
 __all__ = [

@@ -7,7 +7,7 @@ step net uses the forward one's storages again:
     gradient step net    dc ─► db ─► da             the same two, and what more it needs
 
 The step net's inputs and outputs are carried across the back edge and never pooled, nor is what an
-accumulator keeps for the gradient (:mod:`rnnmem.storage.units`). What became of the names is
+accumulator keeps for the gradient (:mod:`rnnmem.storage.buffers`). What became of the names is
 recorded on the loop op, and on its gradient op for both.
 """
 
@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rnnmem.analysis.loops import LoopPair, inner_pairs, loop_pairs
 from rnnmem.ir.graph import Net, Op, Path
+from rnnmem.storage.buffers import Rules
 from rnnmem.storage.plan import FORWARD_RENAME_MAP, GLOBAL, RENAME_MAP, Storage, StoragePlan
-from rnnmem.storage.units import Rules
 
 Plans = dict[Path, StoragePlan]
 """Path of a step net -> its plan, without those below it."""

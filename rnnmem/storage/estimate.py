@@ -6,13 +6,13 @@ import dataclasses
 import warnings
 from collections.abc import Mapping
 
-from rnnmem.analysis.live_ranges import ALREADY, lives, views
-from rnnmem.analysis.versions import History, history
+from rnnmem.analysis.live_ranges import ALREADY, live_ranges, views
+from rnnmem.analysis.versions import SsaVersions, ssa
 from rnnmem.errors import RnnmemWarning
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net
 from rnnmem.sizes import format_bytes
+from rnnmem.storage.buffers import Sizes
 from rnnmem.storage.plan import GLOBAL
-from rnnmem.storage.units import Sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def statistics(net: Net, sizes: Sizes = "shapes") -> Estimate:
     )
 
 
-def estimate_sizes(past: History, sizes: Sizes = "shapes") -> list[int]:
+def estimate_sizes(past: SsaVersions, sizes: Sizes = "shapes") -> list[int]:
     """Bytes per version, 0 where unknown."""
     tally = _Tally(sizes)
     return [tally.size(past.net, name) for name in past.name]
@@ -105,10 +105,10 @@ class _Tally:
 
     def net(self, net: Net, path: tuple[str, ...] = ()) -> tuple[int, str]:
         """Counts a Net; returns its peak and the op that makes it."""
-        past = history(net)
+        past = ssa(net)
         sizes = {name: self.size(net, name, path) for name in past.versions}
         shown = views(past)
-        starts, ends = lives(past, shown)
+        starts, ends = live_ranges(past, shown)
         live, peak, peak_op = 0, 0, ""
         for index, op in enumerate(past.ops):
             live += sum(sizes[name] for name in starts.get(index, ()))

@@ -15,12 +15,12 @@ import heapq
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
-from rnnmem.analysis.live_ranges import lives, views
-from rnnmem.analysis.versions import History, history
+from rnnmem.analysis.live_ranges import live_ranges, views
+from rnnmem.analysis.versions import SsaVersions, ssa
 from rnnmem.errors import OptionError
 from rnnmem.ir.graph import Net
+from rnnmem.storage.buffers import Sizes
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
-from rnnmem.storage.units import Sizes
 
 ORDERS = ("given", "topological", "longest_path", "peak")
 BEAM_AT_MOST = 1000
@@ -44,7 +44,7 @@ def order(net: Net, how: str = "peak", sizes: Sizes = "shapes") -> Net:
     """
     if how not in ORDERS:
         raise OptionError(f"order={how!r} must be one of {', '.join(ORDERS)}")
-    past = history(net)
+    past = ssa(net)
     if how == "given":
         chosen: Sequence[int] = range(len(past.ops))
     elif how == "topological":
@@ -61,7 +61,7 @@ def order(net: Net, how: str = "peak", sizes: Sizes = "shapes") -> Net:
     return net if all(map(operator.is_, ops, net.ops)) else net.replace(ops=ops)
 
 
-def breadth_first(past: History) -> list[int]:
+def breadth_first(past: SsaVersions) -> list[int]:
     """As a queue of ready ops runs them."""
     waits = [len(others) for others in past.before]
     found = [index for index, count in enumerate(waits) if not count]
@@ -73,7 +73,7 @@ def breadth_first(past: History) -> list[int]:
     return found
 
 
-def longest_path_first(past: History) -> list[int]:
+def longest_path_first(past: SsaVersions) -> list[int]:
     """Depth first from the op at the end of the longest path; of its sources the deepest first."""
     depth = [0] * len(past.ops)
     for index, others in enumerate(past.before):
@@ -82,7 +82,7 @@ def longest_path_first(past: History) -> list[int]:
     return _depth_first(past, roots, lambda index: (-depth[index], index))
 
 
-def _depth_first(past: History, roots: Iterable[int], key: Callable[[int], tuple]) -> list[int]:
+def _depth_first(past: SsaVersions, roots: Iterable[int], key: Callable[[int], tuple]) -> list[int]:
     done = [False] * len(past.ops)
     found: list[int] = []
     for root in roots:
@@ -100,7 +100,7 @@ def _depth_first(past: History, roots: Iterable[int], key: Callable[[int], tuple
     return found
 
 
-def lowest_peak(past: History, sizes: Sequence[int], extra: Sequence[int] = ()) -> list[int]:
+def lowest_peak(past: SsaVersions, sizes: Sequence[int], extra: Sequence[int] = ()) -> list[int]:
     """The order with the lowest peak of those that are tried.
 
     Args:
@@ -122,11 +122,11 @@ def lowest_peak(past: History, sizes: Sequence[int], extra: Sequence[int] = ()) 
 class _Memory:
     """Buffers by number: what each op makes and reads; a buffer is free when all have read it."""
 
-    def __init__(self, past: History, sizes: Sequence[int], extra: Sequence[int] = ()):
+    def __init__(self, past: SsaVersions, sizes: Sequence[int], extra: Sequence[int] = ()):
         self.past = past
         self.extra = list(extra) or [0] * len(past.ops)
         shown = views(past)
-        starts, _ = lives(past, shown)
+        starts, _ = live_ranges(past, shown)
         kept = {shown.get(name, name) for name in past.net.outputs}
         self.size: list[int] = []
         self.made: list[list[int]] = [[] for _ in past.ops]

@@ -7,7 +7,7 @@ import collections
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rnnmem.storage.units import Unit
+from rnnmem.storage.buffers import LiveBuffer
 
 LOOK_AT = 64
 """So many free storages at most are looked at on either side of the wanted size."""
@@ -16,25 +16,25 @@ WASTE, LARGE = 256, 2**16
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Track:
+class SharedStorage:
     """A storage while the plan is made.
 
     Attributes:
-      units: that use it, in turn.
+      live_buffers: that use it, in turn.
       size: the largest of theirs.
       number: of the storage, for a stable choice.
     """
 
-    units: list[Unit]
+    live_buffers: list[LiveBuffer]
     size: int
     number: int
     free: bool = False
     key: tuple = ()
 
-    def add(self, unit: Unit) -> None:
+    def add(self, live_buffer: LiveBuffer) -> None:
         """The unit uses it from now on."""
-        self.units.append(unit)
-        self.size = max(self.size, unit.size)
+        self.live_buffers.append(live_buffer)
+        self.size = max(self.size, live_buffer.size)
         self.free = False
 
 
@@ -49,57 +49,70 @@ class Pool:
     def __init__(self, level: int, by_use: bool = False):
         self.level = level
         self.by_use = by_use
-        self.sorted: list[tuple[int, int, int, Track]] = []
-        self.near: dict[int, collections.deque[Track]] = {}
+        self.sorted: list[tuple[int, int, int, SharedStorage]] = []
+        self.near: dict[int, collections.deque[SharedStorage]] = {}
         self.freed = 0
 
-    def give(self, track: Track, near: int | None = None) -> None:
+    def give(self, shared_storage: SharedStorage, near: int | None = None) -> None:
         """A storage is free; ``near`` names the chain of ops that frees it."""
         self.freed += 1
-        first = -len(track.units) if self.by_use else track.size
-        track.key = (first, -self.freed, track.number, track)
-        track.free = True
-        bisect.insort(self.sorted, track.key, key=_key)
+        first = -len(shared_storage.live_buffers) if self.by_use else shared_storage.size
+        shared_storage.key = (first, -self.freed, shared_storage.number, shared_storage)
+        shared_storage.free = True
+        bisect.insort(self.sorted, shared_storage.key, key=_key)
         if near is not None:
-            self.near.setdefault(near, collections.deque(maxlen=LOOK_AT)).append(track)
+            self.near.setdefault(near, collections.deque(maxlen=LOOK_AT)).append(shared_storage)
 
     def take(
-        self, unit: Unit, may: Callable[[Track], bool], near: tuple[int, ...] = ()
-    ) -> Track | None:
+        self,
+        live_buffer: LiveBuffer,
+        may: Callable[[SharedStorage], bool],
+        near: tuple[int, ...] = (),
+    ) -> SharedStorage | None:
         """Takes the storage that fits the unit best of those that it ``may`` have."""
-        best = next(filter(may, self._candidates(unit, near)), None)
+        best = next(filter(may, self._candidates(live_buffer, near)), None)
         if best is not None:
             del self.sorted[bisect.bisect_left(self.sorted, _key(best.key), key=_key)]
             best.free = False
         return best
 
-    def _candidates(self, unit: Unit, near: tuple[int, ...]) -> Iterator[Track]:
+    def _candidates(
+        self, live_buffer: LiveBuffer, near: tuple[int, ...]
+    ) -> Iterator[SharedStorage]:
         """Least growth first, then least waste, then what was freed last."""
-        wanted = 0 if self.by_use else bisect.bisect_left(self.sorted, unit.size, key=_size)
+        wanted = 0 if self.by_use else bisect.bisect_left(self.sorted, live_buffer.size, key=_size)
         for entry in self.sorted[wanted : wanted + LOOK_AT]:
-            if not self.by_use and entry[0] > max(LARGE, WASTE * unit.size):
+            if not self.by_use and entry[0] > max(LARGE, WASTE * live_buffer.size):
                 break
-            if self.level and not self.by_use or self._fits(entry[3], unit):
+            if self.level and not self.by_use or self._fits(entry[3], live_buffer):
                 yield entry[3]
         if near and len(self.sorted) > wanted + LOOK_AT:
             found = [one for chain in near for one in self.near.get(chain, ()) if one.free]
             yield from sorted(
-                (one for one in found if self._fits(one, unit)),
-                key=lambda one: self._rank(one, unit),
+                (one for one in found if self._fits(one, live_buffer)),
+                key=lambda one: self._rank(one, live_buffer),
             )
         if not self.by_use and self.level == 2:
             for entry in reversed(self.sorted[max(0, wanted - LOOK_AT) : wanted]):
                 yield entry[3]
 
-    def _fits(self, track: Track, unit: Unit) -> bool:
+    def _fits(self, shared_storage: SharedStorage, live_buffer: LiveBuffer) -> bool:
         if self.by_use or self.level == 2:
             return True
-        return track.size == unit.size if self.level == 0 else track.size >= unit.size
+        return (
+            shared_storage.size == live_buffer.size
+            if self.level == 0
+            else shared_storage.size >= live_buffer.size
+        )
 
-    def _rank(self, track: Track, unit: Unit) -> tuple:
+    def _rank(self, shared_storage: SharedStorage, live_buffer: LiveBuffer) -> tuple:
         if self.by_use:
-            return track.key[:2]
-        return (max(0, unit.size - track.size), max(0, track.size - unit.size), track.key[1])
+            return shared_storage.key[:2]
+        return (
+            max(0, live_buffer.size - shared_storage.size),
+            max(0, shared_storage.size - live_buffer.size),
+            shared_storage.key[1],
+        )
 
 
 def _key(entry: tuple) -> tuple:

@@ -42,7 +42,7 @@ class Range:
     size: int
 
 
-Tracks = list[list[Range]]
+SharedStorages = list[list[Range]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +89,11 @@ def assign(ranges: Sequence[Range], algorithm: str = "greedy") -> Assignment:
     if algorithm == "exact" and not optimal and len(ranges) <= EXACT_AT_MOST:
         better, optimal = _integer_program(ranges, found)
         found = min(found, better, key=_usage)
-    for track in found:
-        track.sort(key=lambda one: (one.defined, one.used))
-    return Assignment(tuple(tuple(track) for track in sorted(found, key=_start)), optimal)
+    for shared_storage in found:
+        shared_storage.sort(key=lambda one: (one.defined, one.used))
+    return Assignment(
+        tuple(tuple(shared_storage) for shared_storage in sorted(found, key=_start)), optimal
+    )
 
 
 def interference(ranges: Sequence[Range]) -> list[tuple[int, int]]:
@@ -133,40 +135,42 @@ def _thresholds(ranges: Sequence[Range]):
         yield size, int(alive.max())
 
 
-def _usage(tracks) -> int:
-    return sum(max((one.size for one in track), default=0) for track in tracks)
+def _usage(shared_storages) -> int:
+    return sum(
+        max((one.size for one in shared_storage), default=0) for shared_storage in shared_storages
+    )
 
 
-def _start(track: list[Range]) -> tuple[int, str]:
-    return track[0].defined, track[0].name
+def _start(shared_storage: list[Range]) -> tuple[int, str]:
+    return shared_storage[0].defined, shared_storage[0].name
 
 
-def _greedy(ranges: Sequence[Range]) -> Tracks:
+def _greedy(ranges: Sequence[Range]) -> SharedStorages:
     """Goes through time; takes the smallest free storage that is large enough, else the largest."""
-    tracks: Tracks = []
+    shared_storages: SharedStorages = []
     sizes: list[int] = []
     free: list[tuple[int, int]] = []  # (size, track), sorted
     busy: list[tuple[int, int]] = []  # heap of (used, track)
     for one in sorted(ranges, key=lambda one: (one.defined, -one.size)):
         while busy and busy[0][0] < one.defined:
-            track = heapq.heappop(busy)[1]
-            bisect.insort(free, (sizes[track], track))
+            shared_storage = heapq.heappop(busy)[1]
+            bisect.insort(free, (sizes[shared_storage], shared_storage))
         place = bisect.bisect_left(free, (one.size, -1))
         if free:
-            _, track = free.pop(min(place, len(free) - 1))
-            tracks[track].append(one)
-            sizes[track] = max(sizes[track], one.size)
+            _, shared_storage = free.pop(min(place, len(free) - 1))
+            shared_storages[shared_storage].append(one)
+            sizes[shared_storage] = max(sizes[shared_storage], one.size)
         else:
-            track = len(tracks)
-            tracks.append([one])
+            shared_storage = len(shared_storages)
+            shared_storages.append([one])
             sizes.append(one.size)
-        heapq.heappush(busy, (one.used, track))
-    return tracks
+        heapq.heappush(busy, (one.used, shared_storage))
+    return shared_storages
 
 
-def _largest_first(ranges: Sequence[Range]) -> Tracks:
+def _largest_first(ranges: Sequence[Range]) -> SharedStorages:
     """Places the largest range first, where it leaves the least time unused before it."""
-    tracks: Tracks = []
+    shared_storages: SharedStorages = []
     starts: list[list[tuple[int, int]]] = []
     for one in sorted(ranges, key=lambda one: (-one.size, one.defined)):
         best, gap = None, None
@@ -178,15 +182,15 @@ def _largest_first(ranges: Sequence[Range]) -> Tracks:
             if gap is None or left < gap:
                 best, gap = index, left
         if best is None:
-            tracks.append([])
+            shared_storages.append([])
             starts.append([])
-            best = len(tracks) - 1
-        tracks[best].append(one)
+            best = len(shared_storages) - 1
+        shared_storages[best].append(one)
         bisect.insort(starts[best], (one.defined, one.used))
-    return tracks
+    return shared_storages
 
 
-def _integer_program(ranges: Sequence[Range], known: Tracks) -> tuple[Tracks, bool]:
+def _integer_program(ranges: Sequence[Range], known: SharedStorages) -> tuple[SharedStorages, bool]:
     """Solves max-colouring by representatives: x[i, j] puts j where i is the largest.
 
     Each storage is represented by its largest range i (of equals the first), which pays for it. Of
@@ -234,11 +238,11 @@ def _integer_program(ranges: Sequence[Range], known: Tracks) -> tuple[Tracks, bo
     )
     if solved.x is None:
         return known, False
-    tracks: dict[int, list[Range]] = {}
+    shared_storages: dict[int, list[Range]] = {}
     for (i, j), chosen in zip(pairs, solved.x, strict=True):
         if chosen > 0.5:
-            tracks.setdefault(i, []).append(order[j])
-    return list(tracks.values()), bool(solved.status == 0)
+            shared_storages.setdefault(i, []).append(order[j])
+    return list(shared_storages.values()), bool(solved.status == 0)
 
 
 def _cliques(ranges: Sequence[Range]) -> list[tuple[int, ...]]:

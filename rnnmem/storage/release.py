@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rnnmem.analysis.live_ranges import views
-from rnnmem.analysis.versions import OUTSIDE, history
+from rnnmem.analysis.versions import OUTSIDE, ssa
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net
 
@@ -19,7 +19,7 @@ def release(net: Net, keep: Iterable[str] = ()) -> Mapping[str, tuple[str, ...]]
     Raises:
       NetError: a name to keep that the Net does not have, or a cycle.
     """
-    past = history(net)
+    past = ssa(net)
     keep = (keep,) if isinstance(keep, str) else tuple(keep)
     for name in keep:
         if name not in past.versions:

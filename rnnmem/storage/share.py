@@ -6,20 +6,20 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rnnmem.analysis.versions import OUTSIDE, History, history, in_order
+from rnnmem.analysis.versions import OUTSIDE, SsaVersions, in_order, ssa
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.order import reached
 from rnnmem.sizes import format_bytes
+from rnnmem.storage.buffers import Rules, Sizes, units_of
 from rnnmem.storage.descent import all_plans, with_rename_maps
 from rnnmem.storage.estimate import Estimate, statistics
 from rnnmem.storage.orders import order as ordered
 from rnnmem.storage.parallel import assign_parallel
 from rnnmem.storage.plan import Storage, StoragePlan, apply_storage_plan, is_shared
-from rnnmem.storage.pool import Track
+from rnnmem.storage.pool import SharedStorage
 from rnnmem.storage.ranges import ALGORITHMS
 from rnnmem.storage.sequential import assign_sequential
-from rnnmem.storage.units import Rules, Sizes, units_of
 from rnnmem.storage.verify import verify
 
 Pairs = Mapping[str, tuple[tuple[int, int], ...]]
@@ -86,9 +86,11 @@ def share_parallel(
     """
 
     def plan(one: Net, rules: Rules) -> StoragePlan:
-        past = history(one)
-        units = units_of(past, rules)
-        return _plan("parallel", assign_parallel(past, units, rules.level, rules.sizes is None))
+        past = ssa(one)
+        live_buffers = units_of(past, rules)
+        return _plan(
+            "parallel", assign_parallel(past, live_buffers, rules.level, rules.sizes is None)
+        )
 
     return _share(net, plan, True, keep, blobs, sizes, level, must_be_in_place, descend)
 
@@ -146,7 +148,7 @@ def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
     Raises:
       NetError: the Net has no such blob.
     """
-    past = history(net)
+    past = ssa(net)
     losses = (losses,) if isinstance(losses, str) else tuple(losses)
     for loss in losses:
         if loss not in past.versions:
@@ -161,7 +163,7 @@ def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def _computed_from(past: History, versions: Iterable[int]) -> list[int]:
+def _computed_from(past: SsaVersions, versions: Iterable[int]) -> list[int]:
     """The ops that read the versions or what is computed from them, in order."""
 
     def readers(versions: Iterable[int]) -> Iterator[int]:
@@ -170,7 +172,7 @@ def _computed_from(past: History, versions: Iterable[int]) -> list[int]:
     return sorted(reached(readers(versions), lambda op: readers(past.writes[op])))
 
 
-def _needed_for(past: History, versions: Iterable[int]) -> set[int]:
+def _needed_for(past: SsaVersions, versions: Iterable[int]) -> set[int]:
     """The ops from which the versions are computed, by data."""
 
     def writers(versions: Iterable[int]) -> set[int]:
@@ -214,24 +216,26 @@ def share_sequential(
         raise OptionError(f"algorithm={algorithm!r} must be one of {', '.join(ALGORITHMS)}")
 
     def plan(one: Net, rules: Rules) -> StoragePlan:
-        units = units_of(history(one), rules)
-        tracks, optimal = assign_sequential(units, rules.level, rules.sizes is None, algorithm)
-        return _plan(f"sequential/{algorithm}", tracks, optimal)
+        live_buffers = units_of(ssa(one), rules)
+        shared_storages, optimal = assign_sequential(
+            live_buffers, rules.level, rules.sizes is None, algorithm
+        )
+        return _plan(f"sequential/{algorithm}", shared_storages, optimal)
 
     if not is_shared(net):
         net = ordered(net, order, sizes)
     return _share(net, plan, False, keep, blobs, sizes, level, must_be_in_place, descend)
 
 
-def _plan(method: str, tracks: list[Track], optimal: bool = False) -> StoragePlan:
+def _plan(method: str, shared_storages: list[SharedStorage], optimal: bool = False) -> StoragePlan:
     storages = tuple(
         Storage(
-            track.units[0].name,
-            max(unit.bytes for unit in track.units),
-            tuple(unit.name for unit in track.units),
-            track.units[0].kind,
+            shared_storage.live_buffers[0].name,
+            max(live_buffer.bytes for live_buffer in shared_storage.live_buffers),
+            tuple(live_buffer.name for live_buffer in shared_storage.live_buffers),
+            shared_storage.live_buffers[0].kind,
         )
-        for track in tracks
+        for shared_storage in shared_storages
     )
     return StoragePlan(method, storages, optimal)
 

@@ -1,4 +1,4 @@
-"""The verifiers: they judge a shared Net by what stands in it, and run before any is returned.
+"""The verifiers: they verify a shared Net by what stands in it, and run before any is returned.
 
 They follow Caffe2's: every op has the same producers per input in order, and the same in-place
 pairs; names are irrelevant. On top of that no storage changes its dtype or its device, a view
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rnnmem.analysis.live_ranges import views
 from rnnmem.analysis.reachability import all_come_before
-from rnnmem.analysis.versions import OUTSIDE, History, history
+from rnnmem.analysis.versions import OUTSIDE, SsaVersions, ssa
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import Net
 from rnnmem.storage.descent import forward_loops
@@ -30,7 +30,7 @@ def verify(before: Net, after: Net, *, parallel: bool = False) -> None:
         ``in-place-changed``, ``output-changed``, ``dtype-changed``, ``device-changed``,
         ``view-overwritten``, ``not-ordered`` or ``rename-map-missing``.
     """
-    old, new = history(before), history(after)
+    old, new = ssa(before), ssa(after)
     _same_ops(old, new)
     _same_producers(old, new)
     _same_outputs(old, new)
@@ -50,10 +50,10 @@ def same_producers(one: Net, other: Net) -> bool:
 
     Ops are told apart by their place among the ops of their type; names are irrelevant.
     """
-    return _shape(history(one)) == _shape(history(other))
+    return _shape(ssa(one)) == _shape(ssa(other))
 
 
-def _shape(past: History) -> list[tuple]:
+def _shape(past: SsaVersions) -> list[tuple]:
     given = {version: place for place, version in _inputs(past).items()}
     result = []
     for index, op in enumerate(past.ops):
@@ -69,11 +69,11 @@ def _shape(past: History) -> list[tuple]:
     return result
 
 
-def _inputs(past: History) -> dict[int, int]:
+def _inputs(past: SsaVersions) -> dict[int, int]:
     return {place: past.versions[blob][0] for place, blob in enumerate(past.net.inputs)}
 
 
-def _same_ops(old: History, new: History) -> None:
+def _same_ops(old: SsaVersions, new: SsaVersions) -> None:
     for one, other in zip(old.ops, new.ops, strict=False):
         if (one.name, one.type, one.controls) != (other.name, other.type, other.controls):
             raise CheckError(f"ops-changed: {one.name!r} ({one.type}) became {other.name!r}")
@@ -81,7 +81,7 @@ def _same_ops(old: History, new: History) -> None:
         raise CheckError(f"ops-changed: {len(old.ops)} ops became {len(new.ops)}")
 
 
-def _source(past: History, version: int) -> tuple:
+def _source(past: SsaVersions, version: int) -> tuple:
     """Who wrote a version: an op's output, or an input of the Net."""
     writer = past.writer[version]
     if writer == OUTSIDE:
@@ -89,7 +89,7 @@ def _source(past: History, version: int) -> tuple:
     return (writer, past.writes[writer].index(version))
 
 
-def _same_producers(old: History, new: History) -> None:
+def _same_producers(old: SsaVersions, new: SsaVersions) -> None:
     for index, op in enumerate(old.ops):
         reads = zip(old.reads[index], new.reads[index], strict=True)
         for slot, (one, other) in enumerate(reads):
@@ -100,13 +100,13 @@ def _same_producers(old: History, new: History) -> None:
                 )
 
 
-def _same_outputs(old: History, new: History) -> None:
+def _same_outputs(old: SsaVersions, new: SsaVersions) -> None:
     for one, other in zip(old.net.outputs, new.net.outputs, strict=True):
         if one != other or _source(old, old.last(one)) != _source(new, new.last(other)):
             raise CheckError(f"output-changed: {one!r} is {other!r} or is overwritten")
 
 
-def _same_in_place(old: History, new: History) -> None:
+def _same_in_place(old: SsaVersions, new: SsaVersions) -> None:
     for index, op in enumerate(old.ops):
         if old.in_place(index) != new.in_place(index):
             raise CheckError(
@@ -117,7 +117,7 @@ def _same_in_place(old: History, new: History) -> None:
 
 def _same_kinds(before: Net, after: Net) -> None:
     devices: dict[str, str] = {}
-    for one, other in zip(history(before).ops, history(after).ops, strict=True):
+    for one, other in zip(ssa(before).ops, ssa(after).ops, strict=True):
         for blob, storage in zip(one.outputs, other.outputs, strict=True):
             old, new = before.blobs.get(blob), after.blobs.get(storage)
             if old is not None and new is not None and old.dtype != new.dtype:
@@ -126,7 +126,7 @@ def _same_kinds(before: Net, after: Net) -> None:
                 raise CheckError(f"device-changed: {storage!r} is used on two devices")
 
 
-def _views_hold(old: History, new: History) -> None:
+def _views_hold(old: SsaVersions, new: SsaVersions) -> None:
     """What a view shows is not overwritten while the view is read."""
     for view, root in _shown(old).items():
         used = max((old.writer[old.last(view)], *old.readers[old.last(view)]))
@@ -145,12 +145,12 @@ def _views_hold(old: History, new: History) -> None:
             )
 
 
-def _shown(old: History) -> dict[str, str]:
+def _shown(old: SsaVersions) -> dict[str, str]:
     """View -> what it shows, where the Net itself does not overwrite that."""
     return {view: root for view, root in views(old).items() if len(old.versions[root]) == 1}
 
 
-def _is_ordered(old: History, new: History) -> None:
+def _is_ordered(old: SsaVersions, new: SsaVersions) -> None:
     """Each overwriting comes after all users of what it overwrites, however the ops interleave."""
     shows: dict[str, list[str]] = {}
     for view, root in _shown(old).items():
@@ -171,7 +171,7 @@ def _is_ordered(old: History, new: History) -> None:
         )
 
 
-def _old_name(old: History, new: History, version: int) -> str:
+def _old_name(old: SsaVersions, new: SsaVersions, version: int) -> str:
     writer = new.writer[version]
     if writer == OUTSIDE:
         return new.name[version]

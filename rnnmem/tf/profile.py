@@ -88,7 +88,7 @@ class _Cache:
             found = json.loads(path.read_text(encoding="utf-8"))
             self.times = {str(key): value for key, value in found.items() if _is_a_time(value)}
         except (OSError, ValueError, TypeError, AttributeError):
-            pass  # not there, or not ours: measured anew
+            pass  # not there, or not ours: measured again
 
     def save(self) -> None:
         """Writes the file whole or not at all; a folder that cannot be written is no error."""
@@ -101,7 +101,7 @@ class _Cache:
 
 
 def _is_a_time(value: Any) -> bool:
-    """Whether it is a number of seconds, or None; anything else is measured anew."""
+    """Whether it is a number of seconds, or None; anything else is measured again."""
     if value is None:
         return True
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

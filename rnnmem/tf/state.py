@@ -164,7 +164,7 @@ def _copies(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
 
 
 def _sorted_rows(keys: tf.Tensor) -> np.ndarray:
-    """The places of the keys, [count, ...], in an order that does not hang on the table's own."""
+    """The places of the keys, [count, ...], in an order that does not depend on the table's own."""
     rows = keys.numpy()
     texts = rows.tolist() if rows.dtype == object else [row.tobytes() for row in rows]
     return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)

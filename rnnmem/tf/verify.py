@@ -98,7 +98,7 @@ def run_verified(
         warn_user(f"rnnmem did not verify {name}{once}: the original runs out of memory")
         return None if in_advance else call(optimised)
     found = _Outcome(call(optimised), state.keep())
-    told = both.judge(expected, found, tolerance, name)
+    told = both.verify(expected, found, tolerance, name)
     if told is not None:
         restore(before)
         raise VerifyError(f"the optimised function differs from the original: {told}")
@@ -176,7 +176,7 @@ class _Both:
         """What the original does; the state is as before it."""
         return self._try(self._original)
 
-    def judge(
+    def verify(
         self,
         expected: _Outcome,
         found: _Outcome,

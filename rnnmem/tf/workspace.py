@@ -8,7 +8,7 @@ more is filled with NaN, so a plan that reuses a storage too early gives other n
                  a         dead      b
 
 Loops, branches and calls run their step nets here too; the storages that step nets own together
-(``//loop/body/...``) are there once. This is a judge and a profiler, not a fast way to run a Net.
+(``//loop/body/...``) are there once. This is a verify and a profiler, not a fast way to run a Net.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from rnnmem.analysis.versions import OUTSIDE, history
+from rnnmem.analysis.versions import OUTSIDE, ssa
 from rnnmem.errors import NetError, RnnmemWarning
 from rnnmem.ir.graph import Constant, DType, FunctionRef, Net, Op, ShapeValue
 from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS
@@ -238,7 +238,7 @@ class _Step:
 
 
 def _compile(net: Net, path: str) -> list[_Step]:
-    past = history(net)
+    past = ssa(net)
     final = {past.last(blob) for blob in net.outputs}
     dead: dict[int, list[str]] = {}
     for version, name in enumerate(past.name):

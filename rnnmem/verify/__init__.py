@@ -27,7 +27,7 @@ from collections.abc import Hashable
 from rnnmem.ir.graph import Net
 from rnnmem.verify.compare import verify_agreements, verify_guards, verify_trips, verify_values
 from rnnmem.verify.effects import Effects, verify_effects
-from rnnmem.verify.expressions import Head, Table
+from rnnmem.verify.expressions import Operator, Table
 from rnnmem.verify.lowering.checkpoint import lower_checkpoints
 from rnnmem.verify.lowering.chunked_loss import lower_chunked_losses
 from rnnmem.verify.lowering.encode import lower_encodings, verify_roundings
@@ -37,7 +37,7 @@ from rnnmem.verify.nested import Handles, handles_of, without_nested
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
 from rnnmem.verify.tensor_lists import verify_lists
-from rnnmem.verify.value_numbering import Numbering
+from rnnmem.verify.value_numbering import ValueNumbering
 from rnnmem.verify.variable_reads import State
 from rnnmem.verify.well_formed import verify_devices, verify_form, verify_signature
 
@@ -74,12 +74,14 @@ def _verify(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = F
     if chunks:
         original, flat = lower_chunked_losses(original, flat)
     table, flat = Table(), lower_encodings(lower_checkpoints(flat))
-    heads: dict[tuple[Hashable, int], tuple[Head, ...]] = {}
+    operators: dict[tuple[Hashable, int], tuple[Operator, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)
-    before = Numbering(table, order, signs, effects_before, heads, states, handles).run(original)
+    before = ValueNumbering(table, order, signs, effects_before, operators, states, handles).run(
+        original
+    )
     effects_after = Effects(order, signs, effects_before)
-    after = Numbering(table, order, signs, effects_after, heads, states, handles).run(flat)
+    after = ValueNumbering(table, order, signs, effects_after, operators, states, handles).run(flat)
     verify_effects(effects_before, effects_after)
     verify_trips(table, before.notes, after.notes)
     verify_lists(table, before.notes, after.notes)

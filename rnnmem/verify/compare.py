@@ -49,7 +49,8 @@ def verify_agreements(table: Table, after: Notes) -> None:
         if one.numbers[0] != one.numbers[1]:
             was, now = first_difference(table, *reversed(one.numbers))
             sentence = (
-                f"a segment run again goes on with {value_text(table, now)}, the loop went on with "
+                f"a replayed segment continues with {value_text(table, now)}, the loop went on "
+                f"with "
                 f"{value_text(table, was)}"
             )
             raise refused("value-changed", sentence, one.net, (one.op,))

@@ -51,7 +51,7 @@ def _few(names: tuple[str, ...]) -> str:
 
 def first_difference(table: Table, one: int, other: int) -> tuple[int, int]:
     """Follows two unequal values down to where what they compute differs."""
-    while one != other and table.heads[one] is table.heads[other]:
+    while one != other and table.operators[one] is table.operators[other]:
         pairs = zip(table.children[one], table.children[other], strict=False)
         differing = [pair for pair in pairs if pair[0] != pair[1]]
         if not differing or len(table.children[one]) != len(table.children[other]):
@@ -62,7 +62,7 @@ def first_difference(table: Table, one: int, other: int) -> tuple[int, int]:
 
 def value_text(table: Table, number: int) -> str:
     """What a value is, in a few words."""
-    head = table.heads[number]
+    operator = table.operators[number]
     made_by = f" of {table.origins[number]!r}" if table.origins[number] else ""
-    level = f" at loop level {head.level}" if head.level else ""
-    return f"{head.text}{made_by}{level}"
+    level = f" at loop level {operator.level}" if operator.level else ""
+    return f"{operator.text}{made_by}{level}"

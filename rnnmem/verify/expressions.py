@@ -41,10 +41,10 @@ _ATOMS = frozenset({RAW, OWN, VARIABLE, REVERSED})
 _OF_THEIR_LEVEL = _ATOMS | {EFFECT, TRIPS, FINAL}
 """Kinds that depend on other levels than what they read."""
 
-Rule = Callable[["Head", tuple[int, ...]], int | None]
+Rule = Callable[["Operator", tuple[int, ...]], int | None]
 
 
-class Head:
+class Operator:
     """What an expression computes; kept once, so it is compared by identity.
 
     Attributes:
@@ -64,7 +64,7 @@ class Table:
     """All expressions of one check; a number is a position in these lists.
 
     Attributes:
-      heads: number -> what it computes.
+      operators: number -> what it computes.
       children: number -> the numbers that it reads, each smaller than itself.
       levels: number -> bit mask of the loop levels whose iteration it depends on.
       origins: number -> the op that first computed it, for messages.
@@ -72,12 +72,12 @@ class Table:
 
     def __init__(self) -> None:
         """An empty table."""
-        self.heads: list[Head] = []
+        self.operators: list[Operator] = []
         self.children: list[tuple[int, ...]] = []
         self.levels: list[int] = []
         self.origins: list[str] = []
         self._open: list[int] = []  # number -> levels of the loop variables that it leaves open
-        self._head_of: dict[Hashable, Head] = {}
+        self._operator_of: dict[Hashable, Operator] = {}
         self._reversals: dict[tuple[int, int], dict[int, int]] = {}
         self._rules: dict[str, Rule] = {
             POPPED_LIST: self._popped_list,
@@ -87,56 +87,60 @@ class Table:
             GOT: self._got,
         }
 
-    def head(self, kind: str, level: int = 0, data: Hashable = None, text: str = "") -> Head:
+    def operator(
+        self, kind: str, level: int = 0, data: Hashable = None, text: str = ""
+    ) -> Operator:
         """The one head of that kind, level and data."""
         key = (kind, level, data)
-        found = self._head_of.get(key)
+        found = self._operator_of.get(key)
         if found is None:
             rule = self._rules.get(kind)
-            found = self._head_of[key] = Head(kind, level, data, text or kind, rule)
+            found = self._operator_of[key] = Operator(kind, level, data, text or kind, rule)
         return found
 
-    def make(self, head: Head, children: tuple[int, ...] = (), origin: str = "") -> int:
-        """The number of ``head`` over ``children``, after the rules of its kind."""
-        if (rule := head.rule) is not None and (simpler := rule(head, children)) is not None:
+    def make(self, operator: Operator, children: tuple[int, ...] = (), origin: str = "") -> int:
+        """The number of ``operator`` over ``children``, after the rules of its kind."""
+        if (rule := operator.rule) is not None and (
+            simpler := rule(operator, children)
+        ) is not None:
             return simpler
-        found = head.numbers.get(children)
+        found = operator.numbers.get(children)
         if found is None:
-            found = head.numbers[children] = len(self.heads)
+            found = operator.numbers[children] = len(self.operators)
             levels, unbound = self.levels, self._open
             mask = left_open = 0
             for child in children:
                 mask |= levels[child]
                 left_open |= unbound[child]
-            if head.kind in _OF_THEIR_LEVEL:
-                mask, left_open = _at_its_level(head, mask, left_open)
-            self.heads.append(head)
+            if operator.kind in _OF_THEIR_LEVEL:
+                mask, left_open = _at_its_level(operator, mask, left_open)
+            self.operators.append(operator)
             self.children.append(children)
             levels.append(mask)
             unbound.append(left_open)
             self.origins.append(origin)
         return found
 
-    def fresh(self, heads: Iterable[Head]) -> int:
+    def fresh(self, operators: Iterable[Operator]) -> int:
         """Numbers for new leaves, one after the other; returns the first."""
-        first = len(self.heads)
-        for head in heads:
-            self.make(head)
+        first = len(self.operators)
+        for operator in operators:
+            self.make(operator)
         return first
 
     def reversed(self, number: int, level: int, trips: int) -> int:
         """The value with iteration ``trips - 1 - s`` in place of ``s``, at one level."""
         bit = 1 << level
-        levels, heads = self.levels, self.heads
+        levels, operators = self.levels, self.operators
         done = self._reversals.setdefault((level, trips), {})
-        wrap = self.head(REVERSED, level)
+        wrap = self.operator(REVERSED, level)
         stack, inner = [number], set()
         while stack:
             one = stack.pop()
             if one in done or one in inner or not levels[one] & bit:
                 continue
-            head = heads[one]
-            if head.kind == EFFECT or (head.kind in _ATOMS and head.level == level):
+            operator = operators[one]
+            if operator.kind == EFFECT or (operator.kind in _ATOMS and operator.level == level):
                 done[one] = self.make(wrap, (trips, one), self.origins[one])
             else:
                 inner.add(one)
@@ -169,24 +173,26 @@ class Table:
             new = tuple([mapping.get(one, else_mapping.get(one, one)) for one in old])
         else:
             new = tuple([mapping.get(one, one) for one in old])
-        return number if new == old else self.make(self.heads[number], new, self.origins[number])
+        return (
+            number if new == old else self.make(self.operators[number], new, self.origins[number])
+        )
 
     def filled(self, number: int) -> tuple[int, int, int] | None:
         """``(trips, start, push)`` where the value is a list that a loop pushed into each time."""
-        if self.heads[number].kind != FINAL:
+        if self.operators[number].kind != FINAL:
             return None
         trips, variable = self.children[number]
         alone = self.alone(variable)
-        if alone is None or self.heads[variable].level != self.heads[number].level:
+        if alone is None or self.operators[variable].level != self.operators[number].level:
             return None
         start, push = alone
-        if self.heads[push].kind != PUSH or not self.is_own(self.children[push][0], variable):
+        if self.operators[push].kind != PUSH or not self.is_own(self.children[push][0], variable):
             return None
         return trips, start, push
 
     def alone(self, number: int) -> tuple[int, int] | None:
         """``(start, next)`` where the value is a loop variable that no circle binds to others."""
-        if self.heads[number].kind != VARIABLE:
+        if self.operators[number].kind != VARIABLE:
             return None
         equations = self.children[self.children[number][0]]
         return (equations[0], equations[1]) if len(equations) == 2 else None
@@ -194,81 +200,81 @@ class Table:
     def emptied(self, number: int) -> tuple[int, int] | None:
         """``(whole list, pop)`` where the value is a list that a loop pops once each time."""
         alone = self.alone(number)
-        if alone is None or self.heads[alone[1]].kind != POPPED_LIST:
+        if alone is None or self.operators[alone[1]].kind != POPPED_LIST:
             return None
         (popped,) = self.children[alone[1]]
         return alone if self.is_own(popped, number) else None
 
     def held(self, optional: int) -> tuple[int, ...]:
         """What was put into an optional; empty where that is not known."""
-        head = self.heads[optional]
-        known = head.kind == OP and head.text == "OptionalFromValue"
+        operator = self.operators[optional]
+        known = operator.kind == OP and operator.text == "OptionalFromValue"
         return self.children[optional] if known else ()
 
     def is_own(self, number: int, variable: int) -> bool:
         """Whether the value is what the loop variable itself holds, in its own equation."""
-        head = self.heads[number]
-        return head.kind == OWN and head.level == self.heads[variable].level
+        operator = self.operators[number]
+        return operator.kind == OWN and operator.level == self.operators[variable].level
 
     def resolved(self, number: int) -> tuple[int, int] | None:
         """``(trips, pushed)`` where the value is a list being emptied whose elements are known."""
         emptied = self.emptied(number)
         if emptied is None:
             return None
-        whole, zeros = emptied[0], self.heads[emptied[0]].kind == ZEROS
+        whole, zeros = emptied[0], self.operators[emptied[0]].kind == ZEROS
         if zeros:
             (whole,) = self.children[whole]
         filled = self.filled(whole)
         if filled is None:
             return None
         trips, start, push = filled
-        pushed, level = self.children[push][1], self.heads[number].level
+        pushed, level = self.children[push][1], self.operators[number].level
         if zeros:
-            pushed = self.make(self.head(ZEROS), (pushed,))
+            pushed = self.make(self.operator(ZEROS), (pushed,))
         understood = (
-            self.heads[start].text == "EmptyTensorList"
-            and self.heads[whole].level == level
-            and self.heads[emptied[1]].data == self.heads[push].data
+            self.operators[start].text == "EmptyTensorList"
+            and self.operators[whole].level == level
+            and self.operators[emptied[1]].data == self.operators[push].data
             and not self._open[pushed] >> level & 1
         )
         return (trips, pushed) if understood else None
 
-    def _final(self, head: Head, children: tuple[int, ...]) -> int | None:
+    def _final(self, operator: Operator, children: tuple[int, ...]) -> int | None:
         """What does not change from one iteration to the next is the same at the end."""
-        return None if self.levels[children[1]] >> head.level & 1 else children[1]
+        return None if self.levels[children[1]] >> operator.level & 1 else children[1]
 
-    def _decoding(self, head: Head, children: tuple[int, ...]) -> int | None:
+    def _decoding(self, operator: Operator, children: tuple[int, ...]) -> int | None:
         """Decoding undoes encoding in the same form."""
-        coded = self.heads[children[0]]
-        undone = coded.kind == ENCODING and coded.data == head.data
-        return self.children[children[0]][0] if undone else None
+        coded = self.operators[children[0]]
+        lowered = coded.kind == ENCODING and coded.data == operator.data
+        return self.children[children[0]][0] if lowered else None
 
-    def _got(self, head: Head, children: tuple[int, ...]) -> int | None:
+    def _got(self, operator: Operator, children: tuple[int, ...]) -> int | None:
         """An item of a list cut from a tensor is one of the tensor; of looked-up rows, one of them.
 
         The list has that item, or taking it fails.
         """
-        held = self.heads[children[0]]
+        held = self.operators[children[0]]
         if held.kind != OP or held.text != "TensorListFromTensor":
             return None
         whole, place = self.children[children[0]][0], children[1]
-        item = self.head(ITEM)
-        if self.heads[whole].kind != ITEM:
+        item = self.operator(ITEM)
+        if self.operators[whole].kind != ITEM:
             return self.make(item, (whole, place))
         rows, places = self.children[whole]
         return self.make(item, (rows, self.make(item, (places, place))))
 
-    def _popped_list(self, head: Head, children: tuple[int, ...]) -> int | None:
+    def _popped_list(self, operator: Operator, children: tuple[int, ...]) -> int | None:
         """Popping what was just pushed gives back the list."""
-        top = self.heads[children[0]]
-        if top.kind == PUSH and top.data == head.data:
+        top = self.operators[children[0]]
+        if top.kind == PUSH and top.data == operator.data:
             return self.children[children[0]][0]
         return None
 
-    def _popped_element(self, head: Head, children: tuple[int, ...]) -> int | None:
+    def _popped_element(self, operator: Operator, children: tuple[int, ...]) -> int | None:
         """Popping gives what was just pushed, or what the loop pushed in the reversed iteration."""
-        top = self.heads[children[0]]
-        if top.kind == PUSH and top.data == head.data:
+        top = self.operators[children[0]]
+        if top.kind == PUSH and top.data == operator.data:
             return self.children[children[0]][1]
         found = self.resolved(children[0])
         if found is None:
@@ -277,9 +283,9 @@ class Table:
         return self.reversed(pushed, top.level, trips)
 
 
-def _at_its_level(head: Head, mask: int, left_open: int) -> tuple[int, int]:
+def _at_its_level(operator: Operator, mask: int, left_open: int) -> tuple[int, int]:
     """The levels that a head depends on and leaves open, given those of what it reads."""
-    kind, bit = head.kind, 1 << head.level
+    kind, bit = operator.kind, 1 << operator.level
     if kind == OWN:
         return mask | bit, left_open | bit
     if kind == VARIABLE:

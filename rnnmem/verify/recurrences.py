@@ -53,7 +53,7 @@ class Solution:
             self._final[following[group[0]]] = self._starts[group[0]]  # handed on as it is
             return
         raw = [self._first + index for index in group]
-        own = [table.make(table.head(OWN, level, place)) for place in range(len(group))]
+        own = [table.make(table.operator(OWN, level, place)) for place in range(len(group))]
         local = dict(zip(raw, own, strict=True))
         mask = sum([1 << index for index in group])
         roots = [following[index] for index in group]
@@ -69,9 +69,9 @@ class Solution:
             self._final[raw[0]] = self._starts[group[0]]
             return
         starts = [self._starts[index] for index in group]
-        system = table.make(table.head(SYSTEM, level), (*starts, *equations))
+        system = table.make(table.operator(SYSTEM, level), (*starts, *equations))
         for place, number in enumerate(raw):
-            self._final[number] = table.make(table.head(VARIABLE, level, place), (system,))
+            self._final[number] = table.make(table.operator(VARIABLE, level, place), (system,))
 
     def _stays(self, following: int, own: int, start: int) -> bool:
         return following == own or (

@@ -20,7 +20,7 @@ def verify_lists(table: Table, before: Notes, after: Notes) -> None:
         if found := table.resolved(pop.popped):
             pairs.add((pop.trips, found[0]))
     for pop in (*after.pops, *after.pops_here):
-        if pop.popped in known or table.heads[pop.popped].kind == PUSH:
+        if pop.popped in known or table.operators[pop.popped].kind == PUSH:
             continue
         found = table.resolved(pop.popped)
         if found is None:
@@ -37,28 +37,31 @@ def _not_understood(table: Table, pop: Pop):
 
 def _fault(table: Table, popped: int) -> tuple[str, str]:
     """The reason and how it reads after ``pops``."""
-    heads, children = table.heads, table.children
-    if heads[popped].kind == POPPED_LIST:
+    operators, children = table.operators, table.children
+    if operators[popped].kind == POPPED_LIST:
         return "accumulator-popped-twice", "what was popped before in the same iteration"
-    if heads[popped].text == "EmptyTensorList":
+    if operators[popped].text == "EmptyTensorList":
         return "accumulator-still-read", "a list that is always empty"
-    if heads[popped].kind != VARIABLE:
+    if operators[popped].kind != VARIABLE:
         return "pop-unmatched", "a list that no loop carries"
     alone = table.alone(popped)
     if alone is None:
         return "pop-unmatched", "a list that depends on other loop variables"
     start, following = alone
-    if heads[following].kind == POPPED_LIST and heads[children[following][0]].kind == POPPED_LIST:
+    if (
+        operators[following].kind == POPPED_LIST
+        and operators[children[following][0]].kind == POPPED_LIST
+    ):
         return "accumulator-popped-twice", "a list that loses two elements an iteration"
     if table.emptied(popped) is None:
         return "pop-unmatched", "a list that does not lose one element an iteration"
-    if heads[start].text == "EmptyTensorList":
-        return "accumulator-still-read", "a list that nobody pushes into any more"
-    if heads[start].kind != FINAL:
+    if operators[start].text == "EmptyTensorList":
+        return "accumulator-still-read", "a list without pushes"
+    if operators[start].kind != FINAL:
         return "pop-unmatched", "a list that no loop filled"
     filled = table.filled(start)
     if filled is None:
         return "pop-unmatched", "a list that does not gain one element an iteration"
-    if heads[filled[1]].text != "EmptyTensorList":
+    if operators[filled[1]].text != "EmptyTensorList":
         return "accumulator-not-empty", "a list that was not empty when its loop began"
     return "pop-unmatched", "a list whose elements depend on the list"

@@ -24,7 +24,7 @@ from rnnmem.verify.expressions import (
     RAW,
     TRIPS,
     ZEROS,
-    Head,
+    Operator,
     Table,
 )
 from rnnmem.verify.lowering.encode import DECODED, ENCODED
@@ -103,7 +103,7 @@ class Notes:
     agreements: list[Agreement] = dataclasses.field(default_factory=list)
 
 
-class Numbering:
+class ValueNumbering:
     """One pass over a Net; what it found stands in ``notes`` and ``outputs``."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Numbering:
         order: RunningOrder,
         signs: Signs,
         effects: Effects,
-        heads: dict[tuple[Hashable, int], tuple[Head, ...]],
+        operators: dict[tuple[Hashable, int], tuple[Operator, ...]],
         states: dict[int, tuple[Hashable, State]] | None = None,
         handles: Mapping[str, int] | None = None,
     ):
@@ -123,22 +123,24 @@ class Numbering:
           order: finds the running orders.
           signs: finds the ops' signs.
           effects: of the Net.
-          heads: what ops of a sign, with so many outputs, compute.
+          operators: what ops of a sign, with so many outputs, compute.
           states: effect -> sign of the read that it is, and the state that this read sees; found in
             the original, and what a new read of the rewritten Net must see.
           handles: input of the Net -> the variable whose handle it holds; None: one each.
         """
         self._handles = handles
         self._table, self._order, self._signs = table, order, signs
-        self._effects, self._heads = effects, heads
+        self._effects, self._operators = effects, operators
         self._states = {} if states is None else states
         self.notes = Notes()
         self.outputs: tuple[int, ...] = ()
 
-    def run(self, net: Net) -> Numbering:
+    def run(self, net: Net) -> ValueNumbering:
         """Numbers the verified Net itself."""
         given = [
-            self._table.make(self._table.head(LEAF, data=("input", place), text=f"input {place}"))
+            self._table.make(
+                self._table.operator(LEAF, data=("input", place), text=f"input {place}")
+            )
             for place in range(len(net.inputs))
         ]
         handles = handles_of(net) if self._handles is None else self._handles
@@ -159,8 +161,8 @@ class Numbering:
             inputs = tuple([numbers[blob] for blob in op.inputs])
             effect = effects.get(op.name)
             if effect is None and not op.nets and op.type not in _OF_THEIR_OWN:
-                for blob, head in zip(op.outputs, self._heads_of(op), strict=True):
-                    numbers[blob] = make(head, inputs, op.name)
+                for blob, operator in zip(op.outputs, self._operators_of(op), strict=True):
+                    numbers[blob] = make(operator, inputs, op.name)
                 continue
             if effect is not None and not op.nets:
                 self._claim_inputs(net, op, effect, inputs)
@@ -188,7 +190,9 @@ class Numbering:
                 results = (self._form(op, inputs),)
             else:
                 held = self._table.held(inputs[0])
-                results = held or [make(head, inputs, op.name) for head in self._heads_of(op)]
+                results = held or [
+                    make(operator, inputs, op.name) for operator in self._operators_of(op)
+                ]
             numbers.update(zip(op.outputs, results, strict=True))
         return tuple([numbers[blob] for blob in net.outputs])
 
@@ -198,49 +202,49 @@ class Numbering:
             for slot, number in enumerate(inputs)
         ]
 
-    def _heads_of(self, op: Op) -> tuple[Head, ...]:
+    def _operators_of(self, op: Op) -> tuple[Operator, ...]:
         key = self._signs.of(op), len(op.outputs)
-        found = self._heads.get(key)
+        found = self._operators.get(key)
         if found is None:
             kinds = _KINDS.get(op.type)
             if op.type == "ZerosLike":  # of a dtype that the input has too, and on any device
-                found = (self._table.head(ZEROS),)
+                found = (self._table.operator(ZEROS),)
             elif op.type == "TensorListGetItem":
-                found = (self._table.head(GOT, 0, self._signs.of(op), op.type),)
+                found = (self._table.operator(GOT, 0, self._signs.of(op), op.type),)
             elif kinds is not None:
                 sign = exact(op.attributes.get("element_dtype"))
-                found = tuple([self._table.head(kind, 0, sign, op.type) for kind in kinds])
+                found = tuple([self._table.operator(kind, 0, sign, op.type) for kind in kinds])
             else:
                 sign = (op.type, attributes_of(op)) if op.type in _ANYWHERE else self._signs.of(op)
                 found = tuple(
                     [
-                        self._table.head(OP, 0, (sign, place), op.type)
+                        self._table.operator(OP, 0, (sign, place), op.type)
                         for place in range(len(op.outputs))
                     ]
                 )
-            self._heads[key] = found
+            self._operators[key] = found
         return found
 
     def _form(self, op: Op, inputs: tuple[int, ...]) -> int:
         """What is encoded, or what decoding gives."""
         kind = ENCODING if op.type == ENCODED else DECODING
-        head = self._table.head(kind, 0, op.attributes["form"], op.type)
-        return self._table.make(head, inputs, op.name)
+        operator = self._table.operator(kind, 0, op.attributes["form"], op.type)
+        return self._table.make(operator, inputs, op.name)
 
     def _gathered(self, net: Net, op: Op, inputs: tuple[int, ...]) -> int:
         """Along the first axis it takes items, as lists and lookups do."""
         axis = net.producer.get(op.inputs[2])
         held = axis.attributes.get("value") if axis is not None and axis.type == "Const" else None
         if isinstance(held, Constant) and held.value == 0 and not op.attributes.get("batch_dims"):
-            return self._table.make(self._table.head(ITEM), inputs[:2], op.name)
-        return self._table.make(self._heads_of(op)[0], inputs, op.name)
+            return self._table.make(self._table.operator(ITEM), inputs[:2], op.name)
+        return self._table.make(self._operators_of(op)[0], inputs, op.name)
 
     def _list_op(self, net: Net, op: Op, inputs: tuple[int, ...]) -> Sequence[int]:
-        make, heads = self._table.make, self._heads_of(op)
+        make, operators = self._table.make, self._operators_of(op)
         if op.type == "TensorListPushBack":
-            return (make(heads[0], inputs, op.name),)
+            return (make(operators[0], inputs, op.name),)
         self.notes.pops_here.append(Pop(inputs[0], None, net, op.name))
-        return make(heads[0], inputs[:1], op.name), make(heads[1], inputs, op.name)
+        return make(operators[0], inputs[:1], op.name), make(operators[1], inputs, op.name)
 
     def _effect(
         self, op: Op, effect: int, inputs: tuple[int, ...], level: int, path: Path
@@ -249,15 +253,15 @@ class Numbering:
 
         But a read gives what every other read of the same state gives.
         """
-        make, head = self._table.make, self._table.head
+        make, operator = self._table.make, self._table.operator
         if op.type in (READ, LOOKUP) and (state := self._state(op, effect, path)) is not None:
             if state[0] != _TABLE:
-                return [make(head(OP, 0, state, op.type), inputs, op.name)]
-            table = make(head(OP, 0, state, READ), inputs[:1], op.name)
+                return [make(operator(OP, 0, state, op.type), inputs, op.name)]
+            table = make(operator(OP, 0, state, READ), inputs[:1], op.name)
             looked_up = op.type == LOOKUP
-            return [make(head(ITEM), (table, inputs[1]), op.name) if looked_up else table]
+            return [make(operator(ITEM), (table, inputs[1]), op.name) if looked_up else table]
         return [
-            self._table.make(head(EFFECT, level, (effect, place), op.type), (), op.name)
+            self._table.make(operator(EFFECT, level, (effect, place), op.type), (), op.name)
             for place in range(len(op.outputs))
         ]
 
@@ -285,7 +289,7 @@ class Numbering:
     ) -> Sequence[int]:
         table, level, path = self._table, level + 1, path.child(op.name)
         instance = next(_instances)
-        raw = [table.head(RAW, level, (instance, index)) for index in range(len(starts))]
+        raw = [table.operator(RAW, level, (instance, index)) for index in range(len(starts))]
         first = table.fresh(raw)
         variables = range(first, first + len(starts))
         outside, self.notes = self.notes, Notes()
@@ -298,11 +302,11 @@ class Numbering:
         inside, self.notes = self.notes, outside
         solution = Solution(table, level, first, starts)
         solution.solve(following)
-        trips = table.make(table.head(TRIPS, level), (solution.of(going_on),), op.name)
+        trips = table.make(table.operator(TRIPS, level), (solution.of(going_on),), op.name)
         self._bring_out(inside, solution, trips)
         key = ("trips", path) if effect is None else ("trips", effect)
         self.notes.claims.append(Claim(key, trips, net, op.name))
-        final = table.head(FINAL, level)
+        final = table.operator(FINAL, level)
         return [table.make(final, (trips, one), op.name) for one in solution.variables]
 
     def _bring_out(self, inside: Notes, solution: Solution, trips: int) -> None:
@@ -334,9 +338,11 @@ class Numbering:
         ]
         if effect is not None:
             self.notes.claims.append(Claim(("branch", effect), inputs[0], net, op.name))
-        head = self._table.head(OP, 0, ("branch", tuple(sorted(op.nets)), op.device), op.type)
+        operator = self._table.operator(
+            OP, 0, ("branch", tuple(sorted(op.nets)), op.device), op.type
+        )
         return [
-            self._table.make(head, (inputs[0], *values), op.name)
+            self._table.make(operator, (inputs[0], *values), op.name)
             for values in zip(*taken, strict=True)
         ]
 
@@ -350,8 +356,8 @@ class Numbering:
         )
         marks = {**body.attributes.get("attributes", {}), **op.attributes}
         kept = tuple((name, exact(marks[name])) for name in _MARKS if name in marks)
-        head = self._table.head(OP, 0, ("call", op.type, op.device, kept), op.type)
-        return [self._table.make(head, (result,), op.name) for result in results]
+        operator = self._table.operator(OP, 0, ("call", op.type, op.device, kept), op.type)
+        return [self._table.make(operator, (result,), op.name) for result in results]
 
     def _place(self, op: Op, effect: int | None, label: str) -> Place | None:
         has_effects = effect is not None and self._effects.has_effects(op.nets[label])

@@ -114,7 +114,7 @@ class _Form:
         for op in net.ops:
             if not made.issuperset(op.inputs):
                 blob = next(blob for blob in op.inputs if blob not in made)
-                text = f"{op.name!r} reads {blob!r}, which nobody makes"
+                text = f"{op.name!r} reads {blob!r}, which no op writes"
                 raise refused("undefined-input", text, net, (op.name,))
             if not ops.issuperset(op.controls):
                 name = next(name for name in op.controls if name not in ops)
@@ -122,7 +122,7 @@ class _Form:
                 raise refused("undefined-control", text, net, (op.name,))
         for blob in net.outputs:
             if blob not in made:
-                raise refused("undefined-output", f"nobody makes the output {blob!r}", net)
+                raise refused("undefined-output", f"no op writes the output {blob!r}", net)
         for name in net.control_outputs:
             if name not in ops:
                 raise refused("undefined-control", f"the control output {name!r} is gone", net)

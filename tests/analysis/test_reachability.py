@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from rnnmem.analysis.reachability import HappensBefore, Reach, all_come_before, bits_of_all
+from rnnmem.analysis.reachability import (
+    HappensBefore,
+    HappensBeforeSoFar,
+    all_come_before,
+    bits_of_all,
+)
 from rnnmem.ir.order import reached
 
 
@@ -19,7 +24,7 @@ def graph(seed, count=30):
 @pytest.mark.parametrize("seed", range(10))
 def test_bits_clocks_and_a_walk_agree(seed):
     before = graph(seed)
-    order, reach = HappensBefore(), Reach(before, set(range(len(before))))
+    order, reach = HappensBefore(), HappensBeforeSoFar(before, set(range(len(before))))
     bits = bits_of_all(before, range(len(before)))
     for op, others in enumerate(before):
         order.begin(others)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rnnmem.analysis.loops import loops_of
-from rnnmem.analysis.rerun import rerun_of
+from rnnmem.analysis.replay import replay_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length, longest_segment, segment_count
 from tests.drawing import edited, with_input, with_op
 from tests.loop_drawings import RECURRENT, training
@@ -40,12 +40,12 @@ def test_growing_segments_keep_a_root_of_the_trip_count(state, saved):
 
 def test_iterations_run_again_from_the_states_that_the_wanted_blobs_take():
     (loop, _) = loops_of(RECURRENT)
-    rerun = rerun_of(loop, ("h", "a"), frozenset())
-    assert rerun.wanted == ("h", "a")
-    assert rerun.ops == {"m", "a", "next_h", "next_c"}
-    assert rerun.states == ("h", "c")
-    assert rerun.invariants == ("w",)
-    assert not rerun.reads
+    replay = replay_of(loop, ("h", "a"), frozenset())
+    assert replay.wanted == ("h", "a")
+    assert replay.ops == {"m", "a", "next_h", "next_c"}
+    assert replay.states == ("h", "c")
+    assert replay.invariants == ("w",)
+    assert not replay.reads
 
 
 def test_a_state_that_nobody_asks_for_is_not_kept():
@@ -53,14 +53,14 @@ def test_a_state_that_nobody_asks_for_is_not_kept():
         return with_input(body, "next_h", 1, "a")
 
     (loop, _) = loops_of(edited(RECURRENT, ("forward", "body"), edit))
-    rerun = rerun_of(loop, ("h",), frozenset())
-    assert rerun.states == ("h",)
-    assert rerun.ops == {"m", "a", "next_h"}
+    replay = replay_of(loop, ("h",), frozenset())
+    assert replay.states == ("h",)
+    assert replay.ops == {"m", "a", "next_h"}
 
 
-def test_what_hangs_on_a_random_draw_cannot_be_had_again():
+def test_what_depends_on_a_random_draw_cannot_be_had_again():
     (loop, _) = loops_of(training())
-    assert rerun_of(loop, ("h", "a:0", "r:0"), frozenset()).wanted == ()
+    assert replay_of(loop, ("h", "a:0", "r:0"), frozenset()).wanted == ()
 
 
 def test_a_read_that_stays_the_same_is_no_obstacle_and_another_one_is():
@@ -68,8 +68,8 @@ def test_a_read_that_stays_the_same_is_no_obstacle_and_another_one_is():
         return with_op(body, "m", type="ReadVariableOp", inputs=("w",))
 
     (loop, _) = loops_of(edited(RECURRENT, ("forward", "body"), edit))
-    assert rerun_of(loop, ("a",), frozenset()).wanted == ()
-    rerun = rerun_of(loop, ("a",), frozenset({"m"}))
-    assert rerun.wanted == ("a",)
-    assert rerun.reads == ("m",)
-    assert rerun.states == ()
+    assert replay_of(loop, ("a",), frozenset()).wanted == ()
+    replay = replay_of(loop, ("a",), frozenset({"m"}))
+    assert replay.wanted == ("a",)
+    assert replay.reads == ("m",)
+    assert replay.states == ()

@@ -147,7 +147,7 @@ def test_a_list_has_another_length_in_each_iteration():
     assert known.inner["loop", "body"].facts["count"].value is None
 
 
-def test_a_list_made_anew_in_each_iteration_does_not_grow():
+def test_a_list_made_again_in_each_iteration_does_not_grow():
     fresh = [op("fresh", "EmptyTensorList", "any one", "v[]"), push("more", "fresh", "x")]
     assert looped(*fresh, held="more").facts["length"].value != 5
 

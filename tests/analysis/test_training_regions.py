@@ -2,20 +2,20 @@
 
 import pytest
 
-from rnnmem.analysis.training_regions import places, step_net, with_step_net
+from rnnmem.analysis.training_regions import nested_steps, step_net, with_step_net
 from rnnmem.ir.marks import IN_PLACE
 from tests.handmade import make_net, op, rnn
-from tests.place_drawings import TRAIN, training
+from tests.nested_step_drawings import TRAIN, training
 
 
-def test_a_training_loop_is_a_place():
-    (place,) = places(training())
+def test_a_training_loop_is_a_nested_step():
+    (place,) = nested_steps(training())
     assert place.path == TRAIN
     assert place.net.name == "step"
     assert place.variables == {"v", "other"}
 
 
-def test_a_branch_is_a_place():
+def test_a_branch_is_a_nested_step():
     kinds = {name: "f[64,64]" for name in rnn().inputs}
     other = make_net(kinds, [op("y", "Tanh", "x", "f[64,64]")], ["y", "y", "y"])
     net = make_net(
@@ -31,11 +31,11 @@ def test_a_branch_is_a_place():
         ],
         ["if:0"],
     )
-    assert [place.path for place in places(net)] == [("if", "then_branch")]
+    assert [place.path for place in nested_steps(net)] == [("if", "then_branch")]
 
 
-def test_pairs_of_the_outermost_net_are_no_place():
-    assert places(rnn()) == ()
+def test_pairs_of_the_outermost_net_are_no_nested_step():
+    assert nested_steps(rnn()) == ()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_pairs_of_the_outermost_net_are_no_place():
     ],
 )
 def test_a_variable_that_others_may_write_meanwhile_is_not_known(drawn, known):
-    (place,) = places(training(**drawn))
+    (place,) = nested_steps(training(**drawn))
     assert place.variables == known
 
 

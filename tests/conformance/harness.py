@@ -15,12 +15,12 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem.analysis.loops import loop_pairs
-from rnnmem.analysis.training_regions import places
+from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.ir.order import without_dead_ops
-from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
 from rnnmem.planning.apply import apply_plan
 from rnnmem.simulate.timeline import simulate
@@ -107,7 +107,7 @@ class Subject:
         """What a run is predicted to ask for; the chunks that plans count are chance."""
         if plan is None or not is_improved(plan):
             return simulate(self.net).peak_bytes
-        if not loop_pairs(self.net, self.net, {}) and not places(self.net):
+        if not loop_pairs(self.net, self.net, {}) and not nested_steps(self.net):
             return plan.predicted_peak  # the gradient was made later, and is not in this Net
         whole = without_zero_lists(self.net)
         return simulate(apply_plan(whole, plan, constant)).peak_bytes
@@ -116,7 +116,7 @@ class Subject:
     def net(self) -> Net:
         """The original as it is planned on."""
         traced = self.function.get_concrete_function(*self.case.inputs)
-        return without_unread(without_dead_ops(inline(net_of(traced))))
+        return without_dead_gradients(without_dead_ops(inline(net_of(traced))))
 
     @functools.cached_property
     def lowest_prediction(self) -> int | None:
@@ -156,7 +156,7 @@ def in_turn(net: Net) -> Net:
 def higher(original: Run, run: Run) -> str:
     """In words where the peak rose; which of several ready ops runs first is a race, so a little.
 
-    What was asked for hangs on that race only, and decides alone; chunks are chance as well, so
+    What was asked for depends on that race only, and decides alone; chunks are chance as well, so
     there the rise must be larger, and in both.
     """
     pairs = (original.peaks, run.peaks), (original.asked, run.asked)
@@ -171,7 +171,7 @@ def rose(subject: Subject, function: Callable[..., Any], original: Run, run: Run
     """As :func:`higher`; a rise is believed only once both were measured several times more.
 
     Which of several ready ops runs first may go one way in all runs of a trace, and the other way
-    in those of the next, so each time both are traced anew.
+    in those of the next, so each time both are traced again.
     """
     for _ in range(MEASURED_AGAIN):
         if not higher(original, run):

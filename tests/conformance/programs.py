@@ -494,8 +494,8 @@ def _complex_state(dtype):
 
     def forward(h):
         def step(i, z):
-            turn = tf.complex(tf.cos(phase), tf.sin(phase))
-            return i + 1, z * turn + tf.cast(0.1 * tf.abs(z), tf.complex64)
+            edge = tf.complex(tf.cos(phase), tf.sin(phase))
+            return i + 1, z * edge + tf.cast(0.1 * tf.abs(z), tf.complex64)
 
         _, z = tf.while_loop(lambda i, z: i < T, step, (0, tf.complex(h, 0.5 * h)))
         return squares(tf.math.real(z)), z

@@ -26,7 +26,7 @@ def test_three_steps_leave_the_same(name):
     with sized(**LARGE):
         subject = Subject(build(name))
     everything, plan = subject.optimised(EVERYTHING)
-    judge_improvement(name, plan)
+    verify_improvement(name, plan)
     default, plan_by_default = subject.optimised(1.1)
     original = subject.run(subject.function, measured=True)
     record(name, "reasons", sorted(set(reasons(plan))))
@@ -54,7 +54,7 @@ def test_three_steps_leave_the_same(name):
         hold(name, "bits without fusions", difference(original, run))
 
 
-def judge_improvement(name, plan):
+def verify_improvement(name, plan):
     if name in LEFT_ALONE:
         assert not is_improved(plan), f"{name} is improved now: take it off LEFT_ALONE"
         assert LEFT_ALONE[name] in reasons(plan)

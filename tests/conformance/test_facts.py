@@ -18,7 +18,7 @@ NAMES = (
 """Branches, loops in loops, lists, and shapes that the trace leaves open."""
 
 
-class Judged(Workspace):
+class Verified(Workspace):
     """Runs a Net and keeps what the run denies."""
 
     def __init__(self, net, known):
@@ -33,15 +33,15 @@ class Judged(Workspace):
             self._add(inner, f"{path}{name}/{key}/")
 
     def _net(self, net, inputs, path):
-        self._judge(path, net.inputs, inputs)
+        self._verify(path, net.inputs, inputs)
         return super()._net(net, inputs, path)
 
     def _op(self, step, values, path):
         results = super()._op(step, values, path)
-        self._judge(path, step.op.outputs, results)
+        self._verify(path, step.op.outputs, results)
         return results
 
-    def _judge(self, path, names, values):
+    def _verify(self, path, names, values):
         for name, value in zip(names, values, strict=True):
             fact = self.known[path].facts[name]
             if value.dtype not in (tf.variant, tf.resource) and not agrees(fact, value):
@@ -66,7 +66,7 @@ def test_a_run_denies_nothing(name):
     case = build(name)
     concrete = tf.function(train_step(case)).get_concrete_function(*case.inputs)
     net = without_dead_ops(inline(net_of(concrete)))
-    judged = Judged(net, known_net(net))
+    verified = Verified(net, known_net(net))
     given = tf.nest.flatten(case.inputs, expand_composites=True)
-    judged.run([*given, *concrete.captured_inputs])
-    assert not judged.denied
+    verified.run([*given, *concrete.captured_inputs])
+    assert not verified.denied

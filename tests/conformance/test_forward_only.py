@@ -9,7 +9,7 @@ from tests.conformance.expectations import hold
 from tests.conformance.harness import EVERYTHING, KIB, chosen, first_gap
 from tests.conformance.programs import build, floats
 
-# What the judge catches is a defect of the rewrite, though the original runs then.
+# What the verifier catches is a defect of the rewrite, though the original runs then.
 pytestmark = pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")
 
 SOME = (
@@ -36,7 +36,7 @@ def test_outer_tape(name):
     start = [one.numpy() for one in state]
 
     def pair():
-        """Both, traced anew: TensorFlow differentiates a trace otherwise a second time."""
+        """Both, traced again: TensorFlow differentiates a trace otherwise a second time."""
         optimised = rnnmem.optimize(tf.function(case.forward), max_slowdown=EVERYTHING)
         return tf.function(case.forward), optimised
 

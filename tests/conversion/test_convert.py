@@ -72,7 +72,7 @@ def test_every_floating_point_dtype_goes_to_every_other_and_back(before, after):
         assert variable.numpy().tobytes() == values.tobytes()
 
 
-def test_a_function_traces_anew_and_a_kept_trace_says_so():
+def test_a_function_traces_again_and_a_kept_trace_says_so():
     variable = tf.Variable([1.0, 2.0])
     traces = []
 
@@ -94,7 +94,7 @@ def test_a_function_traces_anew_and_a_kept_trace_says_so():
         kept(tf.ones([2]))
 
 
-def test_a_function_without_arguments_traces_anew():
+def test_a_function_without_arguments_traces_again():
     variable = tf.Variable([1.0, 2.0])
     total = tf.function(lambda: tf.reduce_sum(variable))
     assert total().dtype == tf.float32
@@ -119,7 +119,7 @@ def test_a_function_over_other_variables_keeps_its_trace():
     assert len(traces) == 1
 
 
-def test_an_optimised_function_is_optimised_anew():
+def test_an_optimised_function_is_optimised_again():
     variable = tf.Variable(tf.random.normal([4, 4]))
 
     @rnnmem.optimize
@@ -179,7 +179,7 @@ def test_gradients_that_the_user_holds_are_replaced_where_they_lie():
     assert held[6].dtype == tf.float16 and held[6].values.numpy() == [5.0]
 
 
-def test_a_tensor_or_a_tuple_comes_back_anew():
+def test_a_tensor_or_a_tuple_comes_back_again():
     assert rnnmem.convert(tf.constant([1.5]), "float16").dtype == tf.float16
     variable = tf.Variable([1.0])
     found = rnnmem.convert((variable, tf.constant([1.0])), "float16")

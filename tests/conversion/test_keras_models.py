@@ -193,7 +193,7 @@ def test_export_after_conversion(tmp_path):
     assert np.allclose(loaded.serve(tf.constant(X, tf.float64)), expected)
 
 
-def test_a_train_step_of_the_users_own_traces_anew():
+def test_a_train_step_of_the_users_own_traces_again():
     model, optimizer = functional(), keras.optimizers.Adam(0.01)
 
     @tf.function

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rnnmem.grappler.cse import congruent_ops, sums_by_chance
+from rnnmem.grappler.cse import congruent_ops, racing_sums
 from tests.handmade import const, make_net, op, pop
 
 F = "f[4]"
@@ -17,10 +17,10 @@ def net_of(ops, outputs=("s", "n")):
 
 
 def found(ops, outputs=("s", "n")):
-    """The sums by chance, of a loop with such a body."""
+    """The sums by a race, of a loop with such a body."""
     body = net_of(ops, outputs)
     loop = op("loop", "While", "x y z list", f"{F} {F}", nets={"body": body})
-    return [one.name for one in sums_by_chance(net_of([loop], ["loop:0"]))]
+    return [one.name for one in racing_sums(net_of([loop], ["loop:0"]))]
 
 
 def test_an_addend_that_is_computed_twice_with_equal_constants():
@@ -48,7 +48,7 @@ def test_an_identity_between_changes_nothing():
     ],
     ids=["other constant", "surely merged", "not commutative", "other factor", "stateful"],
 )
-def test_what_is_merged_surely_or_never_is_no_chance(ops):
+def test_what_is_merged_surely_or_never_is_no_race(ops):
     assert not found([*ops, SUM])
 
 
@@ -64,7 +64,7 @@ def test_an_addend_that_is_held_anyway_is_never_begun_with():
 
 def test_gradient_step_nets_and_the_outermost_net_are_not_looked_at():
     assert not found([pop("p", "list", F), *TWICE, SUM])
-    assert not list(sums_by_chance(net_of([*TWICE, SUM])))
+    assert not list(racing_sums(net_of([*TWICE, SUM])))
 
 
 def test_products_of_two_reads_of_a_variable_count_as_congruent():

@@ -52,7 +52,7 @@ def test_nothing_is_missed_where_no_op_gets_a_single_reader(ops):
     assert missed_results(branch(*ops), [0]) == set()
 
 
-def test_ops_that_only_an_unread_result_needs_count_as_readers():
+def test_ops_that_only_an_dead_result_needs_count_as_readers():
     ops = [
         *(PRODUCT, op("s", "Sin", "m", "f[4]"), op("o", "OptionalFromValue", "s", "v[]")),
         op("r", "Tanh", "m", "f[4]"),

@@ -72,7 +72,7 @@ def test_a_sum_of_what_is_given_is_ahead_of_what_reads_the_state():
     assert way(net, ("s", "later")) is None  # to wait for the pop would be to wait for oneself
 
 
-def test_what_others_read_may_be_waited_for_through_a_witness_and_what_one_reads_not():
+def test_what_others_read_may_be_waited_for_through_a_completion_proxy_and_what_one_reads_not():
     ops = [
         POP,
         op("x", "Sin", "q", F),
@@ -87,7 +87,7 @@ def test_what_others_read_may_be_waited_for_through_a_witness_and_what_one_reads
     assert way(one, ("early", "s")) == Edge(POP.op.name, None, "pushed")
     more = [*ops, op("also", "Cos", "early", F)]
     two = body(more, ["s", "pushed", rest(), "q"], given)
-    assert way(two, ("early", "s")) == Edge(POP.op.name, None, "early", witnessed=True)
+    assert way(two, ("early", "s")) == Edge(POP.op.name, None, "early", by_proxy=True)
     nobody = dataclasses.replace(ops[-1].op, type="Cos", inputs=("early",))
     ops[-1] = op(nobody.name, "Cos", "early", F)
     assert way(body(ops, ["s", "grads", rest(), "q"], given), ("early", "s")) is None

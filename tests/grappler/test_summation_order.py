@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.grappler.summation_order import Sums, summing_trees
+from rnnmem.grappler.summation_order import Sums, summation_trees
 from tests.handmade import make_net, op, while_op
 
 F = "f[4]"
@@ -30,7 +30,7 @@ def test_a_tree_of_additions_is_one_sum():
 def test_two_branches_of_a_tree_are_one_sum():
     tree = [op("x", "AddV2", "a b", F), op("y", "Add", "c d", F), op("out", "AddN", "x y", F)]
     net = make_net(dict.fromkeys("abcd", F), tree, ["out"])
-    assert [{one.name for one in ops} for ops in summing_trees(net)] == [{"x", "y", "out"}]
+    assert [{one.name for one in ops} for ops in summation_trees(net)] == [{"x", "y", "out"}]
 
 
 def test_a_product_in_between_makes_two_sums():
@@ -94,7 +94,7 @@ def test_what_shares_a_buffer_is_told():
 
 
 def unsteady(then, other):
-    """What hangs on the branch: ``y`` reads ``x`` of a branch, and ``o`` is an optional of it."""
+    """What depends on the branch: ``y`` reads ``x`` of a branch, and ``o`` is an optional of it."""
     blobs = {"p": "z[]", "x": F}
     nets = {"then_branch": then, "else_branch": other}
     made = op("if", "StatelessIf", "p x", f"{F} v[]", nets=nets)

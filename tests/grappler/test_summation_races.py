@@ -6,7 +6,7 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.grappler.summation_races import may_change_a_sum, summed_later, sums_beside_shapes
 from rnnmem.ir.edges import Edge
-from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.passes.schedule.serialise import edges_of
 from tests.analysis.test_loops import STEP, accumulating
 from tests.handmade import const, make_net, op, push, while_op
 
@@ -92,7 +92,7 @@ def test_no_edges_beside_a_sum_that_could_show_them():
             {"x": "f[512,256]"} | {f"w{n}": "f[256,2048]" for n in range(3)}, ops, ["r0", "total"]
         )
 
-    assert turns_of(branches(True), CPU, 10.0) is None
+    assert edges_of(branches(True), CPU, 10.0) is None
 
 
 def beside(*ops):
@@ -120,7 +120,7 @@ SHAPE = op("shape", "Shape", "a", "i[2]")
 KEPT_SHAPE = op("pushed", "TensorListPushBack", "shapes shape", "v[]")
 
 
-def test_a_sum_of_what_only_its_shape_is_asked_of_besides_hangs_on_which_is_first():
+def test_a_sum_of_what_only_its_shape_is_asked_of_besides_depends_on_which_is_first():
     assert beside(SUM, SHAPE, KEPT_SHAPE) == ["s"]
 
 

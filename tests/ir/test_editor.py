@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.keepalive import Keepalives
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import DType, ShapeValue
 from tests.handmade import const, encoded, make_net, op, rnn, while_op
@@ -225,15 +225,15 @@ def test_attributes_are_set_on_the_loop():
 
 
 def test_what_an_iteration_holds_is_not_let_go_by_the_next_one():
-    def hold(editor):
-        anchors = Anchors(editor, encoded)
-        anchors.hold(["na"])
-        anchors.write()
+    def extend_lifetime(editor):
+        keepalives = Keepalives(editor, encoded)
+        keepalives.extend_lifetime(["na"])
+        keepalives.write()
 
     def pass_on(editor):
-        anchors = Anchors(editor, encoded)
-        anchors.add(["na"])
-        anchors.write()
+        keepalives = Keepalives(editor, encoded)
+        keepalives.add(["na"])
+        keepalives.write()
 
-    assert edit(hold)[0].attributes["parallel_iterations"] == 1
+    assert edit(extend_lifetime)[0].attributes["parallel_iterations"] == 1
     assert edit(pass_on)[0].attributes["parallel_iterations"] == 10

@@ -48,7 +48,7 @@ def test_a_walk_visits_every_step_net_under_its_path():
     ]
 
 
-def test_nouns_cannot_be_changed():
+def test_graphs_cannot_be_changed():
     net = rnn()
     for noun, field in ((net, "name"), (net.ops[0], "type"), (net.blobs["x"], "dtype")):
         with pytest.raises(dataclasses.FrozenInstanceError):

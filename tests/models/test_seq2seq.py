@@ -98,7 +98,7 @@ def test_rnnmem_keeps_every_bit_with_dropout(name):
 @pytest.mark.parametrize(
     "rates", [{"dropout": 0.5}, {"recurrent_dropout": 0.5}, {"dropout": 0.5, "variational": True}]
 )
-def test_dropout_hangs_on_its_seed_alone(changes, rates):
+def test_dropout_depends_on_its_seed_alone(changes, rates):
     model = make(**changes, **rates)
     first, again, other = (
         run(lambda *args: float(model.loss(*args)[0]), seed=[3, n]) for n in (4, 4, 5)

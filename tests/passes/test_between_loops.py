@@ -15,11 +15,11 @@ def mean_of_squares(batch=32, time=64, units=48):
     made = weights((units, units), (units, units))
 
     def loss(x):
-        turned = tf.TensorArray(tf.float32, time).unstack(tf.transpose(x, [1, 0, 2]))
+        serialised = tf.TensorArray(tf.float32, time).unstack(tf.transpose(x, [1, 0, 2]))
         start = (0, tf.zeros([batch, units]), tf.TensorArray(tf.float32, time))
 
         def body(i, h, out):
-            h = tf.tanh(turned.read(i) @ made[0] + h @ made[1])
+            h = tf.tanh(serialised.read(i) @ made[0] + h @ made[1])
             return i + 1, h, out.write(i, h)
 
         _, _, out = tf.while_loop(lambda i, *_: i < time, body, start)
@@ -28,14 +28,14 @@ def mean_of_squares(batch=32, time=64, units=48):
     return Case(train(loss, made), [((numbers(batch, time, units),), {})] * 2, values(*made))
 
 
-def test_the_list_is_made_again_and_the_gradient_waits_for_the_loss(grappler):
+def test_the_list_is_rebuilt_and_the_gradient_waits_for_the_loss(grappler):
     assert_same_bits(mean_of_squares, max_slowdown=float("inf"))
     made = mean_of_squares()
     step = rnnmem.optimize(made.fn, max_slowdown=float("inf"))
     args, _ = made.calls[0]
     plan = step.plan(*args)
-    assert plan.gates
-    assert len(plan.made_again) == 1
+    assert plan.delayed_inputs
+    assert len(plan.rebuilt_lists) == 1
     assert Plan.from_json(plan.to_json()) == plan
 
 
@@ -45,10 +45,10 @@ def translated(batch=32, time=64, units=48):
 
     def step(tokens):
         with tf.GradientTape() as tape:
-            turned = tf.gather(made[0], tf.transpose(tokens))
+            serialised = tf.gather(made[0], tf.transpose(tokens))
             for kernel in made[1:]:
-                turned = _layer(turned, kernel, batch, time, units)
-            loss = tf.reduce_mean(tf.square(turned))
+                serialised = _layer(serialised, kernel, batch, time, units)
+            loss = tf.reduce_mean(tf.square(serialised))
         gradients = tape.gradient(loss, made)
         made[0].scatter_sub(gradients[0])
         for variable, gradient in zip(made[1:], gradients[1:], strict=True):
@@ -60,11 +60,11 @@ def translated(batch=32, time=64, units=48):
 
 
 def _layer(sequence, kernel, batch, time, units):
-    turned = tf.TensorArray(tf.float32, time).unstack(sequence)
+    serialised = tf.TensorArray(tf.float32, time).unstack(sequence)
     start = (0, tf.zeros([batch, units]), tf.TensorArray(tf.float32, time))
 
     def body(i, h, out):
-        h = tf.tanh(turned.read(i) + h @ kernel)
+        h = tf.tanh(serialised.read(i) + h @ kernel)
         return i + 1, h, out.write(i, h * h)
 
     return tf.while_loop(lambda i, *_: i < time, body, start)[2].stack()
@@ -77,8 +77,8 @@ def test_rows_of_an_embedding_are_looked_up_again(allow, grappler):
     made = translated()
     found = rnnmem.optimize(made.fn, **options).inspect(*made.calls[0][0])
     plan = found.plan
-    (made_again,) = (one for one in plan.made_again if "Gather" in one.ops[0])
-    assert made_again.table == (100, 48)  # less than the sequence's 2048 rows
-    (gradient,) = (found.rewritten.op_by_name[name] for name in made_again.gradients)
+    (rebuilt_lists,) = (one for one in plan.rebuilt_lists if "Gather" in one.ops[0])
+    assert rebuilt_lists.table == (100, 48)  # less than the sequence's 2048 rows
+    (gradient,) = (found.rewritten.op_by_name[name] for name in rebuilt_lists.gradients)
     one_by_one = any(one.type == "GatherV2" for one in gradient.nets["body"].ops)
     assert one_by_one == ("segments" not in allow)  # a segment that runs again reads the list

@@ -130,7 +130,7 @@ def test_every_bit_is_the_same_at_any_bound(name, given):
         assert outcome(optimised, inputs) == expected, bound
 
 
-def test_a_race_keeps_its_pace_and_what_holds_addends(given):
+def test_a_race_keeps_its_parallel_iterations_and_what_holds_addends(given):
     # h and d may be let go by their other readers before the sum, or not: as matmuls run ahead.
     weights, inputs = given
 
@@ -152,8 +152,8 @@ def test_a_race_keeps_its_pace_and_what_holds_addends(given):
     (before,) = [one for one in inspection.net.ops if one.name == loop.path[0]]
     if inspection.rewritten is not None:
         after = inspection.rewritten.op_by_name[loop.path[0]]
-        pace = "parallel_iterations"
-        assert after.attributes[pace] == before.attributes[pace]
+        parallel_iterations = "parallel_iterations"
+        assert after.attributes[parallel_iterations] == before.attributes[parallel_iterations]
         assert not any("shelf" in one.name for one in after.nets["body"].ops)
 
 
@@ -194,7 +194,7 @@ def test_a_loop_in_a_called_function_keeps_its_sums(given):
     assert outcome(optimised, inputs) == expected
 
 
-def test_a_sum_of_what_only_one_branch_keeps_is_not_made_again(given):
+def test_a_sum_of_what_only_one_branch_keeps_is_not_rebuilt(given):
     # tanh h is held for the gradient, 0.7 h by nobody: there the sum begins with it.
     def cell(h, c, x, y, w, u):
         some = tf.cond(tf.reduce_sum(x) > 0.0, lambda: h * 0.7, lambda: tf.tanh(h))

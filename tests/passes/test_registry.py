@@ -28,7 +28,7 @@ def sample(kind):
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         fields = {field.name: sample(hints[field.name]) for field in dataclasses.fields(kind)}
-        return kind(**{**fields, **({"means": ("bits",)} if "means" in fields else {})})
+        return kind(**{**fields, **({"techniques": ("bits",)} if "techniques" in fields else {})})
     choices = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return (sample(choices[0]),)
@@ -61,7 +61,7 @@ def test_a_plan_holds_the_decisions_of_all():
     assert [name for name, _ in plan.decisions] == [one.name for one in OF_A_NET]
     assert Plan.from_json(plan.to_json()) == plan
     assert json.loads(plan.to_json())["format"] == 2
-    assert plan.having(turns=()).of("turns") == ()
+    assert plan.having(scheduling_edges=()).of("scheduling_edges") == ()
 
 
 def test_every_decision_of_every_pass_has_its_sentence():
@@ -75,8 +75,10 @@ def test_every_decision_of_every_pass_has_its_sentence():
 
 
 def test_many_decisions_of_one_pass_are_counted():
-    edge = sample(next(one for one in PASSES if one.name == "turns").decides)
-    plan = Plan().having(turns=tuple(dataclasses.replace(edge, op=f"op{i}") for i in range(99)))
+    edge = sample(next(one for one in PASSES if one.name == "scheduling_edges").decides)
+    plan = Plan().having(
+        scheduling_edges=tuple(dataclasses.replace(edge, op=f"op{i}") for i in range(99))
+    )
     lines = str(explain(plan, name="step")).splitlines()
     assert sum(line.startswith("turns: ") for line in lines) == 6
     assert "turns: 94 more" in lines
@@ -109,37 +111,37 @@ def test_nothing_is_done_that_is_not_allowed(passes):
 FIRST_FORMAT = """{
  "loops": [{"path": ["while"], "gradients": ["gradient"], "closed": "", "trips": 5, "saved": ["h"],
    "recomputed": ["t"], "hoisted": [], "demands": [], "in_flight": 2, "bytes": 64, "seconds": 0.1,
-   "fates": [{"blob": "h", "op_type": "state", "dtype": "float32", "shape": [null, 4],
-     "bytes": null, "fate": "saved", "was_saved": true, "reason": "so", "source": ""}],
+   "decisions": [{"blob": "h", "op_type": "state", "dtype": "float32", "shape": [null, 4],
+     "bytes": null, "decision": "saved", "was_saved": true, "reason": "so", "source": ""}],
    "inner": [], "source": "", "segments": null,
    "encodings": [{"blob": "h", "means": ["bits"], "bytes": 8, "seconds": 0.0}]}],
  "losses": [{"projection": "p", "closed": "", "blob": "p:0", "dtype": "float32", "shape": [8, 9],
    "bytes": 288, "source": "x", "length": 4, "rows": 8, "loops": 1, "seconds": 0.0, "line": ""}],
  "waits": [["gradient", "ones"]],
- "gates": [{"op": "a", "slot": 1, "after": "b", "path": [], "witnessed": false}],
+ "delayed inputs": [{"op": "a", "slot": 1, "after": "b", "path": [], "waited for by proxy": false}],
  "folds": [{"op": "m", "slot": 0, "path": ["gradient", "body"]}],
  "empty_starts": [{"zeros": "z", "loop": "gradient", "items": ["put"]}],
  "made_again": [{"blob": "l", "ops": ["o"], "gradients": ["gradient"], "bytes": 9, "seconds": 0.0,
    "zeros": [], "table": [3, 4]}],
- "turns": [{"op": "c", "slot": null, "after": "d", "path": ["while", "body"], "witnessed": true}],
- "notes": ["a note"], "slowdown": 1.5, "original_peak": 9, "predicted_peak": null,
- "nested": [{"path": ["train", "body"], "loops": ["train"], "plan": {
+ "turns": [{"op": "c", "slot": null, "after": "d", "path": ["while", "body"], "waited for by proxy":
+ true}], "notes": ["a note"], "slowdown": 1.5, "original_peak": 9, "predicted_peak": null, "nested":
+ [{"path": ["train", "body"], "loops": ["train"], "plan": {
    "loops": [], "waits": [["x", "y"]], "turns": [], "notes": []}}]
 }"""
 
 
 def test_files_of_the_first_format_are_read():
     plan = rnnmem.Plan.from_json(FIRST_FORMAT)
-    assert plan.waits == (("gradient", "ones"),)
-    assert (plan.gates[0].slot, plan.turns[0].path) == (1, ("while", "body"))
+    assert plan.start_edges == (("gradient", "ones"),)
+    assert (plan.delayed_inputs[0].slot, plan.scheduling_edges[0].path) == (1, ("while", "body"))
     assert plan.folds[0].path == ("gradient", "body")
-    assert plan.empty_starts[0].items == ("put",)
-    assert plan.made_again[0].table == (3, 4)
+    assert plan.lazy_gradient_lists[0].items == ("put",)
+    assert plan.rebuilt_lists[0].table == (3, 4)
     assert plan.losses[0].shape == (8, 9)
-    assert plan.loops[0].fates[0].shape == (None, 4)
-    assert plan.loops[0].encodings[0].means == ("bits",)
+    assert plan.loops[0].residuals[0].shape == (None, 4)
+    assert plan.loops[0].encodings[0].techniques == ("bits",)
     assert plan.of("zero_lists"), "such lists went from every function"
-    assert plan.nested[0].plan.waits == (("x", "y"),)
+    assert plan.nested[0].plan.start_edges == (("x", "y"),)
     assert (plan.notes, plan.slowdown, plan.original_peak) == (("a note",), 1.5, 9)
     assert Plan.from_json(plan.to_json()) == plan
 

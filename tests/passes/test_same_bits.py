@@ -245,7 +245,7 @@ def dropout_in_the_body(steps=6, batch=2, units=4):
             h = tf.tanh(tf.sin(tf.exp(-h * h) * mask) @ kernel + x[i])
             return i + 1, tf.nn.dropout(h, 0.2, seed=4)
 
-        # With more iterations in flight it is a race which of them gets which draw.
+        # With more parallel iterations it is a race which of them gets which draw.
         end = tf.while_loop(lambda i, h: i < steps, body, (0, x[0]), parallel_iterations=1)
         return tf.reduce_sum(end[1] ** 2)
 

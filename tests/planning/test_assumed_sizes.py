@@ -69,7 +69,7 @@ def test_what_is_larger_at_all_sizes_is_left_as_it_was():
     made.apply = lambda plan: until_told(wide)
     plan, rewritten = made.least_memory(2.0)
     assert rewritten is None and plan.changes_nothing
-    assert plan.notes == ("at sizes that only the run can tell, every plan may have a larger peak",)
+    assert plan.notes == ("at sizes known only at run time, every plan may have a larger peak",)
 
 
 def test_the_smallest_plan_for_a_budget_that_nobody_can_foretell_is_no_larger():

@@ -10,17 +10,19 @@ from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.knapsack import choose_within, frontier
 
 
-def trade(kept: int, seconds: float, name: str = "loop") -> LoopPlan:
+def candidate(kept: int, seconds: float, name: str = "loop") -> LoopPlan:
     return LoopPlan((name,), ("gradient",), trips=1, bytes=kept, seconds=seconds)
 
 
-def best_of(trades, asked=None):
+def best_of(pareto_candidates, asked=None):
     """The plan that is best at a price, of a fixed list; notes the prices it is asked for."""
 
     def plan_at(price):
         if asked is not None:
             asked.append(price)
-        return min(trades, key=lambda one: (one.bytes + price * one.seconds, one.seconds))
+        return min(
+            pareto_candidates, key=lambda one: (one.bytes + price * one.seconds, one.seconds)
+        )
 
     return plan_at
 
@@ -31,7 +33,12 @@ def best_of(trades, asked=None):
 #   4 ┤     b
 #   2 ┤         c
 #     └─0─1─2───4─ seconds
-A, INSIDE, B, C = trade(1000, 0.0), trade(900, 1.0), trade(400, 2.0), trade(200, 4.0)
+A, INSIDE, B, C = (
+    candidate(1000, 0.0),
+    candidate(900, 1.0),
+    candidate(400, 2.0),
+    candidate(200, 4.0),
+)
 
 
 def test_the_corners_come_fewest_bytes_first_without_what_lies_inside():
@@ -54,15 +61,15 @@ def test_no_price_is_asked_for_twice():
     st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 100)), min_size=1, max_size=8)
 )
 def test_it_is_the_lower_convex_hull(pairs):
-    trades = [trade(kept, float(seconds)) for kept, seconds in pairs]
-    found = frontier(best_of(trades))
+    pareto_candidates = [candidate(kept, float(seconds)) for kept, seconds in pairs]
+    found = frontier(best_of(pareto_candidates))
     sizes = [one.bytes for one in found]
     times = [one.seconds for one in found]
     assert sizes == sorted(sizes)
     assert times == sorted(times, reverse=True)
     # At every price some plan of the frontier is as good as any.
     for price in (0.0, 0.1, 1.0, 3.0, 10.0, 100.0, 1e6):
-        best = min(one.bytes + price * one.seconds for one in trades)
+        best = min(one.bytes + price * one.seconds for one in pareto_candidates)
         mine = min(one.bytes + price * one.seconds for one in found)
         assert mine <= best * (1 + 2e-3) + 1e-9
 
@@ -82,7 +89,8 @@ def total(plans):
 )
 def test_no_other_choice_within_the_time_keeps_less(costs, seconds):
     choices = [
-        [trade(kept, float(time), f"loop{i}") for kept, time in one] for i, one in enumerate(costs)
+        [candidate(kept, float(time), f"loop{i}") for kept, time in one]
+        for i, one in enumerate(costs)
     ]
     found = choose_within(choices, float(seconds))
     assert [one.path for one in found] == [(f"loop{i}",) for i in range(len(costs))]
@@ -104,8 +112,8 @@ def test_all_the_time_in_the_world_buys_the_least_bytes():
 
 
 def test_the_time_goes_where_it_frees_most():
-    small, large = trade(100, 1.0), trade(1000, 1.0)
-    choices = [[trade(50, 2.0), small], [trade(100, 2.0), large]]
+    small, large = candidate(100, 1.0), candidate(1000, 1.0)
+    choices = [[candidate(50, 2.0), small], [candidate(100, 2.0), large]]
     # Two seconds are spent already; the one that is left frees 900 bytes there, 50 here.
     assert choose_within(choices, 3.0) == (small, choices[1][0])
 

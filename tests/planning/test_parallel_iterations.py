@@ -18,14 +18,16 @@ from tests.handmade import rnn
 from tests.loop_drawings import nested
 
 
-def paces(plan):
-    return {loop.in_flight for outer in plan.loops for loop in outer.flat() if not loop.closed}
+def parallel_iterations(plan):
+    return {
+        loop.parallel_iterations for outer in plan.loops for loop in outer.flat() if not loop.closed
+    }
 
 
-def test_inner_loops_keep_pace_with_the_outer_ones():
+def test_inner_loops_keep_up_with_the_outer_ones():
     plan = plan_net(nested(), CPU, float("inf"), segments=False)
-    assert paces(overlapped(plan)) == {2}
-    assert paces(one_by_one(overlapped(plan))) == {1}
+    assert parallel_iterations(overlapped(plan)) == {2}
+    assert parallel_iterations(one_by_one(overlapped(plan))) == {1}
 
 
 def test_one_at_a_time_takes_time_and_two_take_none():
@@ -34,7 +36,7 @@ def test_one_at_a_time_takes_time_and_two_take_none():
     assert one_by_one(plan).slowdown == plan.slowdown + ONE_BY_ONE
 
 
-def test_what_is_left_alone_keeps_its_pace():
+def test_what_is_left_alone_keeps_its_parallel_iterations():
     plan = plan_net(rnn(limit=1), CPU, float("inf"))
     assert plan.changes_nothing
     assert overlapped(plan) == one_by_one(plan) == plan
@@ -63,7 +65,7 @@ def test_only_loops_that_lose_little_have_one_iteration_at_a_time():
     plan = overlapped(plan_net(rnn(), CPU, float("inf")))
     assert one_by_one_where_cheap(plan, [None]) == plan
     slow = one_by_one_where_cheap(plan, [0.02])
-    assert paces(slow) == {1} and slow.slowdown == pytest.approx(plan.slowdown + 0.02)
+    assert parallel_iterations(slow) == {1} and slow.slowdown == pytest.approx(plan.slowdown + 0.02)
     closed = dataclasses.replace(plan.loops[0], closed="left")
     plan = dataclasses.replace(plan, loops=(closed,))
     assert one_by_one_where_cheap(plan, [0.02]) == plan

@@ -151,37 +151,37 @@ def test_no_bound_on_time_finds_what_no_budget_finds(net):
 def test_longer_segments_are_within_reach_of_a_budget():
     made = decision(with_a_wide_moment(rnn(limit=400)))
     stretched = made.least_memory(1.5)[0]
-    on_ladder = [budget_for(made.simulated(plan)) for plan in made.ladder]
-    assert budget_for(stretched) < min(on_ladder)
+    on_frontier = [budget_for(made.simulated(plan)) for plan in made.frontier_plans]
+    assert budget_for(stretched) < min(on_frontier)
     assert least_of(made)[0] <= budget_for(stretched)
 
 
 def test_large_buffers_take_turns_where_nothing_else_meets_a_budget(monkeypatch):
-    def in_turns(net, plan):
+    def with_edges_where_they_pay(net, plan):
         asked.append(plan)
         return dataclasses.replace(plan, predicted_peak=plan.predicted_peak // 2)
 
     asked = []
     net = chain(limit=25, links=2)
-    made = decision(net, turns=True)
-    monkeypatch.setattr(made, "_in_turns", in_turns)
+    made = decision(net, scheduling_edges=True)
+    monkeypatch.setattr(made, "_in_turns", with_edges_where_they_pay)
     without, _ = least_of(decision(net))
     under(made, without)
     assert not asked
     least, _ = least_of(made)
     assert least < 0.7 * without
-    assert budget_for(in_turns(net, under(made, least)[0])) <= least
+    assert budget_for(with_edges_where_they_pay(net, under(made, least)[0])) <= least
     with pytest.raises(BudgetError):
         under(made, least - 1)
 
 
 def test_large_buffers_take_turns_where_there_is_no_loop(monkeypatch):
-    def in_turns(net, plan):
+    def with_edges_where_they_pay(net, plan):
         return dataclasses.replace(plan, predicted_peak=1000)
 
     net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
-    made = decision(net, turns=True)
-    monkeypatch.setattr(made, "_in_turns", in_turns)
+    made = decision(net, scheduling_edges=True)
+    monkeypatch.setattr(made, "_in_turns", with_edges_where_they_pay)
     assert under(made, 1200)[1] is None
     with pytest.raises(BudgetError, match="be 1200 bytes.*nothing can be recomputed"):
         under(made, 1199)
@@ -196,10 +196,10 @@ def test_of_several_refusals_the_least_is_told():
 
 def test_a_chain_offers_many_trades():
     made = decision(chain())
-    plans = [made.simulated(plan) for plan in made.trades.ladder()]
+    plans = [made.simulated(plan) for plan in made.pareto_candidates.frontier_plans()]
     assert len(plans) >= 5
     peaks = [plan.predicted_peak for plan in plans]
-    # A rung keeps fewer bytes than the one above; whole chunks may hide a little of that.
+    # A candidate keeps fewer bytes than the one above; whole chunks may hide a little of that.
     assert all(after <= 1.01 * before for before, after in itertools.pairwise(peaks))
     assert peaks[-1] < 0.5 * peaks[0]
     assert [plan.slowdown for plan in plans] == sorted(plan.slowdown for plan in plans)
@@ -223,12 +223,12 @@ def test_no_plan_runs_whose_peak_is_predicted_to_be_higher(monkeypatch):
 
 
 def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
-    plan = decision(chain()).ladder[-1]
+    plan = decision(chain()).frontier_plans[-1]
 
-    def chosen(*rungs, bound=1.1):
+    def chosen(*steps, bound=1.1):
         plans = [
             dataclasses.replace(plan, slowdown=time, predicted_peak=peak, original_peak=1000)
-            for time, peak in rungs
+            for time, peak in steps
         ]
         return worth_its_time(plans, bound).slowdown
 
@@ -244,7 +244,7 @@ def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
 
 
 def test_a_schedule_over_segments_needs_more_of_a_budget():
-    plan = dataclasses.replace(decision(chain()).ladder[-1], predicted_peak=1000)
+    plan = dataclasses.replace(decision(chain()).frontier_plans[-1], predicted_peak=1000)
     segments = Segments(8, 0, ("h",), ("h",), (), (), 256, 256, 1e-6)
     cut = dataclasses.replace(plan.loops[0], closed="", segments=segments)
     assert budget_for(dataclasses.replace(plan, loops=(cut,))) == 1200
@@ -295,7 +295,7 @@ def test_without_a_loop_the_budget_is_held_against_the_function_as_it_is():
         under(made, 1000)
 
 
-def test_means_that_are_not_allowed_are_not_used_to_meet_a_budget():
+def test_techniques_that_are_not_allowed_are_not_used_to_meet_a_budget():
     made = decision(chain(), passes=frozenset())
     with pytest.raises(BudgetError, match="nothing can be recomputed"):
         decide(made, Options(budget=1))
@@ -327,8 +327,8 @@ def test_a_size_that_nobody_knows_is_said():
     )
 
 
-def test_bisecting_finds_the_rung_that_trying_in_turn_finds():
-    rungs = [Plan(slowdown=1 + i / 10, predicted_peak=100 - 10 * i) for i in range(9)]
+def test_bisecting_finds_the_step_that_trying_in_turn_finds():
+    steps = [Plan(slowdown=1 + i / 10, predicted_peak=100 - 10 * i) for i in range(9)]
     for budget in range(0, 120, 5):
         asked = []
 
@@ -336,9 +336,9 @@ def test_bisecting_finds_the_rung_that_trying_in_turn_finds():
             asked.append(plan)
             return plan.predicted_peak <= budget
 
-        scanned = next(filter(fits, rungs), None)
+        scanned = next(filter(fits, steps), None)
         asked.clear()
-        assert bisected(rungs, fits) == scanned
+        assert bisected(steps, fits) == scanned
         assert len(asked) <= 5
     assert bisected([], lambda plan: True) is None
 
@@ -351,7 +351,7 @@ def test_the_frontier_has_the_original_the_smallest_and_the_chosen_plan():
     assert plans[0].changes_nothing
     assert sum(plan.loops == chosen.loops for plan in plans) == 1
     assert min(plan.predicted_peak for plan in plans) == min(
-        made.simulated(plan).predicted_peak for plan in made.ladder
+        made.simulated(plan).predicted_peak for plan in made.frontier_plans
     )
     assert made.frontier(Plan()) == ()
 

@@ -1,4 +1,4 @@
-"""Judges random programs by hand, prints one, or judges one that was changed by hand.
+"""Judges random programs by hand, prints one, or verifies one that was changed by hand.
 
 python -m tests.random_programs FIRST LAST [--jobs=1] [--all] [--keep=FOLDER]
 python -m tests.random_programs --show SEED > case.py
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.random_programs.pool import SECONDS, Outcome, judged
+from tests.random_programs.pool import SECONDS, Outcome, verified
 from tests.random_programs.programs import program
 
 UNUSABLE = "unusable"
@@ -42,14 +42,14 @@ def main(arguments: list[str]) -> int:
         print(program(chosen.show).text)
         return 0
     if chosen.file is not None:
-        return _judge_file(chosen.file)
+        return _verify_file(chosen.file)
     if chosen.first is None or chosen.last is None:
         parser.error("FIRST and LAST, --show or --file")
     seeds = range(chosen.first, chosen.last)
-    return _judge_all(seeds, chosen)
+    return _verify_all(seeds, chosen)
 
 
-def _judge_all(seeds: range, chosen: argparse.Namespace) -> int:
+def _verify_all(seeds: range, chosen: argparse.Namespace) -> int:
     counts: collections.Counter[str] = collections.Counter()
     begin = time.monotonic()
     for outcome in _outcomes(seeds, chosen.jobs, chosen.seconds):
@@ -81,16 +81,16 @@ _COUNTED = ("improved", "peak above 1 MiB", "original not reproducible")
 
 def _outcomes(seeds: range, jobs: int, seconds: float) -> Iterator[Outcome]:
     if jobs == 1:
-        yield from judged(seeds, seconds)
+        yield from verified(seeds, seconds)
         return
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         parts = [seeds[part::jobs] for part in range(jobs)]
-        for outcomes in pool.map(lambda part: list(judged(part, seconds)), parts):
+        for outcomes in pool.map(lambda part: list(verified(part, seconds)), parts):
             yield from outcomes
 
 
 def line(outcome: Outcome) -> str:
-    """All about a program that was judged, on one line."""
+    """All about a program that was verified, on one line."""
     one = program(outcome.seed)
     (options,) = re.findall(r"^OPTIONS = (.*)$", one.text, re.MULTILINE)
     found = "; ".join(f"[{category}] {message}" for category, message in outcome.findings)
@@ -103,10 +103,10 @@ def line(outcome: Outcome) -> str:
     )
 
 
-def _judge_file(path: Path) -> int:
-    from tests.random_programs.pool import judged_text
+def _verify_file(path: Path) -> int:
+    from tests.random_programs.pool import verified_text
 
-    outcome = judged_text(path.read_text(encoding="utf-8"))
+    outcome = verified_text(path.read_text(encoding="utf-8"))
     for category, message in outcome.findings:
         print(f"[{category}] {message}")
     for note in outcome.notes:

@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class Dice:
-    """Throws that hang on nothing but the seed."""
+    """Throws that depend on nothing but the seed."""
 
     def __init__(self, seed: int):
         self._random = random.Random(seed)

@@ -1,7 +1,7 @@
 """Judges programs in processes of their own, so that a crash is laid to its program.
 
-A process judges some programs and gives way to a new one: what TensorFlow keeps of each trace would
-add up, and each new process has another hash seed, which no plan may hang on.
+A process verifies some programs and gives way to a new one: what TensorFlow keeps of each trace
+would add up, and each new process has another hash seed, which no plan may depend on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from tests.random_programs.programs import program
 
 PROGRAMS = 30
-"""Programs that one process judges."""
+"""Programs that one process verifies."""
 SECONDS = 900.0
 """A program that takes longer is stopped; a loaded machine is slow."""
 HASHES = "PYTHONHASHSEED"
@@ -47,7 +47,7 @@ class Outcome:
     peaks: tuple[int, int] = (0, 0)
 
 
-def judged(seeds: Iterable[int], seconds: float = SECONDS) -> Iterator[Outcome]:
+def verified(seeds: Iterable[int], seconds: float = SECONDS) -> Iterator[Outcome]:
     """What comes of each program, one after the other.
 
     Args:
@@ -60,7 +60,7 @@ def judged(seeds: Iterable[int], seconds: float = SECONDS) -> Iterator[Outcome]:
             if worker is not None:
                 worker.stop()
             worker = _Worker(str(1 + seed % 4_000_000_000))
-        outcome = worker.judge(seed, seconds)
+        outcome = worker.verify(seed, seconds)
         if any(category in (CRASH, TIMEOUT) for category, _ in outcome.findings):
             worker.stop()
             worker = None
@@ -69,17 +69,17 @@ def judged(seeds: Iterable[int], seconds: float = SECONDS) -> Iterator[Outcome]:
         worker.stop()
 
 
-def judged_text(text: str, seconds: float = SECONDS) -> Outcome:
+def verified_text(text: str, seconds: float = SECONDS) -> Outcome:
     """What comes of one program, of which the text is given."""
     worker = _Worker(os.environ.get(HASHES, "1"))
     try:
-        return worker.judge(0, seconds, text)
+        return worker.verify(0, seconds, text)
     finally:
         worker.stop()
 
 
 class _Worker:
-    """A process that judges one program after the other."""
+    """A process that verifies one program after the other."""
 
     def __init__(self, hashes: str):
         context = multiprocessing.get_context("spawn")
@@ -97,7 +97,7 @@ class _Worker:
                 os.environ[HASHES] = before
         theirs.close()
 
-    def judge(self, seed: int, seconds: float, text: str = "") -> Outcome:
+    def verify(self, seed: int, seconds: float, text: str = "") -> Outcome:
         self._connection.send(text or program(seed).text)
         if not self._connection.poll(seconds):
             text = f"no end after {seconds:.0f} s"
@@ -122,7 +122,7 @@ def _work(connection: Connection) -> None:
     import tensorflow as tf
 
     import rnnmem
-    from tests.random_programs.runner import judge
+    from tests.random_programs.runner import verify
 
     rnnmem.enable_cpu_memory_stats()
     tf.config.experimental.enable_op_determinism()
@@ -134,7 +134,7 @@ def _work(connection: Connection) -> None:
             text = connection.recv()
         except EOFError:
             return
-        connection.send(_plain(judge(text)))
+        connection.send(_plain(verify(text)))
 
 
 def _plain(verdict: Any) -> dict[str, Any]:

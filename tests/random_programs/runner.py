@@ -28,7 +28,7 @@ AGAIN = 15
 PEAKS = 12
 """Runs of each by which a peak that seems larger is looked at again."""
 MANY = 60
-"""Runs of each that settle whether a peak which varies is larger, or seemed so by chance: a race
+"""Runs of each that settle whether a peak which varies is larger, or seemed so by a race: a race
 alone parts the medians of 15 runs of one function by a tenth."""
 SURE = 2.33
 """Standard deviations of the rank sum beyond which chance has one case in a hundred."""
@@ -155,7 +155,7 @@ def fusions(on: bool) -> Iterator[None]:
         tf.config.optimizer.set_experimental_options(dict.fromkeys(FUSIONS, True))
 
 
-def judge(text: str) -> Verdict:
+def verify(text: str) -> Verdict:
     """Runs the program of a module's text, and says what is wrong with what rnnmem makes of it.
 
     Op determinism must be on.
@@ -163,7 +163,7 @@ def judge(text: str) -> Verdict:
     verdict = Verdict()
     try:
         with module_of(text) as module:
-            _judge(module, verdict)
+            _verify(module, verdict)
     except _Unusable as error:
         verdict.found(UNUSABLE, str(error))
     return verdict
@@ -173,7 +173,7 @@ class _Unusable(Exception):
     """TensorFlow does not run the program."""
 
 
-def _judge(module: ModuleType, verdict: Verdict) -> None:
+def _verify(module: ModuleType, verdict: Verdict) -> None:
     start = [one.numpy() for one in module.STATE]
     base = module.function()
     later = "return fn\n" not in _source(module, "use")
@@ -265,7 +265,7 @@ def _compare_bits(
 ) -> None:
     """Whether each result has the bits that it has in some run of the original.
 
-    The original's own runs need not agree: where a sum begins may hang on which op is done first.
+    The original's own runs need not agree: where a sum begins may depend on which op is done first.
     """
     left = [_strange(before, one) for one in after]
     if any(left):
@@ -307,13 +307,13 @@ def _compare_peaks(original, optimised, before, after, verdict: Verdict) -> None
     if min(other) > MOST * max(one):
         verdict.found(PEAK, _both(one, other))
     elif _median_is_larger(one, other):
-        one, other = run_both(MANY)  # anew: those were looked at because they seemed larger
+        one, other = run_both(MANY)  # again: those were looked at because they seemed larger
         if is_larger(one, other):
             verdict.found(PEAK_OFTEN, _both(one, other))
 
 
 def is_larger(one: list[int], other: list[int]) -> bool:
-    """Whether the other's peaks are larger in most runs, and not by chance (Mann and Whitney)."""
+    """Whether the other's peaks are larger in most runs, and not by a race (Mann and Whitney)."""
     count = len(one) * len(other)
     above = sum((b > a) + 0.5 * (b == a) for a in one for b in other)
     deviation = (count * (len(one) + len(other) + 1) / 12) ** 0.5

@@ -1,4 +1,4 @@
-"""Programs thrown from a few seeds do the same under rnnmem; by hand, many more are judged:
+"""Programs thrown from a few seeds do the same under rnnmem; by hand, many more are verified:
 
 python -m tests.random_programs FIRST LAST
 """
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.random_programs.modes import MODES
 from tests.random_programs.programs import program
-from tests.random_programs.runner import MANY, is_larger, judge
+from tests.random_programs.runner import MANY, is_larger, verify
 
 SEEDS = (1002, 1007, 1008, 1009, 1010, 1013, 1014)
 
@@ -22,7 +22,7 @@ def determinism():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_wrong_with(seed):
-    verdict = judge(program(seed).text)
+    verdict = verify(program(seed).text)
     assert not verdict.findings, program(seed).text
 
 

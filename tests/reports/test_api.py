@@ -78,8 +78,8 @@ def test_under_segments_states_are_saved_and_the_rest_is_not(in_segments):
     told, _ = in_segments
     assert all(loop.segments for loop in told.plan.loops)
     assert told.after.by_kind()[SAVED] > 0
-    fates = {part.fate for part in told.after.parts if part.kind == SAVED and part.shape}
-    assert fates == {"checkpointed"}
+    residuals = {part.decision for part in told.after.parts if part.kind == SAVED and part.shape}
+    assert residuals == {"checkpointed"}
     assert sum(part.bytes for part in told.after.parts) == told.after.peak_bytes
     assert told.after.peak_bytes == told.plan.predicted_peak
 

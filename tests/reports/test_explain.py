@@ -17,15 +17,17 @@ from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import explain
 
 
-def fate(blob="b", fate=SAVED, *, bytes=1024, shape=(2, 128), was_saved=True, reason="because"):
+def decision(
+    blob="b", decision=SAVED, *, bytes=1024, shape=(2, 128), was_saved=True, reason="because"
+):
     return ResidualDecision(
-        blob, "Tanh", "float32", shape, bytes, fate, was_saved, reason, "train.py:88"
+        blob, "Tanh", "float32", shape, bytes, decision, was_saved, reason, "train.py:88"
     )
 
 
-def loop(*fates, **fields):
+def loop(*residuals, **fields):
     fields = {"trips": 50, "source": "train.py:80", **fields}
-    return LoopPlan(("while",), ("gradient/while",), fates=fates, **fields)
+    return LoopPlan(("while",), ("gradient/while",), residuals=residuals, **fields)
 
 
 def report(*loops, **fields):
@@ -36,8 +38,8 @@ def row(text, word):
     return next(line for line in text.splitlines() if word in line)
 
 
-def test_a_row_says_bytes_trips_type_shape_line_fate_and_reason():
-    line = row(report(loop(fate(reason="worth keeping"))), "Tanh")
+def test_a_row_says_bytes_trips_type_shape_line_decision_and_reason():
+    line = row(report(loop(decision(reason="worth keeping"))), "Tanh")
     words = line.split()
     assert words[:2] == ["1.0", "KiB"] or words[0].startswith("1")
     assert "50" in words
@@ -57,21 +59,23 @@ def test_a_row_says_bytes_trips_type_shape_line_fate_and_reason():
         (INNER, True, "dropped"),
     ],
 )
-def test_each_fate_has_a_word(what, was_saved, word):
-    assert f" {word} " in row(report(loop(fate(fate=what, was_saved=was_saved))), "Tanh")
+def test_each_decision_has_a_word(what, was_saved, word):
+    assert f" {word} " in row(report(loop(decision(decision=what, was_saved=was_saved))), "Tanh")
 
 
 def test_what_is_unknown_is_a_question_mark_and_never_0():
-    line = row(report(loop(fate(bytes=None, shape=(None, 4)), trips=None)), "Tanh")
+    line = row(report(loop(decision(bytes=None, shape=(None, 4)), trips=None)), "Tanh")
     words = line.split()
     assert words[:2] == ["?", "?"]
     assert "float32[?,4]" in words
     assert "0" not in words
-    assert "float32[?]" in report(loop(fate(bytes=None, shape=None)))
+    assert "float32[?]" in report(loop(decision(bytes=None, shape=None)))
 
 
 def test_the_largest_stands_first():
-    text = report(loop(fate("small", bytes=10, reason="s"), fate("large", bytes=99999, reason="l")))
+    text = report(
+        loop(decision("small", bytes=10, reason="s"), decision("large", bytes=99999, reason="l"))
+    )
     rows = [line for line in text.splitlines() if "Tanh" in line]
     assert rows[0].rstrip().endswith("l")
 
@@ -87,27 +91,27 @@ def test_a_closed_loop_is_named_with_its_line_and_reason():
 
 
 def test_in_a_closed_loop_every_blob_is_left():
-    text = report(loop(fate(fate=RECOMPUTED), closed="too odd"))
+    text = report(loop(decision(decision=RECOMPUTED), closed="too odd"))
     assert " left " in row(text, "Tanh")
     assert "recomputed" not in text
 
 
 def test_loops_inside_loops_are_told_and_counted():
-    inner = LoopPlan(("while", "deep"), ("g",), trips=3, fates=(fate(),))
-    text = report(loop(fate(), inner=(inner,)))
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, residuals=(decision(),))
+    text = report(loop(decision(), inner=(inner,)))
     assert text.startswith("train_step: 2 loops rewritten")
     assert "loop while/deep" in text
 
 
 def test_peaks_are_told_where_they_are_known():
-    text = report(loop(fate()), original_peak=130 * 2**20, predicted_peak=42 * 2**20)
+    text = report(loop(decision()), original_peak=130 * 2**20, predicted_peak=42 * 2**20)
     assert "130.0 MiB as it was, 42.0 MiB now" in text
-    assert "peak" not in report(loop(fate()))
-    assert "? as it was" in report(loop(fate()), predicted_peak=1)
+    assert "peak" not in report(loop(decision()))
+    assert "? as it was" in report(loop(decision()), predicted_peak=1)
 
 
 def test_time_is_told_where_something_changes():
-    assert "estimated step time: 1.07x" in report(loop(fate()), slowdown=1.07)
+    assert "estimated step time: 1.07x" in report(loop(decision()), slowdown=1.07)
     assert "step time" not in report(loop(closed="no"), slowdown=1.07)
 
 
@@ -117,7 +121,7 @@ def test_notes_stand_under_the_verdict():
 
 def test_words_with_brackets_are_printed_as_they_are():
     # rich would take [red] for a colour
-    text = report(loop(fate(reason="[red] is [bold]not[/bold] markup")))
+    text = report(loop(decision(reason="[red] is [bold]not[/bold] markup")))
     assert "[red] is [bold]not[/bold] markup" in " ".join(text.split())
 
 
@@ -128,7 +132,7 @@ def test_a_report_prints_as_itself():
 
 
 def test_an_online_schedule_says_what_grows_with_the_loop():
-    cut = Segments(length=4, bytes=2048, slots=6, count=256, again=2.96, online=True)
+    cut = Segments(length=4, bytes=2048, slots=6, count=256, replays=2.96, online=True)
     text = " ".join(report(loop(trips=None, segments=cut)).split())
     assert "4 iterations; 2.0 KiB of state kept for 6 at once, however many there are" in text
     assert "run again 3.0 times in the gradient where there are 1024, more often the more" in text
@@ -138,24 +142,24 @@ CUT = Segments(length=5, wanted=("b",), states=("h",), bytes=1088, saved_bytes=1
 
 
 def test_what_runs_again_with_its_segment_is_not_called_kept():
-    line = row(report(loop(fate("b", reason="not worth the time"), segments=CUT)), "Tanh")
+    line = row(report(loop(decision("b", reason="not worth the time"), segments=CUT)), "Tanh")
     assert " replayed " in line
     assert "kept" not in line.split("replayed")[0]
-    text = report(loop(fate("b", reason="not worth the time"), segments=CUT))
+    text = report(loop(decision("b", reason="not worth the time"), segments=CUT))
     assert "not worth the time" not in text
     assert "runs again with its segment of 5 iterations" in " ".join(text.split())
 
 
 def test_a_state_says_where_it_is_kept_and_has_a_row_though_nobody_reads_it():
-    line = row(report(loop(fate("h"), segments=CUT)), "Tanh")
+    line = row(report(loop(decision("h"), segments=CUT)), "Tanh")
     assert " checkpointed " in line
-    text = report(loop(fate("b"), segments=CUT))
+    text = report(loop(decision("b"), segments=CUT))
     assert " checkpointed " in row(text, " 1.1 KiB  ")
     assert " state " in row(text, " 1.1 KiB  ")
 
 
 def frontier(*plans):
-    """What is told of each of several plans, without its number, as one line."""
+    """What is listed each of several plans, without its number, as one line."""
     lines = str(explain(Plan(notes=("another",)), name="f", frontier=plans)).splitlines()
     rows = []
     for line in lines[lines.index(next(one for one in lines if one.startswith("plan "))) + 1 :]:
@@ -167,7 +171,7 @@ def frontier(*plans):
 
 def plan_with(**fields):
     return Plan(
-        loops=(loop(fate("b"), fate("h"), saved=("b", "h"), bytes=2048, **fields),),
+        loops=(loop(decision("b"), decision("h"), saved=("b", "h"), bytes=2048, **fields),),
         predicted_peak=2**20,
         original_peak=2**22,
     )
@@ -199,9 +203,9 @@ def test_the_bytes_that_loops_keep_stand_beside_what_changes():
 
 
 def test_loops_of_which_the_same_is_told_stand_together():
-    first, second = (loop(fate("b"), segments=CUT) for _ in range(2))
+    first, second = (loop(decision("b"), segments=CUT) for _ in range(2))
     second = dataclasses.replace(second, path=("other",))
-    third = dataclasses.replace(loop(fate("b")), path=("third",))
+    third = dataclasses.replace(loop(decision("b")), path=("third",))
     (both,) = frontier(Plan(loops=(first, second)))
     assert both.count("replayed") == 1 and "while" not in both
     (all_three,) = frontier(Plan(loops=(first, second, third)))[:1]
@@ -209,13 +213,13 @@ def test_loops_of_which_the_same_is_told_stand_together():
 
 
 def test_a_loop_in_one_that_is_left_is_left_too():
-    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
-    (told,) = frontier(Plan(loops=(loop(fate(), inner=(inner,), closed="too odd"),)))
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), residuals=(decision(),))
+    (told,) = frontier(Plan(loops=(loop(decision(), inner=(inner,), closed="too odd"),)))
     assert told.endswith("nothing, the original")
 
 
 def test_a_loop_in_one_that_is_left_is_not_counted_as_rewritten():
-    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), fates=(fate(),))
-    left = loop(fate(), inner=(inner,), closed="too odd")
-    other = dataclasses.replace(loop(fate()), path=("other",))
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, saved=("b",), residuals=(decision(),))
+    left = loop(decision(), inner=(inner,), closed="too odd")
+    other = dataclasses.replace(loop(decision()), path=("other",))
     assert report(left, other).startswith("train_step: 1 loop rewritten")

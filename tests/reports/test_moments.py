@@ -59,13 +59,13 @@ def test_what_the_original_does_not_have_is_recomputed():
     after = report(changed=True).after
     assert RECOMPUTED in {area.part.kind for area in after.areas}
     recomputed = [area.part for area in after.areas if area.part.kind == RECOMPUTED]
-    assert all(part.fate == "recomputed" and part.reason for part in recomputed if part.op_type)
+    assert all(part.decision == "recomputed" and part.reason for part in recomputed if part.op_type)
 
 
-def test_a_saved_blob_has_its_fate_and_the_reason():
+def test_a_saved_blob_has_its_decision_and_the_reason():
     before = report(changed=True).before
     saved = [part for part in before.parts if part.kind == SAVED]
-    assert saved and all(part.fate and part.reason for part in saved)
+    assert saved and all(part.decision and part.reason for part in saved)
 
 
 def test_iterations_that_were_not_simulated_take_their_room():
@@ -93,7 +93,7 @@ def test_states_that_segments_begin_with_are_saved_and_say_so():
     made = report(segments=True)
     saved = made.after.by_kind()[SAVED]
     (part,) = [part for part in made.after.parts if part.label == "loop: h"]
-    assert (part.kind, part.fate) == (SAVED, "checkpointed")
+    assert (part.kind, part.decision) == (SAVED, "checkpointed")
     assert "at the start of at most 4 of 50 segments of 3 iterations" in part.reason
     assert saved >= part.bytes > 0
     peak = counted_peak(apply_plan(rnn(64, 150), made.plan, encoded))
@@ -102,5 +102,5 @@ def test_states_that_segments_begin_with_are_saved_and_say_so():
 
 def test_before_a_blob_says_what_becomes_of_it_under_segments():
     parts = report(segments=True).before.parts
-    fates = {part.label: part.fate for part in parts if part.kind == SAVED}
-    assert fates["loop: h"] == "checkpointed"
+    residuals = {part.label: part.decision for part in parts if part.kind == SAVED}
+    assert residuals["loop: h"] == "checkpointed"

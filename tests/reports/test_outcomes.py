@@ -9,14 +9,14 @@ from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED, other_states, outcome, outcomes
 
 
-def fate(blob, word=SAVED, *, size=1024, was_saved=True):
+def decision(blob, word=SAVED, *, size=1024, was_saved=True):
     return ResidualDecision(
         blob, "Tanh", "float32", (256,), size, word, was_saved, "as decided", "a.py:1"
     )
 
 
-def loop(*fates, cut=None, **fields):
-    return LoopPlan(("while",), ("back",), trips=80, fates=fates, segments=cut, **fields)
+def loop(*residuals, cut=None, **fields):
+    return LoopPlan(("while",), ("back",), trips=80, residuals=residuals, segments=cut, **fields)
 
 
 CUT = Segments(length=5, wanted=("h", "t"), states=("i", "h"), bytes=1024 + 68, saved_bytes=2048)
@@ -25,11 +25,15 @@ CUT = Segments(length=5, wanted=("h", "t"), states=("i", "h"), bytes=1024 + 68, 
 @pytest.mark.parametrize(
     ("one", "word", "words"),
     [
-        (fate("h"), CHECKPOINTED, "kept at the start of each segment of 5 iterations"),
-        (fate("t"), REPLAYED, "runs again with its segment of 5 iterations, kept for that segment"),
-        (fate("drawn"), SAVED, "as decided"),
-        (fate("m", RECOMPUTED), RECOMPUTED, "as decided"),
-        (fate("w", INVARIANT), INVARIANT, "as decided"),
+        (decision("h"), CHECKPOINTED, "kept at the start of each segment of 5 iterations"),
+        (
+            decision("t"),
+            REPLAYED,
+            "runs again with its segment of 5 iterations, kept for that segment",
+        ),
+        (decision("drawn"), SAVED, "as decided"),
+        (decision("m", RECOMPUTED), RECOMPUTED, "as decided"),
+        (decision("w", INVARIANT), INVARIANT, "as decided"),
     ],
 )
 def test_under_segments_only_what_cannot_run_again_is_saved_in_every_iteration(one, word, words):
@@ -44,12 +48,12 @@ def test_under_segments_only_what_cannot_run_again_is_saved_in_every_iteration(o
         ({"growth": 2}, "of 5 iterations, each 2 longer than the one before", "each 2 longer"),
         ({"length": 1}, "each segment of 1 iteration", "segment of 1 iteration,"),
         (
-            {"slots": 3, "count": 16, "again": 1.94},
+            {"slots": 3, "count": 16, "replays": 1.94},
             "at most 4 of 16 segments of 5 iterations at once",
             "runs again (1.9 times on average) with its segment",
         ),
         (
-            {"slots": 6, "count": 256, "again": 2.96, "online": True},
+            {"slots": 6, "count": 256, "replays": 2.96, "online": True},
             "the start of 6 segments of 5 iterations at once, however many there are",
             "runs again (3.0 times on average)",
         ),
@@ -57,24 +61,24 @@ def test_under_segments_only_what_cannot_run_again_is_saved_in_every_iteration(o
 )
 def test_a_schedule_is_told_with_its_slots(fields, kept, again):
     cut = Segments(**{"length": 5, "wanted": ("h", "t"), "states": ("h",), **fields})
-    assert kept in outcome(fate("h"), loop(cut=cut)).reason
-    assert again in outcome(fate("t"), loop(cut=cut)).reason
+    assert kept in outcome(decision("h"), loop(cut=cut)).reason
+    assert again in outcome(decision("t"), loop(cut=cut)).reason
 
 
 def test_the_form_of_what_a_segment_keeps_is_told():
-    bits = loop(fate("t", "saved as bits"), cut=CUT, encodings=(Encoding("t", ("bits",)),))
-    told = outcome(bits.fates[0], bits)
+    bits = loop(decision("t", "saved as bits"), cut=CUT, encodings=(Encoding("t", ("bits",)),))
+    told = outcome(bits.residuals[0], bits)
     assert told.word == REPLAYED
     assert told.reason.endswith("; saved as bits")
 
 
 def test_without_segments_it_is_as_decided():
     for word in (SAVED, "saved as bfloat16", RECOMPUTED):
-        assert outcome(fate("t", word), loop()).word == word
+        assert outcome(decision("t", word), loop()).word == word
 
 
 def test_an_inner_loop_that_runs_again_with_the_outer_one_is_replayed():
-    inner = LoopPlan(("while", "deep"), ("g",), trips=3, fates=(fate("x"),))
+    inner = LoopPlan(("while", "deep"), ("g",), trips=3, residuals=(decision("x"),))
     again = Segments(length=5, wanted=("deep:3",), states=("h",))
     told = outcomes(Plan(loops=(loop(cut=again, inner=(inner,)),)))
     assert told["while", "deep"]["x"].word == REPLAYED
@@ -84,21 +88,21 @@ def test_an_inner_loop_that_runs_again_with_the_outer_one_is_replayed():
 
 
 def test_states_that_no_gradient_reads_are_told_too():
-    cut = loop(fate("h"), cut=CUT)
+    cut = loop(decision("h"), cut=CUT)
     assert outcomes(Plan(loops=(cut,)))["while",]["i"].word == CHECKPOINTED
     others = other_states(cut)
     assert (others.op_type, others.bytes) == ("state", 68)
-    assert other_states(loop(fate("h"))) is None
-    assert other_states(loop(fate("h"), fate("i", size=4), cut=CUT)) is None
+    assert other_states(loop(decision("h"))) is None
+    assert other_states(loop(decision("h"), decision("i", size=4), cut=CUT)) is None
 
 
 def test_a_loop_that_is_left_saves_what_it_saved():
-    left = loop(fate("t", RECOMPUTED), fate("m", was_saved=False), closed="too odd")
+    left = loop(decision("t", RECOMPUTED), decision("m", was_saved=False), closed="too odd")
     told = outcomes(Plan(loops=(left,)))["while",]
     assert list(told) == ["t"]
     assert (told["t"].word, told["t"].reason) == (SAVED, "left as it was: too odd")
 
 
 def test_a_nested_plan_is_told_where_it_stands():
-    nested = NestedPlan(("steps", "body"), ("steps",), Plan(loops=(loop(fate("h"), cut=CUT),)))
+    nested = NestedPlan(("steps", "body"), ("steps",), Plan(loops=(loop(decision("h"), cut=CUT),)))
     assert outcomes(Plan(nested=(nested,)))["steps", "while"]["h"].word == CHECKPOINTED

@@ -96,13 +96,13 @@ def test_text_of_the_user_stays_text(page, told):
     assert "<b>as it is</b>" in every(page, "#rest")[0].text
 
 
-def test_hovering_over_a_saved_blob_tells_shape_fate_and_reason(page, told):
+def test_hovering_over_a_saved_blob_tells_shape_decision_and_reason(page, told):
     part = next(part for part in told.before.parts if part.kind == "saved")
     text = point_into(page, area(page, part.label, "saved"))
     dims = ",".join(map(str, part.shape))
     assert part.label in text
     assert f"{part.op_type} {part.dtype}[{dims}]" in text
-    assert f"fate: {part.fate}" in text
+    assert f"decision: {part.decision}" in text
     assert part.reason in text
     assert re.search(r"line \S+", text)
 
@@ -141,16 +141,19 @@ def test_a_click_on_a_loop_in_the_graph_descends_too(page):
 def test_saved_recomputed_and_invariant_blobs_have_their_colours(page):
     page.execute_script("open('after/gradient')")
     colours = {
-        fate: {one.value_of_css_property("fill") for one in every(page, f"g.node.fate-{fate} rect")}
-        for fate in ("saved", "recomputed")
+        decision: {
+            one.value_of_css_property("fill")
+            for one in every(page, f"g.node.decision-{decision} rect")
+        }
+        for decision in ("saved", "recomputed")
     }
     page.execute_script("open('before/loop')")
     colours["invariant"] = {
-        one.value_of_css_property("fill") for one in every(page, "g.node.fate-invariant rect")
+        one.value_of_css_property("fill") for one in every(page, "g.node.decision-invariant rect")
     }
     assert all(len(found) == 1 for found in colours.values()), colours
     assert len(set().union(*colours.values())) == 3
-    node = every(page, "g.node.fate-invariant")[0]
+    node = every(page, "g.node.decision-invariant")[0]
     assert "the same in every iteration" in point_at(page, node)
 
 
@@ -180,7 +183,7 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(browser, tmp_path):
         path = tmp_path / "memory.html"
         report(**fields).save(path)
         browser.get(path.as_uri())
-        return every(browser, "#fates")[0].text
+        return every(browser, "#residuals")[0].text
 
     plain, segmented = legend(), legend(segments=True)
     assert "saved for every iteration" in plain
@@ -199,7 +202,7 @@ def test_a_replay_descends_into_the_step_net_that_runs_again(browser, tmp_path):
     door.click()
     shown = every(browser, "#graph svg")[0].get_attribute("data-id")
     assert shown == "after/gradient/rnnmem/again"
-    assert every(browser, "#graph g.node.fate-replayed")
+    assert every(browser, "#graph g.node.decision-replayed")
 
 
 def test_the_headline_claims_the_same_bits_only_where_they_are():

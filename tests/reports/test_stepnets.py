@@ -1,4 +1,4 @@
-"""Step nets as they are drawn: few nodes, edges through what is left out, fates coloured."""
+"""Step nets as they are drawn: few nodes, edges through what is left out, decisions coloured."""
 
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.planning.plan import Plan
@@ -39,14 +39,14 @@ def test_a_step_net_leaves_out_counters_constants_and_lists():
     assert layers["h"] == layers["w"] == 0 < layers["m"] < layers["t"]
 
 
-def test_fates_are_told_before_and_after():
+def test_decisions_are_told_before_and_after():
     found = by_id(report().graphs)
     before, after = named(found["before/loop"]), named(found["after/gradient"])
-    assert {"recomputed", "saved"} & {node.fate for node in before.values()}
-    assert before["w"].fate == "invariant"
-    recomputed = [node for node in after.values() if node.fate == "recomputed"]
+    assert {"recomputed", "saved"} & {node.decision for node in before.values()}
+    assert before["w"].decision == "invariant"
+    recomputed = [node for node in after.values() if node.decision == "recomputed"]
     assert recomputed and all(node.reason for node in recomputed)
-    assert any(node.type == "saved blob" and node.fate == "saved" for node in after.values())
+    assert any(node.type == "saved blob" and node.decision == "saved" for node in after.values())
 
 
 def test_a_large_net_is_drawn_in_part_and_says_so():
@@ -80,27 +80,29 @@ def test_no_more_is_saved_after_than_before():
         side: with_type(found[f"{side}/gradient"], "saved blob") for side in ("before", "after")
     }
     assert 0 < len(saved["after"]) < len(saved["before"])
-    assert all(node.fate == "saved" for side in saved.values() for node in side)
+    assert all(node.decision == "saved" for side in saved.values() for node in side)
 
 
 def test_under_segments_nothing_is_saved_for_every_iteration():
     found = in_segments()
     after = [graph for id, graph in found.items() if id.startswith("after")]
-    assert not [node for graph in after for node in graph.nodes if node.fate == "saved"]
-    assert {node.fate for node in with_type(found["before/gradient"], "saved blob")} == {"saved"}
+    assert not [node for graph in after for node in graph.nodes if node.decision == "saved"]
+    assert {node.decision for node in with_type(found["before/gradient"], "saved blob")} == {
+        "saved"
+    }
     replayed = with_type(found["after/gradient"], "replayed blob")
-    assert replayed and {node.fate for node in replayed} == {"replayed"}
+    assert replayed and {node.decision for node in replayed} == {"replayed"}
     assert "with its segment of 3 iterations" in replayed[0].reason
 
 
 def test_the_forward_loop_shows_where_states_are_kept():
     forward = in_segments()["after/loop"]
     (keeps,) = with_type(forward, "checkpoint")
-    assert keeps.fate == "checkpointed"
+    assert keeps.decision == "checkpointed"
     assert "at most 4 of 50 segments of 3 iterations" in keeps.reason
     nodes = list(named(forward))
     assert ("h", keeps.name) in {(nodes[start], nodes[end]) for start, end in forward.edges}
-    assert named(forward)["h"].fate == "checkpointed"
+    assert named(forward)["h"].decision == "checkpointed"
 
 
 def test_a_replay_opens_the_step_net_that_runs_again():
@@ -108,7 +110,7 @@ def test_a_replay_opens_the_step_net_that_runs_again():
     (replay,) = with_type(found["after/gradient"], "replay of a segment")
     again = named(found[replay.opens])
     assert {"h", "m", "t"} <= set(again)
-    assert (again["h"].fate, again["m"].fate) == ("replayed", "recomputed")
+    assert (again["h"].decision, again["m"].decision) == ("replayed", "recomputed")
     assert not [name for name in again if name.startswith("rnnmem/")]
 
 

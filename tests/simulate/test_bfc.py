@@ -80,7 +80,7 @@ def test_the_counted_peak_is_above_the_asked_one_and_the_same_each_time():
     assert counted_peak([], 0) == 0
 
 
-def test_many_buffers_booked_at_once_are_laid_out_one_by_one():
+def test_many_buffers_charged_at_once_are_laid_out_one_by_one():
     one = Held(256 * 5)
     log = [(one, 100 * one.bytes, 100 * one.bytes), (one, -100 * one.bytes, 0)]
     assert counted_peak(log, 100 * one.bytes) >= 100 * one.bytes

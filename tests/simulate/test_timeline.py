@@ -511,7 +511,7 @@ def test_a_variable_that_the_body_writes_leaves_its_old_buffer_to_who_read_it():
 
 
 def test_what_is_pushed_and_popped_at_once_does_not_pile_up():
-    # list ─► push h ─► pop ─► list          an anchor
+    # list ─► push h ─► pop ─► list          a keep-alive use
     body = counted(
         [
             op("h_next", "MatMul", "h h", "f[16,16]"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 
-from rnnmem.analysis.versions import History, history
+from rnnmem.analysis.versions import SsaVersions, ssa
 from rnnmem.ir.graph import Net, Op
 
 
 def run(net: Net, order: list[int] | None = None, keep_all: bool = False) -> dict[str, int]:
     """Name -> symbol when the Net has run; with ``keep_all`` of each op's outputs instead."""
-    past = history(net)
+    past = ssa(net)
     values = {blob: hash(("given", blob)) for blob in net.inputs}
     found = {}
     for index in range(len(past.ops)) if order is None else order:
@@ -30,7 +30,7 @@ def compute(op: Op, inputs: list[int]) -> dict[str, int]:
     return {blob: hash((place, *key)) for place, blob in enumerate(op.outputs)}
 
 
-def interleaved(past: History, seed: int) -> list[int]:
+def interleaved(past: SsaVersions, seed: int) -> list[int]:
     """An order in which threads may run the ops: any that data and control edges allow."""
     draw = random.Random(seed)
     waits = [len(others) for others in past.before]
@@ -51,6 +51,6 @@ def assert_same_numbers(before: Net, after: Net, *, parallel: bool = False) -> N
     assert run(after, keep_all=True) == expected
     assert run(after) == run(before)
     if parallel:
-        past = history(before)
+        past = ssa(before)
         for seed in range(20):
             assert run(after, interleaved(past, seed), keep_all=True) == expected

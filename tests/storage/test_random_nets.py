@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from rnnmem.analysis.reachability import Reach
-from rnnmem.analysis.versions import history
+from rnnmem.analysis.reachability import HappensBeforeSoFar
+from rnnmem.analysis.versions import ssa
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.storage import (
@@ -91,13 +91,15 @@ def test_the_order_with_the_lowest_peak_is_never_above_the_others():
 
 def test_clocks_tell_what_walking_tells():
     for seed in range(60):
-        past = history(random_net(seed))
+        past = ssa(random_net(seed))
         ancestors: list[set[int]] = []
-        reach = Reach(past.before, set(range(len(past.ops))))
+        happens_before = HappensBeforeSoFar(past.before, set(range(len(past.ops))))
         for index, others in enumerate(past.before):
             ancestors.append(set(others).union(*(ancestors[other] for other in others)))
-            assert reach.advance() == index
-            assert {op for op in range(index) if reach.comes_before(op)} == ancestors[index]
+            assert happens_before.advance() == index
+            assert {op for op in range(index) if happens_before.comes_before(op)} == ancestors[
+                index
+            ]
 
 
 @pytest.mark.filterwarnings("ignore:.*no known size")
@@ -120,7 +122,7 @@ def test_a_plan_that_merges_what_is_alive_is_refused():
         )
         wrong = net.replace(ops=ops)
         try:
-            verify(net.replace(ops=history(net).ops), wrong, parallel=True)
+            verify(net.replace(ops=ssa(net).ops), wrong, parallel=True)
         except (CheckError, ValueError):
             refused += 1
             continue

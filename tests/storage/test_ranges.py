@@ -8,7 +8,7 @@ from rnnmem.storage import ALGORITHMS, Range, assign, interference, lower_bound
 
 
 def classes(assignment):
-    return {frozenset(one.name for one in track) for track in assignment.storages}
+    return {frozenset(one.name for one in shared_storage) for shared_storage in assignment.storages}
 
 
 def test_13_three_copies_in_a_row():
@@ -46,10 +46,10 @@ def drawn(count, seed, longest=8):
     ]
 
 
-def clash(track):
+def clash(shared_storage):
     return any(
         one.defined <= other.used and other.defined <= one.used
-        for one, other in itertools.combinations(track, 2)
+        for one, other in itertools.combinations(shared_storage, 2)
     )
 
 
@@ -59,7 +59,7 @@ def test_exact_is_never_worse_and_nothing_alive_shares(seed):
     found = {algorithm: assign(ranges, algorithm) for algorithm in ALGORITHMS}
     for one in found.values():
         assert not any(map(clash, one.storages))
-        assert sorted(r.name for track in one.storages for r in track) == sorted(
+        assert sorted(r.name for shared_storage in one.storages for r in shared_storage) == sorted(
             r.name for r in ranges
         )
         assert one.usage >= lower_bound(ranges)
@@ -71,16 +71,21 @@ def test_exact_is_never_worse_and_nothing_alive_shares(seed):
 def test_exact_is_the_least_of_all_assignments(seed):
     ranges = drawn(7, seed, longest=4)
 
-    def all_ways(rest, tracks):
+    def all_ways(rest, shared_storages):
         if not rest:
-            yield sum(max(one.size for one in track) for track in tracks)
+            yield sum(max(one.size for one in shared_storage) for shared_storage in shared_storages)
             return
-        for index, track in enumerate(tracks):
-            if not clash([*track, rest[0]]):
+        for index, shared_storage in enumerate(shared_storages):
+            if not clash([*shared_storage, rest[0]]):
                 yield from all_ways(
-                    rest[1:], [*tracks[:index], [*track, rest[0]], *tracks[index + 1 :]]
+                    rest[1:],
+                    [
+                        *shared_storages[:index],
+                        [*shared_storage, rest[0]],
+                        *shared_storages[index + 1 :],
+                    ],
                 )
-        yield from all_ways(rest[1:], [*tracks, [rest[0]]])
+        yield from all_ways(rest[1:], [*shared_storages, [rest[0]]])
 
     assert assign(ranges, "exact").usage == min(all_ways(ranges, []))
 
@@ -98,7 +103,10 @@ def test_thousands_take_a_fast_method():
     exact, greedy = assign(ranges, "exact"), assign(ranges, "greedy")
     assert exact.usage <= greedy.usage
     assert lower_bound(ranges) <= exact.usage
-    assert not any(clash(sorted(track, key=lambda one: one.defined)) for track in exact.storages)
+    assert not any(
+        clash(sorted(shared_storage, key=lambda one: one.defined))
+        for shared_storage in exact.storages
+    )
 
 
 def test_bad_ranges():

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from rnnmem.analysis.versions import history
+from rnnmem.analysis.versions import ssa
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.storage import (
@@ -86,7 +86,7 @@ def test_4_gradient_blobs(sizes):
     assert all(len(one.blobs) == 1 for one in renamed)
 
 
-def test_4_a_gradient_that_is_overwritten_between_runs_is_computed_anew():
+def test_4_a_gradient_that_is_overwritten_between_runs_is_computed_again():
     net = five_layers().gradients("loss").net("loss", "fc1_w_grad")
     shared = share_gradients(net, ["loss"]).net
     writers = [op for op in shared.ops if "fc1_w_grad" in op.outputs]
@@ -269,7 +269,7 @@ def test_an_op_with_one_output_in_place_and_one_fresh():
     ).net("d")  # fmt: skip
     shared = share_parallel(net)
     assert_same_numbers(net, shared.net, parallel=True)
-    past = history(shared.net)
+    past = ssa(shared.net)
     assert past.in_place(1) == {(0, 0)}
 
 

@@ -120,7 +120,7 @@ SCRIPT = """
     except MeasureError as error:
         assert "neither be measured nor predicted" in str(error), error
     else:
-        raise AssertionError("the largest of sizes that nobody judged")
+        raise AssertionError("the largest of sizes that nobody verified")
 """
 
 

@@ -110,7 +110,7 @@ def test_a_profile_is_taken_once_and_kept(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["NaN", "-1.0", "Infinity", "true", '"fast"', "[]"])
-def test_a_time_that_is_none_is_measured_anew(wrong, folder):
+def test_a_time_that_is_none_is_measured_again(wrong, folder):
     net = real_constant(attributed(a_net()))
     wanted = list(profile._wanted(CPU, net))
     path = profile._cache(profile._device()).path
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_no_file_behind_and_stops_nobody(fails, folder, monke
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', '{"a": {}}', "null"])
-def test_a_file_that_is_not_ours_is_written_anew(text, folder):
+def test_a_file_that_is_not_ours_is_written_again(text, folder):
     net = real_constant(attributed(a_net()))
     path = profile._cache(profile._device()).path
     profile._cache_at.cache_clear()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rnnmem.analysis.versions import history
+from rnnmem.analysis.versions import ssa
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.inline import inline
@@ -64,7 +64,7 @@ def test_random_nets_give_the_same_bits_shared_and_unshared():
 
 def merged_while_alive(net: Net) -> Net | None:
     """The Net with some blob in the storage of another that is still to be read."""
-    past = history(net)
+    past = ssa(net)
     for version, name in enumerate(past.name):
         last = max(past.readers[version], default=-1)
         for index in range(past.writer[version] + 1, last):

@@ -16,8 +16,8 @@ NET = masked(shape="63,65")
 UNEVEN = masked(shape="?,65")
 
 
-def rewritten(net, *means, segments=False):
-    plan = plan_net(net, CPU, 1e9, segments=segments, means=frozenset(means))
+def rewritten(net, *techniques, segments=False):
+    plan = plan_net(net, CPU, 1e9, segments=segments, techniques=frozenset(techniques))
     assert plan.loops[0].encodings
     return apply_plan(net, plan, encoded)
 
@@ -110,9 +110,9 @@ def test_a_sign_for_a_reader_that_asks_for_more_does_not():
 
 def test_the_bits_of_another_blob_do_not():
     def change(op, net):
-        twins = {"push_t": "r"}  # t is pushed as it is; r stands there now
-        if op.name in twins:
-            return op.replace(inputs=(op.inputs[0], twins[op.name]))
+        congruent = {"push_t": "r"}  # t is pushed as it is; r stands there now
+        if op.name in congruent:
+            return op.replace(inputs=(op.inputs[0], congruent[op.name]))
         return op
 
     assert refusal(NET, edited(rewritten(NET, "bits"), change)) == "value-changed"

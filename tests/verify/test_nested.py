@@ -1,26 +1,26 @@
-"""The checker judges a training loop's step net by itself, with the reads that were added in it."""
+"""The verifier on a training loop's step net, with the reads that were added in it."""
 
 import pytest
 
 from rnnmem.analysis.machine import CPU
-from rnnmem.analysis.training_regions import places
+from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import Net
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.pareto import trades_of
+from rnnmem.planning.pareto import candidates_of
 from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.verify import check
 from tests.drawing import edited, encoded, with_op
-from tests.place_drawings import TRAIN, training
+from tests.nested_step_drawings import TRAIN, training
 
 READ = "forward/rnnmem/read"
 
 
 def rewritten(original: Net, known: Net | None = None) -> Net:
     """The Net with its step net rewritten by the plan for ``known``, whose reads are steady."""
-    (place,) = places(known or original)
-    trades = trades_of(place.net, CPU, segments=False, variables=place.variables)
-    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), trades.within(100.0)),))
+    (place,) = nested_steps(known or original)
+    pareto_candidates = candidates_of(place.net, CPU, segments=False, variables=place.variables)
+    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), pareto_candidates.within(100.0)),))
     return apply_plan(original, plan, encoded)
 
 
@@ -41,9 +41,9 @@ def test_the_step_net_is_rewritten_and_holds():
 
 def test_the_plan_goes_to_json_and_back():
     original = training()
-    (place,) = places(original)
-    trades = trades_of(place.net, CPU, segments=False, variables=place.variables)
-    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), trades.within(100.0)),))
+    (place,) = nested_steps(original)
+    pareto_candidates = candidates_of(place.net, CPU, segments=False, variables=place.variables)
+    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), pareto_candidates.within(100.0)),))
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert [loop.path for loop in again.every_loop()] == [("train", "forward")]

@@ -14,7 +14,7 @@ from tests.read_drawings import READ, assign, nested_reading, reading
 
 R = "forward/rnnmem/read"
 ORIGINAL = reading()
-# Only the read is judged here; edges that name ops of one Net would not fit its variations.
+# Only the read is verified here; edges that name ops of one Net would not fit its variations.
 PLAN = plan_net(ORIGINAL, CPU, 100.0, segments=False).having(gradient_start=())
 
 
@@ -102,7 +102,7 @@ def test_a_read_of_what_the_loop_writes(inside):
 
 
 def test_a_read_where_a_write_may_run_meanwhile():
-    original = reading(turns=False)
+    original = reading(scheduling_edges=False)
     net = rewritten(original)
     assert refusal(net, original) == "stateful-op-doubled"
     ordered = with_op(with_op(net, "before", controls=()), R, controls=("before",))
@@ -141,7 +141,7 @@ def test_a_clone_of_another_op_than_a_read():
     assert refusal(net) == "stateful-op-doubled"
 
 
-def test_what_the_gradient_reads_is_judged_by_value():
+def test_what_the_gradient_reads_is_verified_by_value():
     # the gradient has x where it should have what R gives
     net = rewritten()
     inputs = tuple("x" if blob == f"{R}:0" else blob for blob in net.op_by_name["gradient"].inputs)

@@ -45,9 +45,9 @@ def test_recomputing_from_popped_blobs_equals_popping_the_result():
     check(ORIGINAL, REWRITTEN)
 
 
-def test_anchors_change_nothing():
-    # anchor ──push m──pop──► anchor, on both sides; a NoOp waits for both loops
-    check(ORIGINAL, training(recompute=True, anchored=True))
+def test_keepalives_change_nothing():
+    # keep-alive use ──push m──pop──► keep-alive use, on both sides; a NoOp waits for both loops
+    check(ORIGINAL, training(recompute=True, keeps_alive=True))
 
 
 def test_two_gradient_loops_share_the_lists():
@@ -190,15 +190,15 @@ def test_a_pop_runs_backwards_through_the_loop_that_pushed(read):
     assert refusal(reading_back(read), reading_back("pop_forward:1")) == "value-changed"
 
 
-def test_an_anchor_whose_element_is_read_in_place_of_another_blob():
-    # the anchor holds m; d2 reads it where it should read a
-    net = training(recompute=True, anchored=True)
+def test_a_keepalive_whose_element_is_read_in_place_of_another_blob():
+    # the keep-alive use holds m; d2 reads it where it should read a
+    net = training(recompute=True, keeps_alive=True)
     net = edited(net, GRADIENT, lambda body: with_input(body, "d2", 0, "anchor_pop:1"))
     assert refusal(net) == "value-changed"
 
 
-def test_an_anchor_whose_element_is_read_for_what_it_is():
-    net = training(recompute=True, anchored=True)
+def test_a_keepalive_whose_element_is_read_for_what_it_is():
+    net = training(recompute=True, keeps_alive=True)
     check(
         ORIGINAL, edited(net, GRADIENT, lambda body: with_input(body, "a_again", 0, "anchor_pop:1"))
     )
@@ -270,8 +270,8 @@ def test_an_accumulator_that_is_pushed_twice():
     assert refusal(edited(REWRITTEN, FORWARD, twice)) == "pop-unmatched"
 
 
-def test_an_anchor_that_is_popped_without_a_push():
-    net = training(recompute=True, anchored=True)
+def test_a_keepalive_that_is_popped_without_a_push():
+    net = training(recompute=True, keeps_alive=True)
     net = edited(net, GRADIENT, lambda body: with_input(body, "anchor_pop", 0, "anchor"))
     assert refusal(net) == "accumulator-still-read"
 
@@ -300,7 +300,7 @@ def test_a_loop_that_never_popped_a_list_may_run_longer_than_it_is_long():
     assert refusal(drawn(True), drawn(False)) == "pop-unmatched"
 
 
-def test_a_list_that_an_inner_loop_pushes_into_anew_is_no_accumulator():
+def test_a_list_that_an_inner_loop_pushes_into_again_is_no_accumulator():
     """Each inner iteration makes acc from the OUTER list: it never holds more than one push."""
 
     def drawn(pops: bool) -> Net:
@@ -542,7 +542,7 @@ def test_a_refusal_shows_the_reason_and_the_ops_around():
     assert below(ORIGINAL, *GRADIENT).name in text
 
 
-def test_a_long_net_is_judged_without_deep_recursion():
+def test_a_long_net_is_verified_without_deep_recursion():
     """A chain of Tanh in a loop, each pushed and popped; the rewrite pops only the first."""
 
     def drawn(length: int, recompute: bool) -> Net:

@@ -45,7 +45,7 @@ def edited(net, edit, path=()):
     return net.replace(ops=tuple(ops))
 
 
-def on_the_way(path):
+def while_advancing(path):
     return any("rnnmem/way" in name for name in path)
 
 
@@ -75,7 +75,9 @@ def test_the_schedule_is_proven(online):
 @EITHER
 def test_another_step_on_the_way_is_found(online):
     refused(
-        lambda path, op: op.replace(type="Cos") if on_the_way(path) and op.type == "Sin" else op,
+        lambda path, op: (
+            op.replace(type="Cos") if while_advancing(path) and op.type == "Sin" else op
+        ),
         online,
     )
 
@@ -83,7 +85,7 @@ def test_another_step_on_the_way_is_found(online):
 @EITHER
 def test_states_on_one_another_s_list_are_found(online):
     def edit(path, op):
-        keeps = op.type == "StatelessIf" and on_the_way(path)
+        keeps = op.type == "StatelessIf" and while_advancing(path)
         if not keeps:
             return op
         first, second = op.inputs[-2:]  # the states that are pushed
@@ -95,14 +97,14 @@ def test_states_on_one_another_s_list_are_found(online):
 @EITHER
 def test_a_state_that_is_kept_behind_the_step_is_found(online):
     def edit(path, op):
-        if op.type != "StatelessIf" or not on_the_way(path):
+        if op.type != "StatelessIf" or not while_advancing(path):
             return op
         return op.replace(inputs=(*op.inputs[:-1], made))
 
     (made,) = {
         op.outputs[0]
         for path, net in nets(online)[1].walk()
-        if on_the_way(path)
+        if while_advancing(path)
         for op in net.ops
         if op.type == "Sin"
     }
@@ -125,7 +127,7 @@ def test_a_segment_that_runs_again_from_where_the_way_began_is_found(online):
 @EITHER
 def test_a_list_that_only_one_of_two_branches_would_lengthen_is_found(online):
     def edit(path, op):
-        if op.type != "StatelessIf" or not on_the_way(path):
+        if op.type != "StatelessIf" or not while_advancing(path):
             return op
         then = op.nets["then_branch"]
         # the last list stays as it is
@@ -138,17 +140,17 @@ def test_a_list_that_only_one_of_two_branches_would_lengthen_is_found(online):
 # --- slots
 
 
-def keeps(op, path, way):
+def keeps(op, path, advance):
     """Whether the op is a branch that keeps states, in the forward loop or on the way."""
     forward = path == ("while",)
-    return op.name == "rnnmem/segment" and (on_the_way(path) if way else forward)
+    return op.name == "rnnmem/segment" and (while_advancing(path) if advance else forward)
 
 
-def refused_where_states_are_kept(edit, way):
+def refused_where_states_are_kept(edit, advance):
     """Refused with an edit ``op -> op`` of what a branch does that keeps states in slots."""
 
     def tried(path, op):
-        if not keeps(op, path, way):
+        if not keeps(op, path, advance):
             return op
         then = op.nets["then_branch"]
         ops = tuple(map(edit, then.ops))
@@ -163,56 +165,56 @@ def with_input(op, place, blob):
     return op.replace(inputs=(*op.inputs[:place], blob, *op.inputs[place + 1 :]))
 
 
-WHERE = pytest.mark.parametrize("way", [False, True], ids=["forward", "way"])
+WHERE = pytest.mark.parametrize("advance", [False, True], ids=["forward", "way"])
 
 
-def slot(way):
+def slot(advance):
     """The branch in which states are kept in slots, and the blob that says in which."""
     (found,) = {
         path: (net, net.op_by_name["rnnmem/slot"].inputs[1])
         for path, net in nets(online=True)[1].walk()
-        if "rnnmem/slot" in net.op_by_name and on_the_way(path) == way
+        if "rnnmem/slot" in net.op_by_name and while_advancing(path) == advance
     }.values()
     return found
 
 
 @WHERE
-def test_a_slot_below_the_first_is_found(way):
-    then, place = slot(way)
+def test_a_slot_below_the_first_is_found(advance):
+    then, place = slot(advance)
     at_most = then.producer[place].inputs[0]
     refused_where_states_are_kept(
-        lambda op: with_input(op, 1, at_most) if op.type == "TensorListSetItem" else op, way
+        lambda op: with_input(op, 1, at_most) if op.type == "TensorListSetItem" else op, advance
     )
 
 
 @WHERE
-def test_a_slot_behind_the_next_one_is_found(way):
-    then, place = slot(way)
+def test_a_slot_behind_the_next_one_is_found(advance):
+    then, place = slot(advance)
     least = then.producer[place]
     anywhere = then.producer[least.inputs[0]].inputs[0]
     refused_where_states_are_kept(
-        lambda op: with_input(op, 0, anywhere) if op.name == least.name else op, way
+        lambda op: with_input(op, 0, anywhere) if op.name == least.name else op, advance
     )
 
 
 @WHERE
-def test_states_in_different_slots_are_found(way):
-    then, place = slot(way)
+def test_states_in_different_slots_are_found(advance):
+    then, place = slot(advance)
     another = then.producer[place].inputs[1]  # always the first
     refused_where_states_are_kept(
-        lambda op: with_input(op, 1, another) if op.name == "rnnmem/slot_1" else op, way
+        lambda op: with_input(op, 1, another) if op.name == "rnnmem/slot_1" else op, advance
     )
 
 
 @WHERE
-def test_a_state_that_is_pushed_while_others_are_put_is_found(way):
+def test_a_state_that_is_pushed_while_others_are_put_is_found(advance):
     refused_where_states_are_kept(
         lambda op: (
             op.replace(type="TensorListPushBack", inputs=(op.inputs[0], op.inputs[2]))
             if op.name == "rnnmem/slot_1"
             else op
         ),
-        way,
+        advance,
     )
 
 

@@ -9,7 +9,7 @@ from rnnmem.verify.effects import Effects
 from rnnmem.verify.expressions import Table
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
-from rnnmem.verify.value_numbering import Numbering
+from rnnmem.verify.value_numbering import ValueNumbering
 from tests.drawing import edited, renamed, with_input
 
 tf = pytest.importorskip("tensorflow")
@@ -158,7 +158,7 @@ def test_a_traced_net_equals_itself_and_its_renamed_copy(trace):
 
 def _notes(table: Table, net: Net):
     order, signs = RunningOrder(), Signs()
-    return Numbering(table, order, signs, Effects(order, signs), {}).run(net).notes
+    return ValueNumbering(table, order, signs, Effects(order, signs), {}).run(net).notes
 
 
 def test_every_pop_of_a_traced_net_is_understood():

@@ -11,7 +11,7 @@ Both loops stay flat, so nothing around them changes and weight gradients are su
 loops whose length only a run can tell need nothing else (Chen et al. 2016, "Training deep nets with
 sublinear memory cost", here per loop; growing segments keep the same bound without a trip count).
 Where a schedule over the segments keeps the states of some only, what runs again goes on to its
-segment first, and keeps states anew on the way (`rnnmem.passes.checkpoint.rerun`); where only the
+segment first, and keeps states again on the way (`rnnmem.passes.checkpoint.replay`); where only the
 run can tell the trip count they are in slots (`rnnmem.passes.checkpoint.storage`).
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 from rnnmem.analysis.branches import branch_read_of, reads_of
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.keepalive import Keepalives
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, empty_list, integer, number
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like
@@ -42,7 +42,7 @@ from rnnmem.ir.residuals import (
     residuals_of,
 )
 from rnnmem.passes.checkpoint.decision import Segments
-from rnnmem.passes.checkpoint.rerun import RerunWriter
+from rnnmem.passes.checkpoint.replay import ReplayWriter
 from rnnmem.passes.checkpoint.storage import checkpoints
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
 
@@ -54,7 +54,7 @@ def rewrite_segments(
     encoded: Mapping[str, str],
     read: Callable[[InnerRead, str], str],
     constant: Encode,
-    anchored: bool,
+    keeps_alive: bool,
 ) -> list[str]:
     """Cuts the loops of a pair into segments; edits the Net in place.
 
@@ -65,23 +65,23 @@ def rewrite_segments(
       encoded: saved blob of the forward step net -> the blob that is pushed for it.
       read: (read op, blob of the Net that holds the handle) -> what one read beside the loop gives.
       constant: encodes a number: (value, dtype) -> Constant.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
 
     Returns:
       Blobs of the Net that must not be pruned.
     """
-    return _SegmentRewrite(editor, pair, segments, encoded, read, constant, anchored).run()
+    return _SegmentRewrite(editor, pair, segments, encoded, read, constant, keeps_alive).run()
 
 
 class _SegmentRewrite:
-    def __init__(self, editor, pair, segments, encoded, read, constant, anchored):
+    def __init__(self, editor, pair, segments, encoded, read, constant, keeps_alive):
         (gradient,) = pair.gradients
         self.editor = editor
         self.pair = pair
         self.segments = segments
         self.read = read
         self.constant = constant
-        self.anchored = anchored
+        self.keeps_alive = keeps_alive
         wanted = {encoded.get(blob, blob) for blob in segments.wanted}
         self.saved = {pushed: blob for blob, pushed in encoded.items()}
         self.links = [link for link in gradient.links if link.pushed in wanted]
@@ -118,15 +118,15 @@ class _SegmentRewrite:
 
     def _drop_pushes(self) -> None:
         """Takes the accumulators out of the forward loop."""
-        anchors = Anchors(self.forward, self.constant)
+        keepalives = Keepalives(self.forward, self.constant)
         for accumulator in sorted({link.accumulator for link in self.links}):
             pushing = self.pair.forward.pushes[accumulator]
             self.forward.body.remove(pushing.name)
             self.forward.remove_variable(pushing.inputs[0])
             blob = self.saved.get(pushing.inputs[1], pushing.inputs[1])
-            anchors.replace_push(blob, sums_of(self.pair.forward.body).addends)
-        if self.anchored:
-            self.held += anchors.write()
+            keepalives.replace_push(blob, sums_of(self.pair.forward.body).addends)
+        if self.keeps_alive:
+            self.held += keepalives.write()
 
     def _keep_states(self) -> tuple[str, str, list[str], list[str]]:
         """The forward loop's side.
@@ -139,9 +139,9 @@ class _SegmentRewrite:
         index, count = loop.add_variable(zero, "iteration")
         loop.set_next(index, integer(body, "AddV2", index, number(body, 1, self.constant)))
         following, _ = loop.add_variable(zero, "next_segment")
-        course = [
+        cursor = [
             loop.add_variable(start, "segment_course")[0]
-            for start in self.checkpoints.course(self.editor)
+            for start in self.checkpoints.cursor(self.editor)
         ]
         lists, ends = [], []
         for kind in self.kept:
@@ -151,15 +151,15 @@ class _SegmentRewrite:
             argument, outer = loop.add_variable(start, "checkpoints")
             lists.append(argument)
             ends.append(outer)
-        changing = [following, *course, *lists]
+        changing = [following, *cursor, *lists]
         given = [*changing, index, *self.segments.states]
         keep = branch_like(body, "rnnmem_keep", given)
         inside = keep.inputs[1:]
-        first, behind = len(course), len(course) + len(lists)
-        following_then, course_then, lists_then = self.checkpoints.keep(
+        first, behind = len(cursor), len(cursor) + len(lists)
+        following_then, cursor_then, lists_then = self.checkpoints.keep(
             keep, inside[:first], inside[first:behind], inside[behind:]
         )
-        keep.outputs = [following_then, *course_then, *lists_then]
+        keep.outputs = [following_then, *cursor_then, *lists_then]
         results = branch_at(
             body, (index, following), given, keep, changing, _marks(self.segments, KEEPS)
         )
@@ -183,11 +183,11 @@ class _SegmentRewrite:
         invariants = [self._carried(blob) for blob in self.segments.invariants]
         changing, given = [start, *kept, *saved], [left, *reads, *invariants]
         again = branch_like(body, "rnnmem_again", [*changing, *given])
-        writer = RerunWriter(
+        writer = ReplayWriter(
             again, self.pair.forward, self.segments, self.constant, self._popped_for_nothing()
         )
-        anchors = writer.write(self.kept, [link.pushed for link in self.links], self.anchored)
-        for dtype in anchors:
+        keepalives = writer.write(self.kept, [link.pushed for link in self.links], self.keeps_alive)
+        for dtype in keepalives:
             outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/anchor")
             argument, held = loop.add_variable(outer, "anchor")
             self.held.append(held)

@@ -19,7 +19,7 @@ class Segments:
     growing ones where only the run can tell, so that memory grows with its root either way.
 
     With slots the states of some segments only are kept, as the binomial schedule over the segments
-    says; from these the gradient goes on to the segment whose turn it is, keeping states anew in
+    says; from these the gradient goes on to the segment whose turn it is, keeping states again in
     slots that have become free (`rnnmem.passes.checkpoint.schedule`). Where only the run can tell
     the trip count that schedule is online: the forward loop overwrites slots as it goes.
 
@@ -37,7 +37,7 @@ class Segments:
         0: the states of every segment.
       count: segments that the schedule is for; online, those up to which ways to a segment are the
         shortest.
-      again: how often an iteration runs again, on average.
+      replays: how often an iteration runs again, on average.
       online: whether the schedule is for any number of segments, in ``slots`` slots.
     """
 
@@ -52,7 +52,7 @@ class Segments:
     seconds: float = 0.0
     slots: int = 0
     count: int = 0
-    again: float = 1.0
+    replays: float = 1.0
     online: bool = False
 
     @property
@@ -82,14 +82,15 @@ class Segments:
             return (
                 f"{self.length} iterations; {format_bytes(self.bytes)} of state kept for "
                 f"{self.slots} at once, however many there are; iterations run again "
-                f"{self.again:.1f} times in the gradient where there are {LONG_TRIPS}, more often "
+                f"{self.replays:.1f} times in the gradient where there are {LONG_TRIPS}, more "
+                f"often "
                 "the more there are"
             )
         if self.slots:
             return (
                 f"{self.length} iterations; {format_bytes(self.bytes)} of state kept for "
                 f"{self.slots + 1} of {self.count} at once, iterations run again "
-                f"{self.again:.1f} times in the gradient"
+                f"{self.replays:.1f} times in the gradient"
             )
         longer = f", each {self.growth} longer than the one before" if self.growth else ""
         return (

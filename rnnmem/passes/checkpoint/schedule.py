@@ -226,7 +226,7 @@ def online_schedule(steps: int, slots: int) -> tuple[Action, ...]:
 
 
 def replay(actions: Iterable[Action], steps: int, slots: int) -> Replay:
-    """Runs a schedule on numbers instead of states, and judges it.
+    """Runs a schedule on numbers instead of states, and verifies it.
 
     Raises:
       ScheduleError: the schedule uses a slot that it does not have, takes from an empty one,

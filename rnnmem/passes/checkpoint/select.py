@@ -17,7 +17,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from rnnmem.analysis.loops import LoopPair
-from rnnmem.analysis.rerun import Rerun, rerun_of
+from rnnmem.analysis.replay import Replay, replay_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.grappler.summation_order import sums_of
@@ -66,12 +66,12 @@ def with_segments(pair: LoopPair, plans: Iterable[LoopPlan], step: Step) -> Iter
         segments = _best(pair, plan, step)
         if segments is not None:
             yield dataclasses.replace(plan, segments=segments)
-            rerun = rerun_of(pair.forward, segments.wanted, step.hoisted, step.never)
-            if _would_be_held(pair, rerun, but=()):
+            replay = replay_of(pair.forward, segments.wanted, step.hoisted, step.never)
+            if _would_be_held(pair, replay, but=()):
                 continue  # what goes on to a segment pushes nothing
             for scheduled in with_slots(segments, plan.trips):
-                passed = len(rerun.ops) + WAY_OPS + (SLOT_OPS if scheduled.online else 0)
-                again = scheduled.seconds + PASSED_SECONDS * passed / scheduled.again
+                passed = len(replay.ops) + WAY_OPS + (SLOT_OPS if scheduled.online else 0)
+                again = scheduled.seconds + PASSED_SECONDS * passed / scheduled.replays
                 scheduled = dataclasses.replace(scheduled, seconds=again)
                 yield dataclasses.replace(plan, segments=scheduled)
 
@@ -135,7 +135,7 @@ def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:
             growth=0,
             slots=slots,
             count=LONGEST_WAY if trips is None else count,
-            again=_again(count, slots, trips is None),
+            replays=_again(count, slots, trips is None),
             online=trips is None,
         )
         if scheduled.peak_bytes(assumed) < WORTH * kept:
@@ -182,7 +182,7 @@ def _again(count: int, slots: int, is_online: bool) -> float:
 
 
 def _fewest_slots(count: int, again: float) -> int:
-    """The fewest slots with which ``count`` segments run again ``again`` times on average."""
+    """The fewest slots with which ``count`` segments run again ``replays`` times on average."""
     low, high = 1, count
     while low < high:
         middle = (low + high) // 2
@@ -196,17 +196,17 @@ def _fewest_slots(count: int, again: float) -> int:
 def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
     """The segments that keep least; None where they would keep about as much."""
     asked = (blob for blob in plan.saved if blob not in step.free)
-    rerun = rerun_of(pair.forward, asked, step.hoisted, step.never, step.reading)
+    replay = replay_of(pair.forward, asked, step.hoisted, step.never, step.reading)
     trips = UNKNOWN_TRIPS if plan.trips is None else plan.trips
     encoded = {one.blob: one.bytes for one in plan.encodings}
-    saved_bytes = sum(encoded.get(blob) or step.bytes_kept(blob) for blob in rerun.wanted)
+    saved_bytes = sum(encoded.get(blob) or step.bytes_kept(blob) for blob in replay.wanted)
     # The start of a segment is kept beside its states.
-    state_bytes = sum(stored_bytes(step.body.blobs[blob]) for blob in rerun.states) + 64
+    state_bytes = sum(stored_bytes(step.body.blobs[blob]) for blob in replay.states) + 64
     if (
         not saved_bytes
         or not trips
-        or _are_summed(pair, rerun)
-        or _would_be_held(pair, rerun, rerun.wanted)
+        or _are_summed(pair, replay)
+        or _would_be_held(pair, replay, replay.wanted)
     ):
         return None
     if plan.trips is None:
@@ -214,17 +214,19 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
         length = max(FIRST_LENGTH, growth)
     else:
         length, growth = best_length(trips, state_bytes, saved_bytes), 0
-    again = (op for op in step.body.ops if op.name in rerun.ops)  # in order, as floats are summed
+    again = (op for op in step.body.ops if op.name in replay.ops)  # in order, as floats are summed
     seconds = sum(step.seconds(op, step.body) for op in again)
     # Both loops hand the states' lists through a branch; the gradient's all that runs again reads.
-    handed = 3 * len(rerun.states) + len(rerun.wanted) + len(rerun.invariants) + len(rerun.reads)
+    handed = (
+        3 * len(replay.states) + len(replay.wanted) + len(replay.invariants) + len(replay.reads)
+    )
     segments = Segments(
         length=length,
         growth=growth,
-        wanted=rerun.wanted,
-        states=rerun.states,
-        invariants=rerun.invariants,
-        reads=rerun.reads,
+        wanted=replay.wanted,
+        states=replay.states,
+        invariants=replay.invariants,
+        reads=replay.reads,
         bytes=state_bytes,
         saved_bytes=saved_bytes,
         seconds=seconds + HANDED_SECONDS * handed,
@@ -233,21 +235,21 @@ def _best(pair: LoopPair, plan: LoopPlan, step: Step) -> Segments | None:
     return segments if gain >= LEAST_GAIN else None
 
 
-def _are_summed(pair: LoopPair, rerun: Rerun) -> bool:
+def _are_summed(pair: LoopPair, replay: Replay) -> bool:
     """Whether a sum of three or more may add to a state in place: nobody else holds it there."""
     forward = pair.forward
-    return bool(racing(forward)) or not sums_of(forward.body).addends.isdisjoint(rerun.states)
+    return bool(racing(forward)) or not sums_of(forward.body).addends.isdisjoint(replay.states)
 
 
-def _would_be_held(pair: LoopPair, rerun: Rerun, but: Iterable[str]) -> bool:
+def _would_be_held(pair: LoopPair, replay: Replay, but: Iterable[str]) -> bool:
     """Whether a sum of three or more adds up a blob that a list keeps in the loop, but not again.
 
     Running again it would have to be held, and what holds it is not understood there.
     """
     body, addends = pair.forward.body, sums_of(pair.forward.body).addends
-    made = {blob for name in rerun.ops for blob in body.op_by_name[name].outputs}
+    made = {blob for name in replay.ops for blob in body.op_by_name[name].outputs}
     return any(
-        reader.type in (PUSH, SET) and reader.name not in rerun.ops
+        reader.type in (PUSH, SET) and reader.name not in replay.ops
         for blob in addends & made - set(but)
         for reader in body.readers.get(blob, ())
     )

@@ -48,7 +48,7 @@ class Stack:
         self.segments = segments
         self.constant = constant
 
-    def course(self, net: NetEditor) -> list[str]:
+    def cursor(self, net: NetEditor) -> list[str]:
         """What the variable begins as that says how far the next state but one is.
 
         It is the length of the segment, or how many states have been kept where a schedule says.
@@ -57,21 +57,21 @@ class Stack:
         return [number(net, length, self.constant)]
 
     def keep(
-        self, net: NetEditor, course: Sequence[str], lists: Sequence[str], values: Sequence[str]
+        self, net: NetEditor, cursor: Sequence[str], lists: Sequence[str], values: Sequence[str]
     ) -> tuple[str, list[str], list[str]]:
         """Keeps a state while the loop first runs.
 
         Args:
           net: the branch in which it is done.
-          course: the schedule's own variables.
+          cursor: the schedule's own variables.
           lists: of iterations and states.
           values: the iteration and the states.
 
         Returns:
-          The iteration at which a state is kept next, and what ``course`` and ``lists`` become.
+          The iteration at which a state is kept next, and what ``cursor`` and ``lists`` become.
         """
         segments, constant = self.segments, self.constant
-        now, (span,) = values[0], course
+        now, (span,) = values[0], cursor
         if segments.slots:
             starts = [segments.length * start for start in segments.starts[1:]]
             following = element(net, number(net, [*starts, -1], constant), span, constant)
@@ -120,18 +120,18 @@ class Slots:
         self.constant = constant
         self.wide = (segments.slots,)
 
-    def course(self, net: NetEditor) -> list[str]:
+    def cursor(self, net: NetEditor) -> list[str]:
         """States kept so far; in front of which iteration that of each slot stands; its level."""
         slots = self.segments.slots
         starts = (0, [0] * slots, list(first_levels(slots)))
         return [number(net, value, self.constant) for value in starts]
 
     def keep(
-        self, net: NetEditor, course: Sequence[str], lists: Sequence[str], values: Sequence[str]
+        self, net: NetEditor, cursor: Sequence[str], lists: Sequence[str], values: Sequence[str]
     ) -> tuple[str, list[str], list[str]]:
         """Keeps a state while the loop first runs, in the slot that is the next one's."""
         segments, constant, wide = self.segments, self.constant, self.wide
-        now, (kept, held, levels) = values[0], course
+        now, (kept, held, levels) = values[0], cursor
         first = tuple(first_slots(segments.slots))
         later = first_steps(segments.slots) if segments.slots > 1 else None
         steps = [*(step for step, _ in first[1:]), later]

@@ -162,8 +162,8 @@ class _Loop:
         self.argument: dict[str, str] = {}  # outer blob -> the body's
         self.parts: dict[tuple[str, Dim], str] = {}
         self.index = self._variable(number(self.editor, 0, self.constant))
-        self.chunks = self._steady(chunks)
-        self.whole = self._steady(whole)
+        self.chunks = self._loop_invariant(chunks)
+        self.whole = self._loop_invariant(whole)
 
     def write(self) -> str:
         """Writes the loop, and makes what it hands outside stand for the region's; its name."""
@@ -198,7 +198,7 @@ class _Loop:
         self.starts.append(start)
         return argument
 
-    def _steady(self, blob: str) -> str:
+    def _loop_invariant(self, blob: str) -> str:
         """The body's input for a blob that is the same in all chunks."""
         blob = self.editor.resolve(blob)
         if blob not in self.argument:
@@ -266,7 +266,7 @@ class _Loop:
         if len(shape) > 1:
             begins += [number(self.body, 0, self.constant)] * (len(shape) - 1)
             sizes += [number(self.body, -1, self.constant)] * (len(shape) - 1)
-        given = self._steady(blob)
+        given = self._loop_invariant(blob)
         return self.body.add(
             "Slice",
             (given, self._pack(begins), self._pack(sizes)),
@@ -293,7 +293,7 @@ class _Loop:
                 if (name, slot) in self.region.shaped:
                     kind = self.editor.blobs[blob]
                     inputs.append(self._sizes(self.region.shaped[name, slot], kind.dtype))
-                    marks[WHOLE] = f"{slot}:{self._steady(blob)}".encode()
+                    marks[WHOLE] = f"{slot}:{self._loop_invariant(blob)}".encode()
                 elif blob in names and (name, slot) not in self.region.sliced:
                     inputs.append(names[blob])
                 else:
@@ -318,7 +318,7 @@ class _Loop:
         value = self.region.values.get(blob)
         if isinstance(value, Rows):
             return self._part(blob, value.shape[0])
-        return self._steady(blob)
+        return self._loop_invariant(blob)
 
     def _chunk_shape(self, blob: str):
         """What is known of a blob's shape in every chunk."""

@@ -178,7 +178,7 @@ class _Members:
         """Names of the region's ops, in order."""
         logits = self.rows.values.get(self.rows.projection.outputs[0])
         if not isinstance(logits, Rows):
-            raise NoRegion("its tokens cannot be told apart")
+            raise NoRegion("its tokens cannot be distinguished")
         self.wide = self._wide(product(logits.shape))
         chosen = {
             op.name

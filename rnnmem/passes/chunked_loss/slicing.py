@@ -74,7 +74,7 @@ class RowSlices:
             known_before = len(self.values)
             for op in self.order:
                 if any(blob in self.values for blob in op.inputs):
-                    self._judge(op)
+                    self._verify(op)
 
     def of(self, blob: str) -> Value:
         """What the blob is; a whole one where it does not depend on the source."""
@@ -87,7 +87,7 @@ class RowSlices:
     def _fact(self, blob: str) -> Fact:
         return self._known.facts.get(blob, Fact())
 
-    def _judge(self, op: Op) -> None:
+    def _verify(self, op: Op) -> None:
         """Finds what the op gives, with other inputs cut as it needs them."""
         if op.outputs and op.outputs[0] in self.values:
             return

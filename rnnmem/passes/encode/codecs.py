@@ -40,24 +40,24 @@ _NAME = "rnnmem/kept"
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class Codec:
     """How one blob is kept.
 
     Attributes:
       kind: the blob, as the forward step net has it.
-      means: by which means, in the order applied.
+      techniques: by which means, in the order applied.
       home: the device that a copy on the host comes back to.
     """
 
     kind: Blob
-    means: tuple[str, ...]
+    techniques: tuple[str, ...]
     home: str = ""
 
     def __post_init__(self) -> None:
         rank = None if self.kind.shape is None else len(self.kind.shape)
-        if BITS in self.means and rank is None:
+        if BITS in self.techniques and rank is None:
             raise NetError(f"{self.kind.name!r} of unknown rank cannot be saved as bits")
-        if BFLOAT16 in self.means and not self.kind.dtype.startswith("float"):
+        if BFLOAT16 in self.techniques and not self.kind.dtype.startswith("float"):
             raise NetError(f"{self.kind.name!r} of {self.kind.dtype} cannot be saved as bfloat16")
 
     @property
@@ -79,51 +79,51 @@ class Form:
     @property
     def pushed(self) -> tuple[str, Shape]:
         """Dtype and shape of what is pushed."""
-        if BITS in self.means:
+        if BITS in self.techniques:
             return "uint8", (self.bytes_of_bits,)
-        dtype = "bfloat16" if BFLOAT16 in self.means else self.kind.dtype
+        dtype = "bfloat16" if BFLOAT16 in self.techniques else self.kind.dtype
         return dtype, self.kind.shape
 
 
-def encoded(net: NetEditor, blob: str, form: Form, constant: Encode, anchored: bool) -> str:
+def encoded(net: NetEditor, blob: str, codec: Codec, constant: Encode, keeps_alive: bool) -> str:
     """What is pushed for a blob of a forward step net.
 
     Args:
       net: the step net.
       blob: the blob.
-      form: how it is kept.
+      codec: how it is kept.
       constant: encodes a number: (value, dtype) -> Constant.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
     """
-    writer, kind = _Writer(net, constant), form.kind
-    if anchored and kind.dtype != "bool" and form.means != (OFFLOAD,):
+    writer, kind = _Writer(net, constant), codec.kind
+    if keeps_alive and kind.dtype != "bool" and codec.techniques != (OFFLOAD,):
         blob = writer.wrapped(blob, kind.shape, kind.name)
-    if BITS in form.means:
-        blob = _packed(writer, blob, form)
-    if BFLOAT16 in form.means:
+    if BITS in codec.techniques:
+        blob = _packed(writer, blob, codec)
+    if BFLOAT16 in codec.techniques:
         blob = writer.cast(blob, "bfloat16", {ENCODES: BFLOAT16.encode()})
-    if OFFLOAD in form.means:
-        blob = writer.copied(blob, host_of(form.home), ENCODES)
+    if OFFLOAD in codec.techniques:
+        blob = writer.copied(blob, host_of(codec.home), ENCODES)
     return blob
 
 
-def decoded(net: NetEditor, popped: str, form: Form, constant: Encode, anchored: bool) -> str:
+def decoded(net: NetEditor, popped: str, codec: Codec, constant: Encode, keeps_alive: bool) -> str:
     """What stands for the blob in a gradient step net that popped what was pushed for it."""
     writer, blob = _Writer(net, constant), popped
-    if OFFLOAD in form.means:
-        blob = writer.copied(blob, form.home, DECODES)
-    if BITS in form.means:
-        blob = _unpacked(writer, blob, form)
-    if BFLOAT16 in form.means:
-        blob = writer.cast(blob, form.kind.dtype, {DECODES: BFLOAT16.encode()})
-    if anchored and form.means != (OFFLOAD,):
-        blob = writer.wrapped(blob, None, form.kind.name)
+    if OFFLOAD in codec.techniques:
+        blob = writer.copied(blob, codec.home, DECODES)
+    if BITS in codec.techniques:
+        blob = _unpacked(writer, blob, codec)
+    if BFLOAT16 in codec.techniques:
+        blob = writer.cast(blob, codec.kind.dtype, {DECODES: BFLOAT16.encode()})
+    if keeps_alive and codec.techniques != (OFFLOAD,):
+        blob = writer.wrapped(blob, None, codec.kind.name)
     return blob
 
 
-def _packed(writer: _Writer, blob: str, form: Form) -> str:
+def _packed(writer: _Writer, blob: str, codec: Codec) -> str:
     """Booleans, or whether numbers are above 0, eight to a byte."""
-    kind, count, mark = form.kind, form.count, {ENCODES: form.mark}
+    kind, count, mark = codec.kind, codec.count, {ENCODES: codec.mark}
     bits = blob
     if kind.dtype != "bool":
         bits = writer.op("Greater", (blob, writer.one(0.0, kind.dtype)), "bool", kind.shape)
@@ -131,8 +131,8 @@ def _packed(writer: _Writer, blob: str, form: Form) -> str:
     if count is None or count % 8:
         flat = writer.reshaped(ones, writer.numbers(-1), (count,))
         ones = writer.joined(flat, _padding(writer, flat, count))
-    eights = writer.reshaped(ones, writer.numbers(-1, 8), (form.bytes_of_bits, 8))
-    whole = writer.bitcast(eights, "uint64", (form.bytes_of_bits,))
+    eights = writer.reshaped(ones, writer.numbers(-1, 8), (codec.bytes_of_bits, 8))
+    whole = writer.bitcast(eights, "uint64", (codec.bytes_of_bits,))
     product = writer.op("Mul", (whole, writer.one(GATHERS, "uint64")), "uint64")
     highest = writer.op("RightShift", (product, writer.one(56, "uint64")), "uint64")
     if count is not None:
@@ -156,10 +156,10 @@ def _padding(writer: _Writer, flat: str, count: int | None) -> str:
     return writer.op("Fill", (length, writer.one(0, "uint8")), "uint8", (None,), **fill)
 
 
-def _unpacked(writer: _Writer, bits: str, form: Form) -> str:
+def _unpacked(writer: _Writer, bits: str, codec: Codec) -> str:
     """The booleans, or numbers of 1 and 0, that bits stand for."""
-    kind, count, rows = form.kind, form.count, form.bytes_of_bits
-    mark = {DECODES: form.mark}
+    kind, count, rows = codec.kind, codec.count, codec.bytes_of_bits
+    mark = {DECODES: codec.mark}
     if count is None:
         rank = len(kind.shape)
         header = writer.part(bits, writer.numbers(0), writer.numbers(_SIZE * rank), _SIZE * rank)

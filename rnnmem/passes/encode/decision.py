@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 SAVED = "saved"
-"""The fate of a blob that an accumulator keeps."""
+"""The decision of a blob that an accumulator keeps."""
 BITS, BFLOAT16, OFFLOAD = "bits", "bfloat16", "offload"
 SAVED_AS = {
     (): SAVED,
@@ -15,7 +15,7 @@ SAVED_AS = {
     (BITS, OFFLOAD): "saved as bits, offloaded",
     (BFLOAT16, OFFLOAD): "saved as bfloat16, offloaded",
 }
-"""Means by which an accumulator keeps a blob, in the order applied -> the blob's fate."""
+"""Techniques by which an accumulator keeps a blob, in the order applied -> the blob's decision."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,21 +24,21 @@ class Encoding:
 
     Attributes:
       blob: the saved blob of the forward step net.
-      means: ``bits`` (of a bool; of a number: whether it is above 0), ``bfloat16``, ``offload``, in
-        the order applied.
+      techniques: ``bits`` (of a bool; of a number: whether it is above 0), ``bfloat16``,
+        ``offload``, in the order applied.
       bytes: that the device keeps per iteration; unknown sizes are guessed.
       seconds: estimated time per iteration of encoding, keeping and decoding.
     """
 
     blob: str
-    means: tuple[str, ...]
+    techniques: tuple[str, ...]
     bytes: int = 0
     seconds: float = 0.0
 
     @property
     def sentence(self) -> str:
         """What is decided, in words."""
-        return f"{self.blob}: {SAVED_AS[self.means]}"
+        return f"{self.blob}: {SAVED_AS[self.techniques]}"
 
     def check(self) -> None:
         """Refuses a form that there is not.
@@ -46,6 +46,6 @@ class Encoding:
         Raises:
           TypeError: names it.
         """
-        if self.means not in SAVED_AS or not self.means:
-            named = ", ".join(map(repr, self.means)) or "no means"
+        if self.techniques not in SAVED_AS or not self.techniques:
+            named = ", ".join(map(repr, self.techniques)) or "no means"
             raise TypeError(f"no accumulator is kept by {named}")

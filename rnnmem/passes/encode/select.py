@@ -23,25 +23,25 @@ _BITS_PASSES, _ROUNDING_PASSES = 3.0, 2.0
 """How often they go over its elements, at an addition's pace."""
 
 
-class Forms:
-    """The forms of one pair's blobs, by the means that may be used."""
+class Codecs:
+    """The forms of one pair's blobs, by the techniques that may be used."""
 
-    def __init__(self, pair: LoopPair, machine: Machine, means: Collection[str]):
+    def __init__(self, pair: LoopPair, machine: Machine, techniques: Collection[str]):
         self.body = pair.forward.body
         self.invariants = pair.forward.invariants
         self.gradients = pair.gradients
         self.machine = machine
-        self.means = frozenset(means)
+        self.techniques = frozenset(techniques)
 
     def of(self, blob: str) -> tuple[Encoding, ...]:
         """The forms that take fewer bytes than the blob itself, where it may have another."""
         kind = self.body.blobs[blob]
-        if not self.means or not self._may_change(blob, kind):
+        if not self.techniques or not self._may_change(blob, kind):
             return ()
         wide = kind.dtype in ("float32", "float64") and blob not in self._deciding
-        packed = BITS in self.means and kind.dtype == "bool" and kind.shape is not None
+        packed = BITS in self.techniques and kind.dtype == "bool" and kind.shape is not None
         found = [self._packed(blob, kind)] if packed else []
-        found += [self._rounded(blob, kind)] if wide and BFLOAT16 in self.means else []
+        found += [self._rounded(blob, kind)] if wide and BFLOAT16 in self.techniques else []
         found += self._offloaded(blob, kind, found)
         return tuple(one for one in found if one.bytes < stored_bytes(kind))
 
@@ -68,7 +68,7 @@ class Forms:
     def of_sign(self, blob: str) -> tuple[Encoding, ...]:
         """The forms of whether the elements of a blob are above 0."""
         kind = self.body.blobs[blob]
-        may = BITS in self.means and kind.dtype.startswith(("float", "bfloat"))
+        may = BITS in self.techniques and kind.dtype.startswith(("float", "bfloat"))
         if not may or kind.shape is None or not self._may_change(blob, kind):
             return ()
         packed = self._packed(blob, kind)
@@ -77,19 +77,19 @@ class Forms:
 
     def without_offload(self, one: Encoding) -> Encoding | None:
         """The same form with the list on the device; None where that leaves nothing of it."""
-        kind, means = self.body.blobs[one.blob], one.means[:-1]
-        if one.means[-1] != OFFLOAD:
+        kind, techniques = self.body.blobs[one.blob], one.techniques[:-1]
+        if one.techniques[-1] != OFFLOAD:
             return one
-        if not means:
+        if not techniques:
             return None
-        return (self._packed if means == (BITS,) else self._rounded)(one.blob, kind)
+        return (self._packed if techniques == (BITS,) else self._rounded)(one.blob, kind)
 
     def _may_change(self, blob: str, kind: Blob) -> bool:
         source = through_identities(self.body, blob)
         producer = self.body.producer.get(source)
         # A variable's buffer lives anyway, and so does what is the same in every iteration.
-        lives = producer is not None and producer.type in (READ, *LOOPS)
-        changes = not lives and source not in self.invariants
+        live_ranges = producer is not None and producer.type in (READ, *LOOPS)
+        changes = not live_ranges and source not in self.invariants
         return changes and kind.dtype in BYTES_PER_ELEMENT and blob not in self._summed
 
     def _packed(self, blob: str, kind: Blob) -> Encoding:
@@ -97,16 +97,16 @@ class Forms:
             size = stored_bytes(kind) // (8 * BYTES_PER_ELEMENT[kind.dtype])
         else:
             size = -(-math.prod(kind.shape) // 8)
-        return self._form(blob, kind, (BITS,), rounded(max(1, size)), _BITS_OPS, _BITS_PASSES)
+        return self._codec(blob, kind, (BITS,), rounded(max(1, size)), _BITS_OPS, _BITS_PASSES)
 
     def _rounded(self, blob: str, kind: Blob) -> Encoding:
         size = stored_bytes(Blob(blob, "bfloat16", kind.shape))
         if kind.bytes is None:
             size = rounded(max(1, stored_bytes(kind) // 2))
-        return self._form(blob, kind, (BFLOAT16,), size, _ROUNDING_OPS, _ROUNDING_PASSES)
+        return self._codec(blob, kind, (BFLOAT16,), size, _ROUNDING_OPS, _ROUNDING_PASSES)
 
-    def _form(
-        self, blob: str, kind: Blob, means: tuple[str, ...], size: int, ops: int, passes: float
+    def _codec(
+        self, blob: str, kind: Blob, techniques: tuple[str, ...], size: int, ops: int, passes: float
     ) -> Encoding:
         elements = math.prod(
             UNKNOWN_DIMENSION if one is None else one for one in (kind.shape or (None, None))
@@ -116,19 +116,19 @@ class Forms:
             + passes * elements / self.machine.pointwise_per_second
             + self.machine.seconds_to_keep(size)
         )
-        return Encoding(blob, means, size, seconds)
+        return Encoding(blob, techniques, size, seconds)
 
     def _offloaded(self, blob: str, kind: Blob, found: list[Encoding]) -> list[Encoding]:
         """The blob itself, and each of its forms, on the host."""
         home = where_is(self.body, blob, self.machine.device)
-        if OFFLOAD not in self.means or kind_of(home) == "CPU":
+        if OFFLOAD not in self.techniques or kind_of(home) == "CPU":
             return []
         plain = stored_bytes(kind)
         own = Encoding(blob, (), plain, self.machine.seconds_to_keep(plain))
         return [
             Encoding(
                 blob,
-                (*one.means, OFFLOAD),
+                (*one.techniques, OFFLOAD),
                 0,
                 one.seconds
                 + _COPIES * self.machine.launch_seconds
@@ -138,19 +138,21 @@ class Forms:
         ]
 
 
-def signs_in(pair: LoopPair, demanded: Collection[str], forms: Forms) -> tuple[Net, dict[str, str]]:
+def signs_in(
+    pair: LoopPair, live_in: Collection[str], codecs: Codecs
+) -> tuple[Net, dict[str, str]]:
     """The forward step net with the sign of each blob of which the gradient asks no more.
 
     Args:
       pair: the pair.
-      demanded: what the pair's gradient loops read, and nothing inside them.
-      forms: what may be kept, and how.
+      live_in: what the pair's gradient loops read, and nothing inside them.
+      codecs: what may be kept, and how.
 
     Returns:
       The step net, and sign -> the blob that it is of.
     """
     body, signs, ops, blobs = pair.forward.body, {}, [], {}
-    for blob in sorted(demanded) if BITS in forms.means else ():
+    for blob in sorted(live_in) if BITS in codecs.techniques else ():
         popped = [
             (gradient.loop.body, link.popped)
             for gradient in pair.gradients
@@ -159,7 +161,7 @@ def signs_in(pair: LoopPair, demanded: Collection[str], forms: Forms) -> tuple[N
         ]
         if not popped or not all(asks_sign_only(*one) for one in popped):
             continue
-        if forms.of_sign(blob):
+        if codecs.of_sign(blob):
             name = f"rnnmem/sign/{blob}"
             signs[name] = blob
             ops.append(Op(name, "Greater", (blob, blob), (name,)))

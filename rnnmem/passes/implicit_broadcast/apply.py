@@ -1,8 +1,8 @@
 """Applies folds: ops read what a blob was repeated from, and broadcast it themselves.
 
-Between the two stands a curtain, so that TensorFlow's graph optimizer finds no pattern in ops that
-a Tile kept apart. It shows as little of the shape as was seen of what was made. Each reader has its
-own, at which it may be made to wait.
+Between the two stands an output barrier, so that TensorFlow's graph optimizer finds no pattern in
+ops that a Tile kept apart. It shows as little of the shape as was seen of what was made. Each
+reader has its own, at which it may be made to wait.
 """
 
 from __future__ import annotations
@@ -15,44 +15,49 @@ from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
 from rnnmem.passes.decision import Context
-from rnnmem.passes.implicit_broadcast.decision import Fold
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 
 
-def with_folds(net: Net, folds: Iterable[Fold]) -> Net:
+def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBroadcast]) -> Net:
     """The Net with the folds of a plan, in its step nets.
 
     Raises:
       NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
     """
     editor = NetEditor(net)
-    for fold in edit_step_nets(editor, folds, with_folds):
-        op, maker = _found(net, fold)
+    for implicit_broadcast in edit_step_nets(editor, implicit_broadcasts, with_implicit_broadcasts):
+        op, maker = _found(net, implicit_broadcast)
         inputs = list(editor.ops[op.name].inputs)
-        inputs[fold.slot] = hidden(
+        inputs[implicit_broadcast.slot] = hidden(
             editor,
             maker.inputs[0],
             _seen(net, maker),
             name="rnnmem/unrepeated",
-            stands_for=f"{op.name}:{fold.slot}",
+            stands_for=f"{op.name}:{implicit_broadcast.slot}",
             optional=True,
         )
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
     return editor.net()
 
 
-def apply(net: Net, folds: Iterable[Fold], context: Context) -> Net:
+def apply(net: Net, implicit_broadcasts: Iterable[ImplicitBroadcast], context: Context) -> Net:
     """Applies the decisions of a plan; XLA does it by itself."""
-    return with_folds(net, folds) if context.anchored else net
+    return with_implicit_broadcasts(net, implicit_broadcasts) if context.keeps_alive else net
 
 
-def _found(net: Net, fold: Fold) -> tuple[Op, Op]:
+def _found(net: Net, implicit_broadcast: ImplicitBroadcast) -> tuple[Op, Op]:
     """The op that is to broadcast, and the one that makes what it reads."""
-    op = net.op_by_name.get(fold.op)
-    blob = op.inputs[fold.slot] if op is not None and fold.slot < len(op.inputs) else None
+    op = net.op_by_name.get(implicit_broadcast.op)
+    blob = (
+        op.inputs[implicit_broadcast.slot]
+        if op is not None and implicit_broadcast.slot < len(op.inputs)
+        else None
+    )
     maker = net.producer.get(blob)
     if maker is None or maker.type not in BROADCASTS:
         raise NetError(
-            f"the plan is for another function: input {fold.slot} of {fold.op!r} is not repeated"
+            f"the plan is for another function: input {implicit_broadcast.slot} of "
+            f"{implicit_broadcast.op!r} is not repeated"
         )
     return op, maker
 

@@ -6,7 +6,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
-class Fold:
+class ImplicitBroadcast:
     """An operand that an op broadcasts itself, so that it is not made whole.
 
     Attributes:

@@ -20,7 +20,7 @@ from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op, Shape
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
 from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.implicit_broadcast.decision import Fold
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 POINTWISE = types("implicit")
@@ -30,15 +30,22 @@ DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 def offer(site: Site) -> Offer:
     """What loops that are rewritten bring along."""
-    found = [folds_of(pair, site.seconds) for pair in site.pairs]
-    of_pair = {pair.path: folds for pair, (folds, _) in zip(site.pairs, found, strict=True)}
+    found = [implicit_broadcasts_of(pair, site.seconds) for pair in site.pairs]
+    of_pair = {
+        pair.path: implicit_broadcasts
+        for pair, (implicit_broadcasts, _) in zip(site.pairs, found, strict=True)
+    }
     return Offer(
-        lambda opened, _: tuple(fold for pair in opened for fold in of_pair[pair.path]),
+        lambda opened, _: tuple(
+            implicit_broadcast for pair in opened for implicit_broadcast in of_pair[pair.path]
+        ),
         tuple(seconds for _, seconds in found),
     )
 
 
-def folds_of(pair: LoopPair, seconds: Callable[[Op, Net], float]) -> tuple[tuple[Fold, ...], float]:
+def implicit_broadcasts_of(
+    pair: LoopPair, seconds: Callable[[Op, Net], float]
+) -> tuple[tuple[ImplicitBroadcast, ...], float]:
     """The operands that are no longer made whole in the gradient loops of a pair.
 
     Args:
@@ -49,15 +56,17 @@ def folds_of(pair: LoopPair, seconds: Callable[[Op, Net], float]) -> tuple[tuple
       The folds, their paths from the Net around the loops on, and the estimated time per iteration
       that they take off, inner loops apart.
     """
-    folds: list[Fold] = []
+    implicit_broadcasts: list[ImplicitBroadcast] = []
     spared = 0.0
     for gradient in pair.gradients:
         for path, inner in gradient.loop.body.walk():
             for maker, readers in _folded(inner, path):
                 place = (gradient.loop.op.name, "body", *path)
-                folds += (Fold(reader, slot, place) for reader, slot in readers)
+                implicit_broadcasts += (
+                    ImplicitBroadcast(reader, slot, place) for reader, slot in readers
+                )
                 spared += 0.0 if path else seconds(maker, inner)
-    return tuple(folds), spared
+    return tuple(implicit_broadcasts), spared
 
 
 def broadcast(one: Shape, other: Shape) -> Shape:

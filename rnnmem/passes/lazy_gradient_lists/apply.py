@@ -1,10 +1,12 @@
 """Begins lists of gradients without elements: where none is, adding takes the other list's element.
 
-    d ─► SetItem     becomes     d ─► curtain ─┬─► ZerosLike ─► curtain ─► AddV2 ─► SetItem
+    d ─► SetItem     becomes     d ─► output barrier ─┬─► ZerosLike ─► output barrier ─► AddV2 ─►
+    SetItem
                                                └────────────────────────────┘
 
-The zero stands behind a curtain, or TensorFlow's graph optimizer would see it and add nothing. The
-first curtain keeps what computes the gradient from being fused with the addition.
+The zero stands behind an output barrier, or TensorFlow's graph optimizer would see it and add
+nothing. The first output barrier keeps what computes the gradient from being fused with the
+addition.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.passes.decision import Context
-from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
+from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 
 
-def apply(net: Net, starts: Iterable[EmptyStart], context: Context) -> Net:
+def apply(net: Net, starts: Iterable[LazyGradientList], context: Context) -> Net:
     """Applies the decisions of a plan; XLA gives every list room for all of its elements."""
     editor = NetEditor(net)
-    if context.anchored:
+    if context.keeps_alive:
         begin_empty(editor, starts)
     return editor.net()
 
 
-def begin_empty(editor: NetEditor, starts: Iterable[EmptyStart]) -> None:
+def begin_empty(editor: NetEditor, starts: Iterable[LazyGradientList]) -> None:
     """Applies the empty starts of a plan; edits the Net in place.
 
     Raises:
@@ -38,7 +40,7 @@ def begin_empty(editor: NetEditor, starts: Iterable[EmptyStart]) -> None:
         body = NetEditor(loop.nets["body"])
         items = [_op(body, name, "TensorListSetItem") for name in start.items]
         if not items:
-            raise NetError(f"the plan is for another function: nobody adds to {start.zeros!r}")
+            raise NetError(f"the plan is for another function: no op adds to {start.zeros!r}")
         for item in items:
             body.ops[item.name] = item.replace(inputs=(*item.inputs[:2], _with_zero(body, item)))
         editor.ops[loop.name] = loop.replace(nets={**loop.nets, "body": body.net()})

@@ -6,7 +6,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
-class EmptyStart:
+class LazyGradientList:
     """A list of gradients that a gradient loop begins without elements, not with zeros.
 
     Attributes:

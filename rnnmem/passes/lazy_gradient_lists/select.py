@@ -22,7 +22,7 @@ from rnnmem.ir.graph import Constant, Net, Op
 from rnnmem.ir.op_table import CUT, LOOPS, RESERVE, SET, types
 from rnnmem.ir.order import through_identities
 from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
+from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
@@ -33,10 +33,10 @@ READS_ZEROS = types("list", "get", "stack")
 
 def offer(site: Site) -> Offer:
     """What loops that are rewritten bring along."""
-    return Offer(lambda opened, _: empty_starts(site.net, opened))
+    return Offer(lambda opened, _: lazy_gradient_lists(site.net, opened))
 
 
-def empty_starts(net: Net, pairs: Iterable[LoopPair]) -> tuple[EmptyStart, ...]:
+def lazy_gradient_lists(net: Net, pairs: Iterable[LoopPair]) -> tuple[LazyGradientList, ...]:
     """The lists of gradients that the gradient loops of the pairs may begin without elements.
 
     Args:
@@ -52,7 +52,7 @@ def empty_starts(net: Net, pairs: Iterable[LoopPair]) -> tuple[EmptyStart, ...]:
             if _is_large(net, zeros.inputs[0]) and _reads_zeros(net, loop.op.outputs[index]):
                 items = _items(loop, index)
                 if items:
-                    found.append(EmptyStart(zeros.name, loop.op.name, items))
+                    found.append(LazyGradientList(zeros.name, loop.op.name, items))
     return tuple(found)
 
 

@@ -21,14 +21,14 @@ from collections.abc import Iterable, Iterator
 
 from rnnmem.analysis.liveness import Needed, Opened, needed_where
 from rnnmem.analysis.loops import GradientLoop, Loop, LoopPair, inner_pairs, loop_pairs
-from rnnmem.analysis.training_regions import places, step_net, with_step_net
+from rnnmem.analysis.training_regions import nested_steps, step_net, with_step_net
 from rnnmem.ir.builders import pop_freely, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import Net
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 
 
-def without_unread(net: Net) -> Net:
+def without_dead_gradients(net: Net) -> Net:
     """The Net without what nobody reads of the variables and lists of its gradient loops.
 
     Args:
@@ -37,7 +37,7 @@ def without_unread(net: Net) -> Net:
     Returns:
       The same Net if there are none.
     """
-    for place in reversed(places(net)):
+    for place in reversed(nested_steps(net)):
         inner = step_net(net, place.path)
         if (changed := _without(inner)) is not inner:
             net = with_step_net(net, place.path, changed, marked=False)
@@ -51,7 +51,7 @@ def _without(net: Net) -> Net:
     for pair in loop_pairs(net, net, {}):
         names = {pair.forward.op.name, *(one.loop.op.name for one in pair.gradients)}
         if not pair.closed and awaited.isdisjoint(names):
-            _take_lists_out(editor, pair, _unread(pair))
+            _take_lists_out(editor, pair, _dead(pair))
     return _edited(net, editor)
 
 
@@ -119,7 +119,7 @@ def _take_variables_out(editor: NetEditor, net: Net, live: Needed, keeps_pops: b
     return changed
 
 
-def _unread(pair: LoopPair) -> list[int]:
+def _dead(pair: LoopPair) -> list[int]:
     """The accumulators, by place, that all gradient loops pop and none reads."""
     net, outputs = pair.forward.net, pair.forward.op.outputs
     awaited = _awaited(pair.forward.body)
@@ -148,20 +148,20 @@ def _awaited(net: Net) -> set[str]:
     return {*net.control_outputs, *(name for op in net.ops for name in op.controls)}
 
 
-def _take_lists_out(editor: NetEditor, pair: LoopPair, places: list[int]) -> None:
+def _take_lists_out(editor: NetEditor, pair: LoopPair, nested_steps: list[int]) -> None:
     """Takes the accumulators out of both loops, with what pushes and what pops."""
-    if not places:
+    if not nested_steps:
         return
     for gradient in pair.gradients:
         loop = LoopEditor(editor, editor.ops[gradient.loop.op.name])
         for link in gradient.links:
-            if link.accumulator in places:
+            if link.accumulator in nested_steps:
                 popping = gradient.loop.pops[link.popped_by]
                 remove_pop(loop.body, popping)
                 loop.remove_variable(popping.inputs[0])
         loop.finish()
     loop = LoopEditor(editor, editor.ops[pair.forward.op.name])
-    for place in places:
+    for place in nested_steps:
         pushing = pair.forward.pushes[place]
         loop.body.remove(pushing.name)
         loop.remove_variable(pushing.inputs[0])

@@ -9,7 +9,8 @@ the loop is differentiated again it makes a list of zeros of each, and pops and 
 
 What is popped is a zero of the shape of what the same iteration pops from the accumulator itself.
 So it is made of that, in its iteration, and the list goes. The zero is still added, which takes the
-sign off a negative zero; it stands behind a curtain, or TensorFlow's graph optimizer would see it.
+sign off a negative zero; it stands behind an output barrier, or TensorFlow's graph optimizer would
+see it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.loops import GradientLoop, Loop, loop_pairs
-from rnnmem.analysis.training_regions import places, step_net, with_step_net
+from rnnmem.analysis.training_regions import nested_steps, step_net, with_step_net
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import pop_ahead
 from rnnmem.ir.editor import LoopEditor, NetEditor
@@ -28,27 +29,27 @@ from rnnmem.ir.order import through_identities, without_dead_ops
 ZEROS = "ZerosLike"
 
 
-def without_zero_lists(net: Net, *, anchored: bool = True) -> Net:
+def without_zero_lists(net: Net, *, keeps_alive: bool = True) -> Net:
     """The Net without lists of zeros in its gradient loops, at any depth; itself if there are none.
 
     Args:
       net: the whole step, inlined.
-      anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+      keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
     """
-    for place in reversed(places(net)):
+    for place in reversed(nested_steps(net)):
         inner = step_net(net, place.path)
-        if (changed := _without(inner, anchored)) is not inner:
+        if (changed := _without(inner, keeps_alive)) is not inner:
             net = with_step_net(net, place.path, changed)
-    return _without(net, anchored)
+    return _without(net, keeps_alive)
 
 
-def _without(net: Net, anchored: bool) -> Net:
+def _without(net: Net, keeps_alive: bool) -> Net:
     """The same of the loop pairs of one Net, and those inside them."""
-    edited = _edited(net, net, {}, anchored)
+    edited = _edited(net, net, {}, keeps_alive)
     return net if edited is net else without_dead_ops(edited)
 
 
-def _edited(forward: Net, gradient: Net, stands_for: Mapping[str, str], anchored: bool) -> Net:
+def _edited(forward: Net, gradient: Net, stands_for: Mapping[str, str], keeps_alive: bool) -> Net:
     """The Net with the gradient loops, edited; the arguments are those of `loop_pairs`."""
     editor = NetEditor(gradient)
     changed = False
@@ -56,12 +57,12 @@ def _edited(forward: Net, gradient: Net, stands_for: Mapping[str, str], anchored
         for one in () if pair.closed else pair.gradients:
             outer = _Outside(forward, gradient, stands_for)
             loop = LoopEditor(editor, editor.ops[one.loop.op.name])
-            found = _take_out(pair.forward, one, loop, outer.stands_for, anchored)
+            found = _take_out(pair.forward, one, loop, outer.stands_for, keeps_alive)
             if found:
                 loop.finish()
             now = editor.ops[one.loop.op.name]
             known = {link.popped: link.pushed for link in one.links}
-            inner = _edited(pair.forward.body, now.nets["body"], known, anchored)
+            inner = _edited(pair.forward.body, now.nets["body"], known, keeps_alive)
             if inner is not now.nets["body"]:
                 editor.ops[now.name] = now.replace(nets={**now.nets, "body": inner})
             changed |= found or inner is not now.nets["body"]
@@ -86,7 +87,7 @@ def _take_out(
     gradient: GradientLoop,
     editor: LoopEditor,
     stands_for: Callable[[str], str],
-    anchored: bool,
+    keeps_alive: bool,
 ) -> bool:
     """Takes the lists of zeros out of one gradient loop; whether there were any."""
     links = {forward.op.outputs[link.accumulator]: link for link in gradient.links}
@@ -102,7 +103,7 @@ def _take_out(
             continue
         popping = gradient.loop.pops[link.popped_by]
         pop_ahead(editor, popping.inputs[0], popping)
-        _replace(editor, argument, pop, link.popped, anchored)
+        _replace(editor, argument, pop, link.popped, keeps_alive)
         found = True
     return found
 
@@ -122,11 +123,11 @@ def _popped(loop: Loop, place: int) -> Op | None:
         if body.fan_out(popped) != 1:
             return None
         popped = source.inputs[0]
-    unread = not cond.fan_out(cond.inputs[place]) and not loop.net.fan_out(loop.op.outputs[place])
-    return op if popped == blob and body.fan_out(blob) == 1 and unread else None
+    dead = not cond.fan_out(cond.inputs[place]) and not loop.net.fan_out(loop.op.outputs[place])
+    return op if popped == blob and body.fan_out(blob) == 1 and dead else None
 
 
-def _replace(editor: LoopEditor, argument: str, pop: Op, popped: str, anchored: bool) -> None:
+def _replace(editor: LoopEditor, argument: str, pop: Op, popped: str, keeps_alive: bool) -> None:
     """Makes the zero of what the iteration popped, and takes the variable out."""
     body = editor.body
     zero = pop.outputs[1]
@@ -158,7 +159,7 @@ def _replace(editor: LoopEditor, argument: str, pop: Op, popped: str, anchored: 
         None,
         name=pop.name,
         stands_for=pop.name,
-        optional=anchored,
+        optional=keeps_alive,
     )
     body.rename(zero, shown)
 

@@ -1,4 +1,4 @@
-"""Lists that a gradient loop is given anew, so that nobody holds them between the two loops.
+"""Lists that a gradient loop is given again, so that nobody holds them between the two loops.
 
     x ─► Transpose ─► list ─► forward loop ─► ... loss ...
     x ───────────────────────────────────────────┴(waits)─► Transpose ─► list ─► gradient loop
@@ -8,7 +8,7 @@ whatever else the gradient loop starts from, so that they run when it is about t
 variable are looked up in the gradient step net instead, one iteration's at a time:
 
     variable ─► read ─┐
-    indices ──────────┴─► gradient step net   indices[t] ─► rows ─► curtain
+    indices ──────────┴─► gradient step net   indices[t] ─► rows ─► output barrier
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import GET, READ
 from rnnmem.passes.decision import Context
-from rnnmem.passes.rebuild_lists.decision import MadeAgain
+from rnnmem.passes.rebuild_lists.decision import RebuiltList
 from rnnmem.passes.rebuild_lists.select import ASKED
 
 
-def apply(net: Net, lists: Iterable[MadeAgain], context: Context) -> Net:
+def apply(net: Net, lists: Iterable[RebuiltList], context: Context) -> Net:
     """Gives gradient loops copies of the lists that the plan names.
 
     Args:
@@ -50,7 +50,7 @@ def apply(net: Net, lists: Iterable[MadeAgain], context: Context) -> Net:
                     for edge in context.of("gradient_start")
                     if edge.op == gradient and edge.after not in (*made.ops, *made.zeros)
                 ]
-                rows = made.table and context.anchored
+                rows = made.table and context.keeps_alive
                 if rows and _asks_for_rows(editor.ops[gradient], made.blob):
                     _look_up(editor, made, gradient, others, context.constant)
                 else:
@@ -66,7 +66,7 @@ def _asks_for_rows(loop: Op, blob: str) -> bool:
 
 
 def _look_up(
-    editor: NetEditor, made: MadeAgain, gradient: str, others: list[str], constant: Encode
+    editor: NetEditor, made: RebuiltList, gradient: str, others: list[str], constant: Encode
 ) -> None:
     """Lets one gradient loop look up the rows of its iteration, in place of the list of all."""
     lookup = editor.ops[made.ops[0]]
@@ -126,7 +126,7 @@ def _look_up_row(body: NetEditor, item: Op, table: str, indices: str, constant: 
     body.swap(item.name, shown.rpartition(":")[0])
 
 
-def _give(editor: NetEditor, made: MadeAgain, gradient: str, others: list[str]) -> None:
+def _give(editor: NetEditor, made: RebuiltList, gradient: str, others: list[str]) -> None:
     """Copies the ops for one gradient loop; copies that read no other copy wait."""
     copies: dict[str, str] = {}
     for name in made.ops:

@@ -1,4 +1,4 @@
-"""Lists that gradient loops are given anew."""
+"""Lists that gradient loops are given again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from rnnmem.sizes import format_bytes
 
 
 @dataclasses.dataclass(frozen=True)
-class MadeAgain:
-    """A list that a forward loop reads and its gradient loop is given anew, not kept in between.
+class RebuiltList:
+    """A list that a forward loop reads and its gradient loop is given again, not kept in between.
 
     Attributes:
       blob: the list.

@@ -1,4 +1,4 @@
-"""Which lists a gradient loop is given anew instead of their being kept since the forward loop.
+"""Which lists a gradient loop is given again instead of their being kept since the forward loop.
 
 A sequence is turned to [time, batch, features] and cut into a list for the forward loop; where the
 gradient needs its elements too, the list lives from one loop to the other beside the sequence it
@@ -22,7 +22,7 @@ from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import VARIABLE_SHAPES, Net, Op, bytes_of
 from rnnmem.ir.op_table import CUT, MAY_RERUN, SAME_NUMBERS, types
 from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.rebuild_lists.decision import MadeAgain
+from rnnmem.passes.rebuild_lists.decision import RebuiltList
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 MOVES = (SAME_NUMBERS & MAY_RERUN) | types("reorders")
@@ -36,10 +36,11 @@ ASKED = types("list", "shape", "get", "length")
 def offer(site: Site) -> Offer:
     """What loops that are rewritten may bring along, where its time is worth it."""
     found = {
-        pair.path: made_again(site.net, [pair], site.seconds, site.writers) for pair in site.pairs
+        pair.path: rebuilt_lists(site.net, [pair], site.seconds, site.writers)
+        for pair in site.pairs
     }
 
-    def decide(opened: Iterable[LoopPair], of: Callable[[str], tuple]) -> tuple[MadeAgain, ...]:
+    def decide(opened: Iterable[LoopPair], of: Callable[[str], tuple]) -> tuple[RebuiltList, ...]:
         # Zeros like a list hold it until they are made; a list that begins empty does not.
         empty = {start.zeros for start in of("lazy_gradient_lists")}
         return tuple(
@@ -51,13 +52,13 @@ def offer(site: Site) -> Offer:
     return Offer(decide)
 
 
-def made_again(
+def rebuilt_lists(
     net: Net,
     pairs: Iterable[LoopPair],
     seconds: Callable[[Op, Net], float],
     writers: Writers | None = None,
-) -> tuple[MadeAgain, ...]:
-    """The lists that the gradient loops of the pairs could be given anew.
+) -> tuple[RebuiltList, ...]:
+    """The lists that the gradient loops of the pairs could be given again.
 
     Args:
       net: the Net around the loops, with all shapes that are known.
@@ -84,7 +85,7 @@ def made_again(
                 taken = sum(seconds(op, net) for op in ops) * len(gradients)
                 names = tuple(op.name for op in ops)
                 table = _table(net, forward, position, ops, size)
-                found.append(MadeAgain(blob, names, gradients, size, taken, zeros, table))
+                found.append(RebuiltList(blob, names, gradients, size, taken, zeros, table))
     return tuple(found)
 
 

@@ -3,19 +3,22 @@
 The numbers must stay the same to the last bit although TensorFlow's graph optimizer runs after us
 and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 
-* a blob that is no longer pushed keeps that reader: an *anchor*, a list carried by the loop into
+* a blob that is no longer pushed keeps that reader: a *keep-alive use*, a list carried by the loop
+into
   which it is pushed and from which it is popped at once;
 * a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
 * between a clone and the saved blobs it starts from stands a *barrier* (an optional), which the
   optimizer neither removes nor looks through;
-* a blob that a sum may not add up in place, because it is pushed, is held by its anchor instead,
+* a blob that a sum may not add up in place, because it is pushed, is held by its keep-alive use
+instead,
   until the next iteration, and so is what stands for it where the sum is cloned
   (``grappler/summation_order.py``);
-* between a clone and the gradient ops that read it stands a *curtain* (an optional again), which
+* between a clone and the gradient ops that read it stands an *output barrier* (an optional again),
+which
   hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
   (``x * (y * constant)``) as soon as it knows them.
 
-Where more than one iteration is in flight, a barrier in front of a clone also waits for the
+Where more than one iteration is under way, a barrier in front of a clone also waits for the
 incoming gradient of its iteration, so that recomputation never runs ahead of the gradient.
 """
 
@@ -25,7 +28,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from rnnmem.analysis.loops import Link, LoopPair, inner_pairs
-from rnnmem.grappler.keepalive import Anchors
+from rnnmem.grappler.keepalive import Keepalives
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.builders import (
@@ -41,10 +44,10 @@ from rnnmem.ir.builders import (
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.ir.residuals import Residual, rename_map
-from rnnmem.passes.encode.apply import Keeper
+from rnnmem.passes.encode.apply import Encoder
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
 from rnnmem.passes.rematerialise.clone import Materialiser
-from rnnmem.passes.rematerialise.decision import HOISTED, INNER, RECOMPUTED, UNREAD, LoopPlan
+from rnnmem.passes.rematerialise.decision import DEAD, HOISTED, INNER, RECOMPUTED, LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
 
 
@@ -60,7 +63,7 @@ class Surroundings:
       read: (gradient, read op, blob of ``forward`` that holds the variable's handle) -> what one
         such read beside the outermost forward loop gives, in that gradient's Net.
       constant: encodes a number: (value, dtype) -> Constant.
-      anchored: whether a graph optimizer that fuses runs afterwards.
+      keeps_alive: whether a graph optimizer that fuses runs afterwards.
     """
 
     forward: NetEditor
@@ -69,7 +72,7 @@ class Surroundings:
     carry: Callable[[int, str], str]
     read: Callable[[int, InnerRead, str], str]
     constant: Encode
-    anchored: bool
+    keeps_alive: bool
 
 
 @dataclasses.dataclass
@@ -77,7 +80,7 @@ class Leftover:
     """What a pair's rewrite leaves behind.
 
     Attributes:
-      forward: lists of anchors: somebody outside must need them, or they are pruned.
+      forward: lists of keep-alive uses: somebody outside must need them, or they are pruned.
       gradients: the same of each gradient loop.
       encoded: saved blob of the forward step net -> the blob that is pushed for it.
     """
@@ -116,14 +119,16 @@ class _PairRewrite:
                 pop=lambda blob, number=number: self._pop(number, blob),
                 bring=lambda blob, number=number: around.bring(number, blob),
                 read=lambda one, number=number: self._read(number, one, one.op.inputs[0]),
-                optional=around.anchored,
+                optional=around.keeps_alive,
             )
             for number, (gradient, editor) in enumerate(
                 zip(pair.gradients, self.gradients, strict=True)
             )
         ]
-        self.forward_anchors = Anchors(self.forward, around.constant)
-        self.gradient_anchors = [Anchors(editor, around.constant) for editor in self.gradients]
+        self.forward_keepalives = Keepalives(self.forward, around.constant)
+        self.gradient_keepalives = [
+            Keepalives(editor, around.constant) for editor in self.gradients
+        ]
         self.renamed: dict[str, str] = {}
         self.pushing: list[
             tuple[str, str]
@@ -139,24 +144,28 @@ class _PairRewrite:
                 self._redirect(number, link)
         self._drop_accumulators()
         leftover = Leftover(gradients=[[] for _ in self.gradients])
-        if self.around.anchored:
+        if self.around.keeps_alive:
             encoded = {one.blob for one in self.plan.encodings}
-            self.forward_anchors.hold(encoded & sums_of(self.pair.forward.body).addends)
-            leftover.forward = self.forward_anchors.write()
+            self.forward_keepalives.extend_lifetime(
+                encoded & sums_of(self.pair.forward.body).addends
+            )
+            leftover.forward = self.forward_keepalives.write()
             for number, clones in enumerate(self.clones):
-                self.gradient_anchors[number].add(clones.lonely_blobs())
-                self.gradient_anchors[number].hold(clones.held_addends())
-                leftover.gradients[number] = self.gradient_anchors[number].write()
-        keeper = Keeper(self.forward, self.gradients, self.around.constant, self.around.anchored)
+                self.gradient_keepalives[number].add(clones.lonely_blobs())
+                self.gradient_keepalives[number].extend_lifetime(clones.held_addends())
+                leftover.gradients[number] = self.gradient_keepalives[number].write()
+        encoder = Encoder(
+            self.forward, self.gradients, self.around.constant, self.around.keeps_alive
+        )
         for one in self.plan.encodings:
-            leftover.encoded[one.blob] = keeper.encode(one, *self._lists_of(one.blob))
-            self.renamed[one.blob] = SAVED_AS[one.means]
+            leftover.encoded[one.blob] = encoder.encode(one, *self._lists_of(one.blob))
+            self.renamed[one.blob] = SAVED_AS[one.techniques]
         for number, editor in enumerate((*self.gradients, self.forward)):
-            own_pace = order_shows(editor.op.nets["body"])
-            own_pace |= editor is self.forward and bool(racing(self.pair.forward))
-            pace = {"parallel_iterations": self.plan.in_flight}
+            own_parallel_iterations = order_shows(editor.op.nets["body"])
+            own_parallel_iterations |= editor is self.forward and bool(racing(self.pair.forward))
+            parallel_iterations = {"parallel_iterations": self.plan.parallel_iterations}
             marks = rename_map(self._residuals(number))
-            editor.finish(**marks, **({} if own_pace else pace))
+            editor.finish(**marks, **({} if own_parallel_iterations else parallel_iterations))
         return leftover
 
     def _residuals(self, number: int) -> Iterator[Residual]:
@@ -190,11 +199,11 @@ class _PairRewrite:
                         self._read(0, one, handle)
                     ),
                     constant=self.around.constant,
-                    anchored=self.around.anchored,
+                    keeps_alive=self.around.keeps_alive,
                 ),
             )
-            self.forward_anchors.add(left.forward)
-            self.gradient_anchors[0].add(left.gradients[0])
+            self.forward_keepalives.add(left.forward)
+            self.gradient_keepalives[0].add(left.gradients[0])
 
     def _read(self, number: int, read: InnerRead, handle: str) -> str:
         """The outer blob that one read beside the loops gives; ``handle`` is a step net's blob."""
@@ -213,12 +222,12 @@ class _PairRewrite:
         if self._vanished(link.pushed):
             self.renamed[link.pushed] = INNER
         elif not loop.body.fan_out(link.popped):
-            self.renamed.setdefault(link.pushed, UNREAD)
+            self.renamed.setdefault(link.pushed, DEAD)
         else:
             shown = self.clones[number].guarded(link.pushed, popping.name)
             editor.body.rename(link.popped, shown)
             self.renamed[link.pushed] = HOISTED if link.pushed in self.plan.hoisted else RECOMPUTED
-        self.gradient_anchors[number].wait_for(awaited_by(editor.body, popping))
+        self.gradient_keepalives[number].wait_for(awaited_by(editor.body, popping))
         remove_pop(editor.body, popping)
         editor.remove_variable(popping.inputs[0])
 
@@ -242,7 +251,7 @@ class _PairRewrite:
             self.forward.remove_variable(pushing.inputs[0])
             if self._vanished(blob):
                 continue
-            self.forward_anchors.replace_push(blob, sums_of(self.pair.forward.body).addends)
+            self.forward_keepalives.replace_push(blob, sums_of(self.pair.forward.body).addends)
 
     def _pop(self, number: int, blob: str) -> str:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""
@@ -250,7 +259,7 @@ class _PairRewrite:
             if link.pushed == blob:
                 popping = self.pair.gradients[number].loop.pops[link.popped_by]
                 body = self.gradients[number].body
-                self.gradient_anchors[number].wait_for(awaited_by(body, popping))
+                self.gradient_keepalives[number].wait_for(awaited_by(body, popping))
                 pop_freely(body, popping)
                 return link.popped
         editor = self.gradients[number]

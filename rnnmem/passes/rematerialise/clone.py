@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rnnmem.analysis.branches import BranchRead, branch_reads, reads_of
-from rnnmem.analysis.loop_invariant_casts import is_lifted
+from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
@@ -57,7 +57,7 @@ class Materialiser:
         self.behind_barrier: dict[str, str] = {}  # forward blob -> blob that gradient ops read
         self.clones: dict[str, Op] = {}  # forward op -> its clone
         self.casts: dict[str, str] = {}  # forward op -> the blob of its clone beside the loop
-        self._gate: str | None = None
+        self._delayed_input: str | None = None
 
     def value(self, blob: str) -> str:
         """What clones read for a forward blob."""
@@ -66,7 +66,7 @@ class Materialiser:
         return self.made[blob]
 
     def guarded(self, blob: str, name: str) -> str:
-        """What gradient ops read for a forward blob: the value behind a curtain.
+        """What gradient ops read for a forward blob: the value behind an output barrier.
 
         Args:
           blob: the forward blob.
@@ -105,10 +105,10 @@ class Materialiser:
     def _make(self, blob: str) -> str:
         producer = self.body.producer.get(blob)
         if blob in self.plan.saved:
-            return self._barrier(self.pop(blob), blob, self._gate_controls())
+            return self._barrier(self.pop(blob), blob, self._delayed_input_controls())
         beside = self._from_beside(blob)
         if beside is not None:
-            return self._barrier(beside, blob, self._gate_controls())
+            return self._barrier(beside, blob, self._delayed_input_controls())
         if producer is None and blob in self.forward.invariants:
             return self._invariant(blob)
         if producer is None or (producer.type != "Const" and producer.name not in self.recomputed):
@@ -130,7 +130,7 @@ class Materialiser:
         if (
             producer is not None
             and producer.name in self.recomputed
-            and is_lifted(self.forward, producer, self.hoisted)
+            and is_hoisted(self.forward, producer, self.hoisted)
         ):
             return self.gradient.invariant(self._cast_beside(producer))
         return None
@@ -167,7 +167,7 @@ class Materialiser:
                 self._read_for_branch(reads[blob]) if blob in reads else self.value(blob)
                 for blob in op.inputs
             )
-            controls = self._gate_controls() if self._needs_gate(op) else ()
+            controls = self._delayed_input_controls() if self._needs_delayed_input(op) else ()
             if reads:
                 op = with_values(op, reads)
             clone = body.add(
@@ -192,7 +192,7 @@ class Materialiser:
         op = read.op.replace(inputs=(read.handle,))
         return self.gradient.invariant(self.read(InnerRead(op, read.blob)))
 
-    def _needs_gate(self, op: Op) -> bool:
+    def _needs_delayed_input(self, op: Op) -> bool:
         """Whether a clone waits by itself: it starts from invariants, or the op waited for others.
 
         A clone without inputs is left free, so that constants fold as they do in the forward Net.
@@ -240,20 +240,20 @@ class Materialiser:
             kind=self.body.blobs[blob],
         )
 
-    def _gate_controls(self) -> tuple[str, ...]:
+    def _delayed_input_controls(self) -> tuple[str, ...]:
         """The op that runs once the incoming gradient of the iteration is there.
 
-        A loop with few iterations in flight needs none: the executor holds the others back. And
+        A loop with few parallel iterations needs none: the executor holds the others back. And
         none is better: one more reader keeps an argument's Identity alive, under whose name
         TensorFlow's graph optimizer then sorts the inputs of a sum, into another order.
         """
-        if self.plan.in_flight <= OVERLAPPING:
+        if self.plan.parallel_iterations <= OVERLAPPING:
             return ()
-        if self._gate is None:
-            self._gate = self._make_gate()
-        return (self._gate,) if self._gate else ()
+        if self._delayed_input is None:
+            self._delayed_input = self._make_delayed_input()
+        return (self._delayed_input,) if self._delayed_input else ()
 
-    def _make_gate(self) -> str:
+    def _make_delayed_input(self) -> str:
         body = self.gradient.body
         waits = []
         for argument, result in zip(body.inputs, body.outputs, strict=True):

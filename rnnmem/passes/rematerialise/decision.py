@@ -10,7 +10,7 @@ from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import BFLOAT16, SAVED_AS, Encoding
 
 RECOMPUTED, INVARIANT, INNER = "recomputed", "invariant", "inner"
-HOISTED, UNREAD = "hoisted", "unread"
+HOISTED, DEAD = "hoisted", "unread"
 
 OVERLAPPING = 2
 """Iterations of a rewritten loop under way at once, where time is worth the memory of one more."""
@@ -26,8 +26,8 @@ class ResidualDecision:
       dtype: dtype name.
       shape: shape, with None for what is unknown.
       bytes: kept per iteration by the original, or None where unknown.
-      fate: ``saved``, plain or by a means (see `SAVED_AS`), ``recomputed``, ``invariant`` (read
-        again from outside the loop), ``hoisted`` (a variable, read once beside the loop) or
+      decision: ``saved``, plain or by a technique (see `SAVED_AS`), ``recomputed``, ``invariant``
+        (read again from outside the loop), ``hoisted`` (a variable, read once beside the loop) or
         ``inner`` (a nested loop no longer hands it out).
       was_saved: whether the original saves it.
       reason: why, in words.
@@ -39,7 +39,7 @@ class ResidualDecision:
     dtype: str
     shape: Shape
     bytes: int | None
-    fate: str
+    decision: str
     was_saved: bool
     reason: str
     source: str
@@ -47,7 +47,7 @@ class ResidualDecision:
     @property
     def is_kept(self) -> bool:
         """Whether an accumulator keeps the blob, in whatever form."""
-        return self.fate in SAVED_AS.values()
+        return self.decision in SAVED_AS.values()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +62,12 @@ class LoopPlan:
       saved: blobs of the forward step net that accumulators keep.
       recomputed: ops of the forward step net that run again in each gradient step net.
       hoisted: blobs of the forward step net that one read beside the outermost loop stands for.
-      demands: blobs of the Net around the forward loop that the gradient loop must be given.
-      in_flight: iterations of the loops that may be under way at once.
+      live_ins: blobs of the Net around the forward loop that the gradient loop must be given.
+      parallel_iterations: iterations of the loops that may be under way at once.
       bytes: kept per iteration, inner loops apart; unknown sizes are guessed.
       seconds: estimated time per iteration beyond the original's, inner loops apart; negative where
         saving less takes more time off than recomputing adds.
-      fates: what becomes of each blob, for people.
+      residuals: what becomes of each blob, for people.
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.
       segments: which iterations keep their state; None: each keeps what it saves.
@@ -81,11 +81,11 @@ class LoopPlan:
     saved: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
     hoisted: tuple[str, ...] = ()
-    demands: tuple[str, ...] = ()
-    in_flight: int = 1
+    live_ins: tuple[str, ...] = ()
+    parallel_iterations: int = 1
     bytes: int = 0
     seconds: float = 0.0
-    fates: tuple[ResidualDecision, ...] = ()
+    residuals: tuple[ResidualDecision, ...] = ()
     inner: tuple[LoopPlan, ...] = ()
     source: str = ""
     segments: Segments | None = None
@@ -94,20 +94,20 @@ class LoopPlan:
     def total(self, unknown_trips: int = 64) -> tuple[int, float]:
         """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
         trips = unknown_trips if self.trips is None else self.trips
-        kept, again = self.bytes, self.seconds * max(1, len(self.gradients))
+        kept, rematerialised = self.bytes, self.seconds * max(1, len(self.gradients))
         for inner in self.inner:
             inner_kept, inner_again = inner.total(unknown_trips)
-            kept, again = kept + inner_kept, again + inner_again
+            kept, rematerialised = kept + inner_kept, rematerialised + inner_again
         if self.segments is None:
-            return trips * kept, trips * again
+            return trips * kept, trips * rematerialised
         whole = trips * (kept - self.segments.saved_bytes)
         # What saving less takes off is too uncertain to spend it on running iterations again.
-        again = max(0.0, again) + self.segments.again * self.segments.seconds
-        return whole + self.segments.peak_bytes(trips), trips * again
+        rematerialised = max(0.0, rematerialised) + self.segments.replays * self.segments.seconds
+        return whole + self.segments.peak_bytes(trips), trips * rematerialised
 
-    def keeps_by(self, means: str) -> bool:
-        """Whether a saved blob is kept by these means, here or in a pair inside."""
-        return any(means in one.means for loop in self.flat() for one in loop.encodings)
+    def keeps_by(self, techniques: str) -> bool:
+        """Whether a saved blob is kept by these techniques, here or in a pair inside."""
+        return any(techniques in one.techniques for loop in self.flat() for one in loop.encodings)
 
     def flat(self):
         """Yields this plan and every inner one, outermost first."""
@@ -124,7 +124,7 @@ class LoopPlan:
     @property
     def sentences(self) -> Iterator[str]:
         """What is decided beside what becomes of each blob, in words."""
-        if lossy := [one.blob for one in self.encodings if BFLOAT16 in one.means]:
+        if lossy := [one.blob for one in self.encodings if BFLOAT16 in one.techniques]:
             yield f"rounded, so gradients differ: {self.label}: {', '.join(lossy)}"
         if self.segments is not None:
             yield f"in segments: {self.label}: {self.segments.sentence}"

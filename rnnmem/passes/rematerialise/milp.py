@@ -39,7 +39,7 @@ NODES = 500
 """Branches that one solution may look at; a bound in time would choose by how busy a machine is."""
 
 SECONDS = 60.0
-"""Time after which a solution is given up whole; what was found by then hangs on the machine."""
+"""Time after which a solution is given up whole; what was found by then depends on the machine."""
 
 
 def fastest_within(step: Step, limit: int) -> SavedSet | None:
@@ -87,15 +87,15 @@ def smallest_within(step: Step, seconds: float) -> SavedSet | None:
 
 def as_it_was(step: Step) -> SavedSet | None:
     """The original's choice: what is demanded is saved; None where a demand was never saved."""
-    demanded = {step.signs.get(blob, blob) for blob in step.demanded}
-    saved = {blob for blob in demanded if not step.is_given(blob)} | (step.free & step.pushed)
+    live_in = {step.signs.get(blob, blob) for blob in step.live_in}
+    saved = {blob for blob in live_in if not step.is_given(blob)} | (step.free & step.pushed)
     if not saved <= step.pushed:
         return None
     kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
     return SavedSet(
         saved=frozenset(saved),
         recomputed=(),
-        hoisted=frozenset(step.demanded & step.hoisted),
+        hoisted=frozenset(step.live_in & step.hoisted),
         bytes=kept,
         seconds=step.seconds_to_keep(kept),
     )
@@ -142,7 +142,7 @@ class _Program:
         self.upper: list[int] = []
         self.rows = _Rows()
         pending: list[Op] = []
-        for blob in sorted(step.demanded):
+        for blob in sorted(step.live_in):
             if not step.is_given(blob):
                 self.rows.add(self._had(blob, pending), 1)
         while pending:
@@ -171,7 +171,7 @@ class _Program:
         if producer is not None:
             if producer.name not in self.ops:
                 constant = is_constant(producer)
-                seconds = 0.0 if constant else self.step.seconds_again(producer)
+                seconds = 0.0 if constant else self.step.rematerialised_seconds(producer)
                 allowed = constant or self.step.may_run_twice(producer)
                 self.ops[producer.name] = self._variable(seconds, 0.0, allowed)
                 if allowed:
@@ -180,14 +180,14 @@ class _Program:
         return terms
 
     def _add_reads(self, op: Op, pending: list[Op]) -> None:
-        again = self.ops[op.name]
-        for blob in dict.fromkeys(self.step.inputs_again(op)):
+        rematerialised = self.ops[op.name]
+        for blob in dict.fromkeys(self.step.rematerialised_inputs(op)):
             if self.step.is_given(blob):
                 continue
-            self.rows.add([*self._had(blob, pending), (again, -1.0)], 0)
+            self.rows.add([*self._had(blob, pending), (rematerialised, -1.0)], 0)
             producer = self.step.body.producer.get(blob)
             if self.step.folds_into(producer, op):
-                self.rows.add([(self.ops[producer.name], 1.0), (again, -1.0)], 0)
+                self.rows.add([(self.ops[producer.name], 1.0), (rematerialised, -1.0)], 0)
 
     def solve(self, objective: np.ndarray, bounded: np.ndarray, limit: float) -> np.ndarray | None:
         """The choice of least ``objective`` with ``bounded`` at most ``limit``."""
@@ -219,10 +219,10 @@ class _Program:
 
     def choice(self, values: np.ndarray) -> SavedSet:
         """The choice that the variables stand for."""
-        again = {name for name, index in self.ops.items() if values[index] > 0.5}
+        rematerialised = {name for name, index in self.ops.items() if values[index] > 0.5}
 
-        def form(blob: str) -> Encoding:
+        def codec(blob: str) -> Encoding:
             ways = self.blobs.get(blob) or [(0, one) for one in self.step.ways_to_keep(blob)]
             return next((one for index, one in ways if values[index] > 0.5), ways[0][1])
 
-        return collect(self.step, again, form)
+        return collect(self.step, rematerialised, codec)

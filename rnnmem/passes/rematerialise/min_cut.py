@@ -48,9 +48,9 @@ class Step:
     Attributes:
       body: the forward step net.
       invariants: its inputs that are the same in every iteration and that the gradient may read.
-      demanded: blobs that the gradient step net reads.
+      live_in: blobs that the gradient step net reads.
       pushed: blobs that the original saves.
-      unread: those of them that no gradient step net reads: of a factor of a constant only the pop
+      dead: those of them that no gradient step net reads: of a factor of a constant only the pop
         is there.
       seconds: estimated time of one run of an op.
       seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
@@ -59,10 +59,10 @@ class Step:
       addends: blobs that a sum may add up in place, or may not: where the original does not save
         one, saving it would show in the order of the sum.
       hoisted: blobs that read a variable which stays the same: one read beside the loop will do.
-      lifted: names of ops that are recomputed once beside the gradient loop.
+      hoists: names of ops that are recomputed once beside the gradient loop.
       reading: branch ops that read variables which stay the same -> the handles, which the op does
         without when it runs again.
-      forms: the other forms in which a blob may be kept.
+      codecs: the other forms in which a blob may be kept.
       signs: blobs added to the body, each the sign of another that the gradient asks no more of ->
         that other blob. They are kept as bits or not at all.
       read_inside: blobs that loops inside the gradient step net recompute from.
@@ -71,7 +71,7 @@ class Step:
 
     body: Net
     invariants: frozenset[str]
-    demanded: frozenset[str]
+    live_in: frozenset[str]
     pushed: frozenset[str]
     seconds: Callable[[Op, Net], float]
     seconds_to_keep: Callable[[int], float] = lambda size: 0.0
@@ -79,25 +79,25 @@ class Step:
     never: frozenset[str] = frozenset()
     addends: frozenset[str] = frozenset()
     hoisted: frozenset[str] = frozenset()
-    lifted: frozenset[str] = frozenset()
+    hoists: frozenset[str] = frozenset()
     reading: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
-    forms: Callable[[str], tuple[Encoding, ...]] = lambda blob: ()
+    codecs: Callable[[str], tuple[Encoding, ...]] = lambda blob: ()
     signs: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_inside: frozenset[str] = frozenset()
     counted: frozenset[str] = frozenset()
-    unread: frozenset[str] = frozenset()
+    dead: frozenset[str] = frozenset()
 
-    def seconds_again(self, op: Op) -> float:
+    def rematerialised_seconds(self, op: Op) -> float:
         """Estimated time per iteration of recomputing an op of the step net."""
-        nothing = op.name in self.lifted or op.outputs[0] in self.signs
+        nothing = op.name in self.hoists or op.outputs[0] in self.signs
         return 0.0 if nothing else self.seconds(op, self.body)
 
     def ways_to_keep(self, blob: str) -> tuple[Encoding, ...]:
         """The forms in which an accumulator may keep the blob, its own first if it may."""
         if blob in self.signs:
-            return self.forms(blob)
+            return self.codecs(blob)
         size = self.bytes_kept(blob)
-        return (Encoding(blob, (), size, self.seconds_to_keep(size)), *self.forms(blob))
+        return (Encoding(blob, (), size, self.seconds_to_keep(size)), *self.codecs(blob))
 
     def kept(self, blob: str, price: float) -> Encoding:
         """The form that costs least at a price of ``price`` bytes a second."""
@@ -151,7 +151,7 @@ class Step:
                 found.add(op.name)
         return frozenset(found)
 
-    def inputs_again(self, op: Op) -> tuple[str, ...]:
+    def rematerialised_inputs(self, op: Op) -> tuple[str, ...]:
         """The inputs that the op needs when it is recomputed."""
         handles = self.reading.get(op.name)
         return tuple([blob for blob in op.inputs if blob not in handles]) if handles else op.inputs
@@ -237,14 +237,14 @@ def choose_saved_set(step: Step, price: float) -> SavedSet | None:
 
 
 def collect(
-    step: Step, recomputed: Collection[str], form: Callable[[str], Encoding] | None = None
+    step: Step, recomputed: Collection[str], codec: Callable[[str], Encoding] | None = None
 ) -> SavedSet:
     """The choice in which these ops run again: what else is met on the way up is saved.
 
     Args:
       step: the step net.
       recomputed: names of ops.
-      form: in which form a saved blob is kept; None: in its own.
+      codec: in which form a saved blob is kept; None: in its own.
     """
 
     def runs_again(blob: str) -> Op | None:
@@ -253,26 +253,28 @@ def collect(
 
     def needs(blob: str) -> Iterable[str]:
         op = runs_again(blob)
-        return () if op is None else step.inputs_again(op)
+        return () if op is None else step.rematerialised_inputs(op)
 
-    met = {blob: runs_again(blob) for blob in reached(step.demanded, needs)}
+    met = {blob: runs_again(blob) for blob in reached(step.live_in, needs)}
     given = set(filter(step.is_given, met))
-    again = {op.name for op in met.values() if op is not None}
+    rematerialised = {op.name for op in met.values() if op is not None}
     saved = {blob for blob, op in met.items() if op is None} - given
     saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
-    return _saved_set(step, saved, again, given, form or (lambda blob: step.ways_to_keep(blob)[0]))
+    return _saved_set(
+        step, saved, rematerialised, given, codec or (lambda blob: step.ways_to_keep(blob)[0])
+    )
 
 
 def kept_as_it_is(step: Step, price: float) -> SavedSet | None:
     """The choice that saves what the original saves, in the forms that are cheapest at a price."""
-    if not {step.signs.get(blob, blob) for blob in step.demanded} <= step.pushed:
+    if not {step.signs.get(blob, blob) for blob in step.live_in} <= step.pushed:
         return None
 
     def cost(blob: str) -> float:
         one = step.kept(blob, price)
         return one.bytes + price * one.seconds
 
-    saved = {min(step.signs.get(blob, blob), blob, key=cost) for blob in step.demanded}
+    saved = {min(step.signs.get(blob, blob), blob, key=cost) for blob in step.live_in}
     saved |= step.free & step.pushed
     return _saved_set(step, saved, set(), set(), lambda blob: step.kept(blob, price))
 
@@ -280,31 +282,33 @@ def kept_as_it_is(step: Step, price: float) -> SavedSet | None:
 def _saved_set(
     step: Step,
     saved: set[str],
-    again: set[str],
+    rematerialised: set[str],
     given: set[str],
-    form: Callable[[str], Encoding],
+    codec: Callable[[str], Encoding],
 ) -> SavedSet:
     """The choice that keeps these blobs: the sign of one that is kept anyway is not kept too."""
     saved = {blob for blob in saved if step.signs.get(blob) not in saved}
-    ops = [op for op in step.body.ops if op.name in again and op.outputs[0] not in step.signs]
-    forms = [form(blob) for blob in sorted(saved - step.free)]
-    forms = [
+    ops = [
+        op for op in step.body.ops if op.name in rematerialised and op.outputs[0] not in step.signs
+    ]
+    codecs = [codec(blob) for blob in sorted(saved - step.free)]
+    codecs = [
         step.ways_to_keep(one.blob)[0]
-        if BFLOAT16 in one.means and _decides(step, one, ops)
+        if BFLOAT16 in one.techniques and _decides(step, one, ops)
         else one
-        for one in forms
+        for one in codecs
     ]
     encodings = tuple(
         dataclasses.replace(one, blob=step.signs.get(one.blob, one.blob))
-        for one in forms
-        if one.means
+        for one in codecs
+        if one.techniques
     )
     return SavedSet(
         saved=frozenset(step.signs.get(blob, blob) for blob in saved),
         recomputed=tuple(op.name for op in ops),
         hoisted=frozenset(given & step.hoisted),
-        bytes=sum(one.bytes for one in forms),
-        seconds=sum(one.seconds for one in forms) + sum(map(step.seconds_again, ops)),
+        bytes=sum(one.bytes for one in codecs),
+        seconds=sum(one.seconds for one in codecs) + sum(map(step.rematerialised_seconds, ops)),
         encodings=encodings,
     )
 
@@ -317,7 +321,7 @@ def _decides(step: Step, one: Encoding, ops: Collection[Op]) -> bool:
       one: the form of the copy.
       ops: what runs again, in order.
     """
-    if BFLOAT16 not in one.means:
+    if BFLOAT16 not in one.techniques:
         return False
     reached = {one.blob}
     for op in ops:
@@ -346,7 +350,7 @@ class _Network:
         self.exit: dict[str, int] = {}  # blob -> its ``out`` node
         self.nodes = 2
         pending = []
-        for blob in sorted(step.demanded):
+        for blob in sorted(step.live_in):
             node = self._out(blob, pending)
             if node is not None:
                 self.edges[node, self.SINK] = _NO_WAY
@@ -388,8 +392,8 @@ class _Network:
         if not self.step.may_run_twice(op):
             self.edges[self.SOURCE, entry] = _NO_WAY
             return
-        self.edges[self.SOURCE, entry] = [(1.0, self.step.seconds_again(op))]
-        for blob in self.step.inputs_again(op):
+        self.edges[self.SOURCE, entry] = [(1.0, self.step.rematerialised_seconds(op))]
+        for blob in self.step.rematerialised_inputs(op):
             node = self._out(blob, pending)
             if node is None:
                 continue

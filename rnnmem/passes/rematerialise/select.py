@@ -6,25 +6,25 @@ import dataclasses
 from collections.abc import Callable
 
 from rnnmem.analysis.branches import branch_reads
-from rnnmem.analysis.loop_invariant_casts import is_lifted
+from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.times import Clock
 from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.lowering import sums_what_is_given
-from rnnmem.grappler.summation_order import summing_trees, sums_of
+from rnnmem.grappler.summation_order import summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
 from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, SAVED, SAVED_AS, Encoding
-from rnnmem.passes.encode.select import Forms, signs_in
+from rnnmem.passes.encode.select import Codecs, signs_in
 from rnnmem.passes.rematerialise.decision import (
+    DEAD,
     HOISTED,
     INNER,
     INVARIANT,
     RECOMPUTED,
-    UNREAD,
     LoopPlan,
     ResidualDecision,
 )
@@ -54,13 +54,13 @@ class Outside:
     """What a pair's decisions depend on of the Nets around it.
 
     Attributes:
-      obtainable: which blobs around the forward loop the gradient can be given.
+      available: which blobs around the forward loop the gradient can be given.
       unchanged: which handles there are of variables that nothing writes while the outermost
         forward loop runs.
       kept: blobs around the forward loop that it must go on giving, whoever saves them.
     """
 
-    obtainable: Callable[[str], bool]
+    available: Callable[[str], bool]
     unchanged: Callable[[str], bool]
     kept: frozenset[str] = frozenset()
 
@@ -72,12 +72,12 @@ class Planner:
     machine: Machine
     price: float
     clock: Clock
-    means: frozenset[str] = REMATERIALISE
+    techniques: frozenset[str] = REMATERIALISE
     steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
 
-    def forms(self, pair: LoopPair) -> Forms:
+    def codecs(self, pair: LoopPair) -> Codecs:
         """The forms in which the pair's accumulators may keep blobs."""
-        return Forms(pair, self.machine, self.means - REMATERIALISE)
+        return Codecs(pair, self.machine, self.techniques - REMATERIALISE)
 
     def pair(self, pair: LoopPair, outside: Outside) -> LoopPlan:
         """The decisions for one pair."""
@@ -104,7 +104,7 @@ class Planner:
           kept: bytes per iteration; None: bound by ``seconds``.
           seconds: bound on :attr:`LoopPlan.seconds`.
         """
-        if pair.closed or not self.means >= REMATERIALISE:
+        if pair.closed or not self.techniques >= REMATERIALISE:
             return None
         step = self.step(pair, (), outside)
         if kept is not None:
@@ -120,15 +120,15 @@ class Planner:
         return self.steps[pair.path]
 
     def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
-        kept, again = plan.total()
-        return bool(plan.closed), kept + self.price * again
+        kept, rematerialised = plan.total()
+        return bool(plan.closed), kept + self.price * rematerialised
 
     def _with_inner(
         self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: Outside
     ) -> LoopPlan:
         """The decisions for a pair, given those for the pairs inside it that are opened."""
         step = self.step(pair, inner, outside) if inner else self.step_alone(pair, outside)
-        choose = choose_saved_set if self.means >= REMATERIALISE else kept_as_it_is
+        choose = choose_saved_set if self.techniques >= REMATERIALISE else kept_as_it_is
         chosen = choose(step, self.price)
         if chosen is None:
             return dataclasses.replace(named, closed="a blob can be neither saved nor recomputed")
@@ -143,28 +143,30 @@ class Planner:
         inner: tuple[_Inner, ...],
     ) -> LoopPlan:
         """The plan that a choice of the saved set makes."""
-        fates = _fates(step, chosen, inner)
-        if not self.means >= REMATERIALISE:
-            fates = tuple(
-                dataclasses.replace(fate, reason=NOT_ALLOWED) if fate.fate == SAVED else fate
-                for fate in fates
+        residuals = _residuals(step, chosen, inner)
+        if not self.techniques >= REMATERIALISE:
+            residuals = tuple(
+                dataclasses.replace(decision, reason=NOT_ALLOWED)
+                if decision.decision == SAVED
+                else decision
+                for decision in residuals
             )
-        demanded = {step.signs.get(blob, blob) for blob in step.demanded}
-        kept = demanded | step.unread <= chosen.saved
+        live_in = {step.signs.get(blob, blob) for blob in step.live_in}
+        kept = live_in | step.dead <= chosen.saved
         unchanged = kept and not chosen.recomputed and not chosen.encodings
         if not inner and unchanged:
             return dataclasses.replace(
-                named, closed=NOT_FOR_LESS, fates=fates, bytes=_bytes_as_it_was(step)
+                named, closed=NOT_FOR_LESS, residuals=residuals, bytes=_bytes_as_it_was(step)
             )
         return dataclasses.replace(
             named,
             saved=tuple(sorted(chosen.saved)),
             recomputed=chosen.recomputed,
             hoisted=tuple(sorted(chosen.hoisted)),
-            demands=_outer_demands(pair, chosen, step),
+            live_ins=_outer_live_ins(pair, chosen, step),
             bytes=chosen.bytes,
             seconds=chosen.seconds - _seconds_as_it_was(step),
-            fates=fates,
+            residuals=residuals,
             inner=tuple(one.plan for one in inner),
             encodings=chosen.encodings,
         )
@@ -174,7 +176,7 @@ class Planner:
         if len(pair.gradients) != 1:
             return ()
         known = Outside(
-            obtainable=_Obtainable(pair, outside.obtainable),
+            available=_Available(pair, outside.available),
             unchanged=_unchanged_inside(pair.forward, outside.unchanged),
             kept=_read_elsewhere(pair, outside.kept),
         )
@@ -187,24 +189,24 @@ class Planner:
         """What the choice of the pair's saved set depends on."""
         pushed = {link.pushed for gradient in pair.gradients for link in gradient.links}
         read = _read_in_gradients(pair)
-        demanded = set(read)
+        live_in = set(read)
         for one in inner:
-            demanded -= one.dropped_lists
-            demanded |= set(one.plan.demands)
-        forms = self.forms(pair)
-        read_inside = frozenset(blob for one in inner for blob in one.plan.demands)
+            live_in -= one.dropped_lists
+            live_in |= set(one.plan.live_ins)
+        codecs = self.codecs(pair)
+        read_inside = frozenset(blob for one in inner for blob in one.plan.live_ins)
         hoisted = invariants = frozenset()
-        if self.means >= REMATERIALISE:
-            hoisted = _steady_reads(pair.forward, outside.unchanged)
-            invariants = _free_invariants(pair.forward, outside.obtainable)
+        if self.techniques >= REMATERIALISE:
+            hoisted = _loop_invariant_reads(pair.forward, outside.unchanged)
+            invariants = _free_invariants(pair.forward, outside.available)
         body, signs = signs_in(
-            pair, (demanded & pushed) - read_inside - hoisted - invariants, forms
+            pair, (live_in & pushed) - read_inside - hoisted - invariants, codecs
         )
         later = summed_later(pair.forward)
         return Step(
             body=body,
             invariants=invariants,
-            demanded=frozenset(demanded - set(signs.values()) | set(signs)),
+            live_in=frozenset(live_in - set(signs.values()) | set(signs)),
             pushed=frozenset(pushed),
             seconds=self.clock,
             seconds_to_keep=self.machine.seconds_to_keep,
@@ -214,15 +216,15 @@ class Planner:
             | _sums_of_arguments(pair.forward)
             | racing(pair.forward),
             hoisted=hoisted,
-            lifted=frozenset(
-                op.name for op in pair.forward.body.ops if is_lifted(pair.forward, op, hoisted)
+            hoists=frozenset(
+                op.name for op in pair.forward.body.ops if is_hoisted(pair.forward, op, hoisted)
             ),
-            reading=_steady_branches(pair.forward, outside.unchanged),
-            forms=lambda blob: forms.of_sign(signs[blob]) if blob in signs else forms.of(blob),
+            reading=_loop_invariant_branches(pair.forward, outside.unchanged),
+            codecs=lambda blob: codecs.of_sign(signs[blob]) if blob in signs else codecs.of(blob),
             signs=signs,
             read_inside=read_inside,
             counted=frozenset(blob for one in inner for blob in one.lists),
-            unread=frozenset(pushed - read),
+            dead=frozenset(pushed - read),
         )
 
 
@@ -281,15 +283,15 @@ def _seconds_as_it_was(step: Step) -> float:
     A cast of a whole weight writes more than caches hold, kept or not: what it costs is its own.
     """
     made = (step.body.producer.get(blob) for blob in step.pushed - step.free)
-    lifted = {op.outputs[0] for op in made if op is not None and op.name in step.lifted}
-    return step.seconds_to_keep(_bytes_as_it_was(step) - sum(map(step.bytes_kept, lifted)))
+    hoists = {op.outputs[0] for op in made if op is not None and op.name in step.hoists}
+    return step.seconds_to_keep(_bytes_as_it_was(step) - sum(map(step.bytes_kept, hoists)))
 
 
-def _free_invariants(forward: Loop, obtainable) -> frozenset[str]:
+def _free_invariants(forward: Loop, available) -> frozenset[str]:
     return frozenset(
         blob
         for blob, index in forward.invariants.items()
-        if forward.body.blobs[blob].dtype != "resource" and obtainable(forward.op.inputs[index])
+        if forward.body.blobs[blob].dtype != "resource" and available(forward.op.inputs[index])
     )
 
 
@@ -303,7 +305,7 @@ def _unchanged_inside(forward: Loop, unchanged: Callable[[str], bool]) -> Callab
     return inside
 
 
-def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[str]:
+def _loop_invariant_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[str]:
     """Blobs of the step net that read a variable which is the same in every iteration."""
     inside = _unchanged_inside(forward, unchanged)
     return frozenset(
@@ -311,7 +313,9 @@ def _steady_reads(forward: Loop, unchanged: Callable[[str], bool]) -> frozenset[
     )
 
 
-def _steady_branches(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
+def _loop_invariant_branches(
+    forward: Loop, unchanged: Callable[[str], bool]
+) -> dict[str, frozenset[str]]:
     """Branch ops of the step net that read nothing but such variables -> their handles."""
     inside = _unchanged_inside(forward, unchanged)
     reads = {op.name: branch_reads(op) for op in forward.body.ops if op.nets}
@@ -320,7 +324,7 @@ def _steady_branches(forward: Loop, unchanged: Callable[[str], bool]) -> dict[st
     }
 
 
-class _Obtainable:
+class _Available:
     """Whether the gradient step net of a pair can be given a blob of the forward step net."""
 
     def __init__(self, pair: LoopPair, outside: Callable[[str], bool]):
@@ -328,7 +332,7 @@ class _Obtainable:
         self.step = Step(
             body=pair.forward.body,
             invariants=_free_invariants(pair.forward, outside),
-            demanded=frozenset(),
+            live_in=frozenset(),
             pushed=frozenset(pushed),
             seconds=lambda op, net: 0.0,
             addends=sums_of(pair.forward.body).addends,
@@ -405,7 +409,7 @@ def _sums_of_arguments(forward: Loop) -> frozenset[str]:
     body = forward.body
     sums = frozenset(
         op.name
-        for tree in summing_trees(body)
+        for tree in summation_trees(body)
         if any(through_identities(body, blob) in body.inputs for op in tree for blob in op.inputs)
         for op in tree
     )
@@ -420,47 +424,49 @@ def _slots(net: Net, blob: str) -> int:
     return count
 
 
-def _outer_demands(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, ...]:
+def _outer_live_ins(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, ...]:
     """Blobs around the loop that recomputation reads as invariants."""
     body = pair.forward.body
     read = {blob for name in chosen.recomputed for blob in body.op_by_name[name].inputs}
-    read |= step.demanded
+    read |= step.live_in
     indices = sorted(pair.forward.invariants[blob] for blob in read & step.invariants)
     return tuple(pair.forward.op.inputs[index] for index in indices)
 
 
-def _fates(step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]) -> tuple[ResidualDecision, ...]:
+def _residuals(
+    step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]
+) -> tuple[ResidualDecision, ...]:
     dropped_lists = {blob for one in inner for blob in one.dropped_lists}
     names = sorted(step.pushed | chosen.saved)
-    return tuple(_fate(blob, step, chosen, dropped_lists) for blob in names)
+    return tuple(_residual(blob, step, chosen, dropped_lists) for blob in names)
 
 
-def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> ResidualDecision:
+def _residual(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> ResidualDecision:
     body = step.body
     producer = body.producer.get(blob)
     held = body.blobs[blob]
     encoded = {one.blob: one for one in chosen.encodings}
     if blob in dropped_lists:
-        fate, reason = INNER, "the inner loop no longer saves it this way"
+        decision, reason = INNER, "the inner loop no longer saves it this way"
     elif blob in encoded:
-        fate, reason = SAVED_AS[encoded[blob].means], _why_encoded(encoded[blob], held)
+        decision, reason = SAVED_AS[encoded[blob].techniques], _why_encoded(encoded[blob], held)
     elif blob in chosen.saved:
-        fate, reason = SAVED, _why_saved(blob, producer, step, chosen)
-    elif blob in step.unread:
-        fate, reason = UNREAD, "the gradient reads it nowhere"
+        decision, reason = SAVED, _why_saved(blob, producer, step, chosen)
+    elif blob in step.dead:
+        decision, reason = DEAD, "the gradient reads it nowhere"
     elif blob in step.invariants:
-        fate, reason = INVARIANT, "the same in every iteration, read again"
+        decision, reason = INVARIANT, "the same in every iteration, read again"
     elif blob in step.hoisted:
-        fate, reason = HOISTED, "the variable does not change in the loop, read once beside it"
+        decision, reason = HOISTED, "the variable does not change in the loop, read once beside it"
     else:
-        fate, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
+        decision, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
     return ResidualDecision(
         blob=blob,
         op_type=producer.type if producer is not None else "state",
         dtype=held.dtype,
         shape=held.shape,
         bytes=held.bytes,
-        fate=fate,
+        decision=decision,
         was_saved=blob in step.pushed,
         reason=reason,
         source=producer.source if producer is not None else "",
@@ -469,11 +475,11 @@ def _fate(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> R
 
 def _why_encoded(one: Encoding, held: Blob) -> str:
     parts = []
-    if BITS in one.means:
+    if BITS in one.techniques:
         parts.append("a bit each" if held.dtype == "bool" else "only its sign is asked for")
-    if BFLOAT16 in one.means:
+    if BFLOAT16 in one.techniques:
         parts.append(f"rounded from {held.dtype}: gradients differ")
-    if OFFLOAD in one.means:
+    if OFFLOAD in one.techniques:
         parts.append("copied to the host and back")
     return f"{one.bytes} bytes instead of {stored_bytes(held)}: {', '.join(parts)}"
 

@@ -41,7 +41,7 @@ def forward_step(
     gradient = [op for op in net.ops if op.name not in forward]
     read = {blob for op in gradient for blob in op.inputs}
     results = {*net.outputs, *losses}  # alive to the end anyway
-    demanded = frozenset(
+    live_in = frozenset(
         blob
         for blob in read - results
         if blob in net.producer and net.producer[blob].name in forward
@@ -51,8 +51,8 @@ def forward_step(
             ops=tuple(op for op in net.ops if op.name in forward), outputs=tuple(losses)
         ),
         invariants=frozenset({*net.inputs, *results}),
-        demanded=demanded,
-        pushed=demanded,
+        live_in=live_in,
+        pushed=live_in,
         seconds=seconds,
         seconds_to_keep=seconds_to_keep,
     )

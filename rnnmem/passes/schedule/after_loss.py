@@ -5,12 +5,13 @@ of the gradient that needs nothing but the forward part runs as soon as it may, 
 held at once; it is made to wait for the reduction:
 
     h ─► Square ─► Mean ─► loss
-    └──► gate ◄─────┘ control edge        Square is gone before Mul and Tile are made
+    └──► delayed input ◄─────┘ control edge        Square is gone before Mul and Tile are made
           └─► Mul ─► Mul ─► ... ─► gradient loop
                Tile ──┘
 
 Waits for the reduction alone, where nobody but the caller reads it: no graph optimizer fuses it
-then. An op that might be fused waits at a gate in front of it, behind data that was only moved.
+then. An op that might be fused waits at a delayed input in front of it, behind data that was only
+moved.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import FILLERS, MATRIX_PRODUCTS, REDUCES, STACK
 from rnnmem.ir.order import all_needed_by, is_constant
 from rnnmem.passes.decision import Context, Offer, Site
-from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 
@@ -34,11 +35,11 @@ def offer(site: Site) -> Offer:
 
 def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:
     """Applies the decisions of a plan."""
-    return with_turns(net, edges)
+    return with_edges(net, edges)
 
 
 def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
-    """The edges and gates for the gradients that start the gradient loops of the pairs.
+    """The edges and delayed inputs for the gradients that start the gradient loops of the pairs.
 
     Args:
       net: the Net around the loops, with all shapes that are known.
@@ -46,18 +47,18 @@ def after_the_loss(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
     """
     loops = [gradient.loop.op for pair in pairs for gradient in pair.gradients]
     feeding = all_needed_by(net, [loop.name for loop in loops])
-    turns: dict[Edge, None] = {}
+    scheduling_edges: dict[Edge, None] = {}
     for loss in net.ops:
         if loss.type not in REDUCES or not _is_result(net, loss):
             continue
         forward = all_needed_by(net, [loss.name])
         for op in net.ops:
             if op.name in feeding and op.name not in forward:
-                turns.update(dict.fromkeys(_turns(net, op, loss, forward)))
-    return tuple(turns)
+                scheduling_edges.update(dict.fromkeys(_edges(net, op, loss, forward)))
+    return tuple(scheduling_edges)
 
 
-def _turns(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Edge]:
+def _edges(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Edge]:
     """Where an op of the gradient waits for the loss, if it need not anyway."""
     if not op.outputs or (net.blobs[op.outputs[0]].bytes or 0) < LARGE:
         return

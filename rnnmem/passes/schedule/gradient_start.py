@@ -1,7 +1,8 @@
 """Control edges around gradient loops: what may wait, waits, so that it is not held meanwhile.
 
 The waiting ops are chosen so that none loses a fusion: TensorFlow's graph optimizer leaves ops with
-control edges alone. What is waited for gets a witness, which is waited for instead (``rewrite``).
+control edges alone. What is waited for gets a completion proxy, which is waited for instead
+(``rewrite``).
 
 TensorFlow runs an op as soon as its inputs are there. The zeros that a gradient loop starts from
 need nothing of the gradient, so they are made before the loss and held until the loop runs; and as
@@ -22,7 +23,7 @@ from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import APART, FILLERS, MAY_RERUN, VIEWS, types
 from rnnmem.ir.order import is_constant, reached, waiting_for
 from rnnmem.passes.decision import Context, Offer, Site
-from rnnmem.passes.schedule.apply import witness
+from rnnmem.passes.schedule.apply import completion_proxy
 
 TAKING = types("takes")
 """Op types that may write into their input's buffer, and that no graph optimizer ever fuses."""
@@ -33,7 +34,7 @@ READING = (APART & MAY_RERUN) - VIEWS - types("slices") - types("cross_entropy")
 LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
 
-Waits = dict[str, dict[str, None]]
+StartEdges = dict[str, dict[str, None]]
 """Op name -> names of the ops that it is to wait for, in order."""
 
 
@@ -51,7 +52,7 @@ def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:
             raise NetError(f"the plan is for another function: no op {edge.op!r} or {edge.after!r}")
         if edge.after not in proxies:
             source = editor.ops[edge.after]
-            proxies[edge.after] = _proxy(editor, source) if context.anchored else edge.after
+            proxies[edge.after] = _proxy(editor, source) if context.keeps_alive else edge.after
         op = editor.ops[edge.op]
         editor.ops[edge.op] = op.replace(controls=(*op.controls, proxies[edge.after]))
     return editor.net()
@@ -66,7 +67,7 @@ def _proxy(editor: NetEditor, op: Op) -> str:
     kind = editor.blobs[op.outputs[0]]
     if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
         return op.name
-    return witness(editor, op)
+    return completion_proxy(editor, op)
 
 
 def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
@@ -76,7 +77,7 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
       net: the Net around the loops.
       pairs: the loop pairs that are rewritten.
     """
-    waits: Waits = {}
+    waits: StartEdges = {}
     live = needed(net)
     for pair in pairs:
         for gradient in pair.gradients:
@@ -96,14 +97,14 @@ def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
     return list({net.producer[b].name: net.producer[b] for b in read if b in net.producer}.values())
 
 
-def _start_together(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
+def _start_together(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None:
     """No iteration of the loop begins before all of its inputs are there."""
     for source in sources:
         if not is_constant(net, source):
             waits.setdefault(loop.name, {})[source.name] = None
 
 
-def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
+def _fill_late(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None:
     """What the loop starts from is made once its incoming gradient is there."""
     others = [op for op in sources if op.type not in FILLERS and not is_constant(net, op)]
     for filler in sources:
@@ -115,7 +116,7 @@ def _fill_late(net: Net, loop: Op, sources: list[Op], waits: Waits) -> None:
                 waits.setdefault(filler.name, {})[other.name] = None
 
 
-def _write_in_place(net: Net, op: Op, waits: Waits) -> None:
+def _write_in_place(net: Net, op: Op, waits: StartEdges) -> None:
     """The op runs after the other readers of its input, so that it may take the buffer over."""
     readers = [reader for reader in net.readers[op.inputs[0]] if reader.name != op.name]
     if op.inputs[0] in net.outputs or any(reader.type not in READING for reader in readers):
@@ -125,8 +126,8 @@ def _write_in_place(net: Net, op: Op, waits: Waits) -> None:
         waits.setdefault(op.name, {}).update(dict.fromkeys(reader.name for reader in readers))
 
 
-def _descendants(net: Net, op: Op, waits: Waits) -> set[str]:
-    """Names of the ops that run after ``op`` in any case, by data, by control, or by ``waits``."""
+def _descendants(net: Net, op: Op, waits: StartEdges) -> set[str]:
+    """Names of the ops that surely run after ``op``, by data, by control, or by ``start_edges``."""
     waited_by: dict[str, list[str]] = {}
     for waiting, others in waits.items():
         for other in others:

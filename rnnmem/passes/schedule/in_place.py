@@ -4,19 +4,19 @@ TensorFlow gives an elementwise op the buffer of its input if nobody else holds 
 starts. Where a blob has several readers, which of them that is, is a race:
 
     x ─► MatMul ─┬─► Sum ───┐ control edge      with the edge Tanh writes into the product,
-                 └─ gate ◄──┘                   without it a second buffer may be needed
+                 └─ delayed input ◄──┘                   without it a second buffer may be needed
                       └──► Tanh ─► Sum
 
-The gate stands between the op and what it reads, so it must hide nothing that a graph optimizer
-would have looked at: a product, or another op that is never fused, whose result has several readers
-anyway. A sum of three or more begins with the addend that nobody else holds
+The delayed input stands between the op and what it reads, so it must hide nothing that a graph
+optimizer would have looked at: a product, or another op that is never fused, whose result has
+several readers anyway. A sum of three or more begins with the addend that nobody else holds
 (:mod:`rnnmem.grappler.summation_order`), so what such sums read is left alone.
 """
 
 from __future__ import annotations
 
 from rnnmem.analysis.reachability import HappensBefore
-from rnnmem.analysis.versions import History
+from rnnmem.analysis.versions import SsaVersions
 from rnnmem.grappler.fusion import PRODUCTS, Sources
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.edges import Edge
@@ -32,7 +32,7 @@ _KEEPING = frozenset({Work.POINTWISE, Work.PRODUCT, Work.READS})
 
 
 def last_readers(
-    net: Net, past: History, twins: frozenset[str], large: int
+    net: Net, past: SsaVersions, congruent: frozenset[str], large: int
 ) -> tuple[Net, list[Edge]]:
     """Makes ops that could write in place the last readers of what they read.
 
@@ -40,21 +40,21 @@ def last_readers(
       net: the Net, its names written once.
       past: the history of the same Net as it uses buffers (an op that writes in place is an Alias),
         in the order in which its ops shall run.
-      twins: ops that a graph optimizer may merge with others.
+      congruent: ops that a graph optimizer may merge with others.
       large: bytes from which a buffer is worth an edge.
 
     Returns:
       The Net of ``past`` with more ops in place, and the control edges that this takes.
     """
-    finder = _Finder(net, past, twins, large)
+    finder = _Finder(net, past, congruent, large)
     ops = tuple(finder.look(index) for index in range(len(past.ops)))
     return past.net.replace(ops=ops), finder.edges
 
 
 class _Finder:
-    def __init__(self, net: Net, past: History, twins: frozenset[str], large: int):
-        self.net, self.past, self.twins, self.large = net, past, twins, large
-        self.sources = Sources(net, past, twins)
+    def __init__(self, net: Net, past: SsaVersions, congruent: frozenset[str], large: int):
+        self.net, self.past, self.congruent, self.large = net, past, congruent, large
+        self.sources = Sources(net, past, congruent)
         self.edges: list[Edge] = []
         self._number = {op.name: index for index, op in enumerate(past.ops)}
         self._order = HappensBefore()
@@ -64,7 +64,7 @@ class _Finder:
         self._order.begin(self.past.before[index])
         op = self.past.ops[index]
         real = self.net.op_by_name[op.name]
-        if op.type == real.type and op.name not in self.twins:
+        if op.type == real.type and op.name not in self.congruent:
             written = [self.net.blobs[blob] for blob in real.outputs]
             for slot in in_place_inputs(real, written, self.net):
                 waited = self._waits(real, index, slot)
@@ -105,7 +105,7 @@ class _Finder:
         return (
             producer is not None
             and producer.type in FRESH
-            and producer.name not in self.twins
+            and producer.name not in self.congruent
             and (self.net.blobs[blob].bytes or 0) >= self.large
             and blob not in self.net.outputs
             and op.type != "AddN"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.errors import RaceError
-from rnnmem.grappler.keepalive import is_shelf
+from rnnmem.grappler.keepalive import is_lifetime_extension
 from rnnmem.grappler.leads import Lead, leads, way
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.ir.order import all_needed_by
 from rnnmem.passes.rematerialise.clone import AGAIN
-from rnnmem.passes.schedule.apply import witness
+from rnnmem.passes.schedule.apply import completion_proxy
 
 
 def with_leads(original: Net, rewritten: Net) -> Net:
@@ -48,25 +48,25 @@ def _with_edges_inside(op: Op, old: Op | None, known: Iterable[Lead]) -> Op:
     for label, net in op.nets.items():
         before = None if old is None else old.nets.get(label)
         nets[label], left = _ordered(net, before, known)
-        if left and not _may_keep_its_pace(op, old):
+        if left and not _may_keep_parallel_iterations(op, old):
             first, second = left[0]
             raise RaceError(
                 f"which of {first!r} and {second!r} runs first decides how a sum adds up, "
                 "and no plan may settle it as it was"
             )
         if left:
-            op = op.replace(attributes={**op.attributes, **_pace(old)})
+            op = op.replace(attributes={**op.attributes, **_parallel_iterations(old)})
     return op.replace(nets=nets)
 
 
-def _may_keep_its_pace(op: Op, old: Op | None) -> bool:
+def _may_keep_parallel_iterations(op: Op, old: Op | None) -> bool:
     """Whether a loop's lead is its own: nothing makes it wait, and it holds nothing on shelves."""
     if old is None or op.type not in LOOPS or op.controls != old.controls:
         return False
-    return not any(is_shelf(one) for one in op.nets["body"].ops)
+    return not any(is_lifetime_extension(one) for one in op.nets["body"].ops)
 
 
-def _pace(op: Op) -> dict[str, object]:
+def _parallel_iterations(op: Op) -> dict[str, object]:
     known = op.attributes.get("parallel_iterations")
     return {} if known is None else {"parallel_iterations": known}
 
@@ -101,8 +101,8 @@ def _with_edge(net: Net, lead: Lead) -> Net | None:
         return None
     editor = NetEditor(net)
     after = edge.after
-    if edge.witnessed:
-        after = witness(editor, editor.ops[after])
+    if edge.by_proxy:
+        after = completion_proxy(editor, editor.ops[after])
     waiting = editor.ops[edge.op]
     editor.ops[edge.op] = waiting.replace(controls=(*waiting.controls, after))
     return editor.net()

@@ -5,12 +5,12 @@ implies most of it; the rest becomes control edges, and then the memory of a run
 its threads interleave: what is alive lives in different storages of a plan that is safe for any.
 
     x ─► MatMul 1 ─► Relu ─► Sum 1 ┐ control edge
-    x ──────────────── gate ◄──────┘
+    x ──────────────── delayed input ◄──────┘
                         └──► MatMul 2 ─► Relu ─► Sum 2         one product at a time
 
 An edge changes numbers where it takes an op out of a fusion, for Grappler leaves ops with control
-edges alone. So edges start only at ops that it never fuses, and end there too, or at a *gate*: an
-EnsureShape between the op and an argument or variable that it reads
+edges alone. So edges start only at ops that it never fuses, and end there too, or at a *delayed
+input*: an EnsureShape between the op and an argument or variable that it reads
 (:mod:`rnnmem.grappler.fusion`). With other edges an op that may write in place is the last reader
 of what it reads (:mod:`rnnmem.passes.schedule.in_place`).
 """
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from rnnmem.analysis.machine import SIDE_BY_SIDE, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
-from rnnmem.analysis.versions import History, history, overwrites
+from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
@@ -32,11 +32,11 @@ from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import HANDS_OUT, VIEWS
 from rnnmem.passes.schedule.in_place import last_readers
 from rnnmem.simulate.program import in_place_inputs
+from rnnmem.storage.buffers import LiveBuffer, Rules, units_of
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
 from rnnmem.storage.orders import lowest_peak
 from rnnmem.storage.parallel import assign_parallel
 from rnnmem.storage.ranges import Range, assign
-from rnnmem.storage.units import Rules, Unit, units_of
 
 LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
@@ -45,7 +45,7 @@ MOST_OPS = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Turns:
+class Edges:
     """Control edges that bound the memory of a Net.
 
     Attributes:
@@ -61,31 +61,31 @@ class Turns:
     slowdown: float
 
 
-def all_turns(net: Net, machine: Machine, max_slowdown: float) -> Turns | None:
-    """What :func:`turns_of` finds for a Net and for each step net in it, as one.
+def all_edges(net: Net, machine: Machine, max_slowdown: float) -> Edges | None:
+    """What :func:`edges_of` finds for a Net and for each step net in it, as one.
 
     The bounds are those of the outer Net; a step net without edges of its own stays as it is.
     """
-    found: dict[tuple[str, ...], Turns] = {}
+    found: dict[tuple[str, ...], Edges] = {}
     for path, inner in net.walk():
-        turns = turns_of(inner, machine, max_slowdown, path)
-        if turns is not None:
-            found[path] = turns
+        scheduling_edges = edges_of(inner, machine, max_slowdown, path)
+        if scheduling_edges is not None:
+            found[path] = scheduling_edges
     if not found:
         return None
-    outer = found.get((), Turns((), 0, 0, 1.0))
+    outer = found.get((), Edges((), 0, 0, 1.0))
     edges = tuple(
         dataclasses.replace(edge, path=path)
-        for path, turns in found.items()
-        for edge in turns.edges
+        for path, scheduling_edges in found.items()
+        for edge in scheduling_edges.edges
     )
-    slowdown = max(turns.slowdown for turns in found.values())
+    slowdown = max(scheduling_edges.slowdown for scheduling_edges in found.values())
     return dataclasses.replace(outer, edges=edges, slowdown=slowdown)
 
 
-def turns_of(
+def edges_of(
     net: Net, machine: Machine, max_slowdown: float, path: Sequence[str] = ()
-) -> Turns | None:
+) -> Edges | None:
     """Finds the control edges that let large buffers take turns.
 
     Args:
@@ -101,25 +101,25 @@ def turns_of(
     if len(net.ops) > MOST_OPS or overwrites(net):
         return None
     planned = _with_in_place(net)
-    past = history(planned)
+    past = ssa(planned)
     before = _bound(past)
     if before < 2 * LARGE:
         return None
-    twins = congruent_ops(net)
+    congruent = congruent_ops(net)
     found = []
     carried = path[-1:] == ("body",)
-    for candidate, waits in _candidates(net, planned, twins):
-        edges = [*waits, *_edges(net, history(candidate), twins, carried)]
-        bound = _bound(history(_controlled(candidate, edges)))
+    for candidate, waits in _candidates(net, planned, congruent):
+        edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
+        bound = _bound(ssa(_controlled(candidate, edges)))
         slowdown = _slowdown(net, edges, machine)
         worth_it = edges and bound < before and slowdown <= max_slowdown
         if worth_it and not may_change_a_sum(net, edges, path):
-            found.append(Turns(tuple(edges), bound, before, slowdown))
-    return min(found, key=lambda turns: turns.bytes, default=None)
+            found.append(Edges(tuple(edges), bound, before, slowdown))
+    return min(found, key=lambda scheduling_edges: scheduling_edges.bytes, default=None)
 
 
 def _candidates(
-    net: Net, planned: Net, twins: frozenset[str]
+    net: Net, planned: Net, congruent: frozenset[str]
 ) -> Iterator[tuple[Net, Sequence[Edge]]]:
     """Nets in orders with a low peak, and the edges of ops that wait to write in place.
 
@@ -130,21 +130,21 @@ def _candidates(
     yield lowest, ()
     for late in (False, True):
         given = _late(net, planned) if late else lowest
-        taking, waits = last_readers(net, history(given), twins, LARGE)
+        taking, waits = last_readers(net, ssa(given), congruent, LARGE)
         if waits:
             yield _ordered(_controlled(taking, waits)), waits
 
 
 def _ordered(planned: Net) -> Net:
     """The Net in the order with the lowest peak of those that are tried."""
-    past = history(planned)
+    past = ssa(planned)
     extra = [max((bytes_inside(inner) for inner in op.nets.values()), default=0) for op in past.ops]
     chosen = lowest_peak(past, estimate_sizes(past), extra)
     chosen = _put_off(past, chosen)
     return planned.replace(ops=tuple(past.ops[index] for index in chosen))
 
 
-def _put_off(past: History, chosen: Sequence[int]) -> list[int]:
+def _put_off(past: SsaVersions, chosen: Sequence[int]) -> list[int]:
     """The order, with ops that neither make nor read a large buffer right before who needs them.
 
     So that what leads to a large buffer may wait for one that goes before.
@@ -162,7 +162,7 @@ def _put_off(past: History, chosen: Sequence[int]) -> list[int]:
 
 def _late(net: Net, planned: Net) -> Net:
     """The Net with ops that could write over what others read too as late as may be."""
-    past = history(planned)
+    past = ssa(planned)
     puts_off = [
         any(
             len(net.readers[op.inputs[slot]]) > 1
@@ -193,7 +193,11 @@ def _with_in_place(net: Net) -> Net:
         source = net.producer.get(op.inputs[0]) if op.type in HANDS_OUT else None
         if source is not None and source.type == "OptionalFromValue":
             op = _past(op.replace(type="Alias"), source, source.inputs[:1])
-        elif source is not None and source.type == "TensorListPushBack" and _is_anchor(net, source):
+        elif (
+            source is not None
+            and source.type == "TensorListPushBack"
+            and _is_keepalive(net, source)
+        ):
             op = _past(op, source, (source.inputs[0], *op.inputs[1:]))
         if op.type in HANDS_OUT:
             for blob in op.outputs:
@@ -215,14 +219,14 @@ def _past(op: Op, source: Op, inputs: tuple[str, ...]) -> Op:
     return op.replace(inputs=inputs, controls=(*op.controls, source.name))
 
 
-def _is_anchor(net: Net, push: Op) -> bool:
+def _is_keepalive(net: Net, push: Op) -> bool:
     """Whether what is pushed is popped at once, so that no list keeps it."""
     readers = net.readers.get(push.outputs[0], ())
     alone = net.fan_out(push.outputs[0]) == len(readers) == 1
     return alone and readers[0].type == "TensorListPopBack"
 
 
-def _large_units(past: History) -> list[Unit]:
+def _large_units(past: SsaVersions) -> list[LiveBuffer]:
     sizes = {name: blob.bytes or 0 for name, blob in past.net.blobs.items()}
     return [
         dataclasses.replace(unit, kind=("memory", unit.kind[1]))
@@ -231,30 +235,30 @@ def _large_units(past: History) -> list[Unit]:
     ]
 
 
-def _bound(past: History) -> int:
+def _bound(past: SsaVersions) -> int:
     """Bytes of large buffers that are alive at once at most, however the ops interleave."""
     return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
-def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> list[Edge]:
+def _edges(net: Net, past: SsaVersions, congruent: frozenset[str], carried: bool) -> list[Edge]:
     """The edges that a storage plan over the order of ``past`` needs beyond the data flow.
 
     Args:
       net: the Net.
       past: its history.
-      twins: ops that a graph optimizer may merge with others.
+      congruent: ops that a graph optimizer may merge with others.
       carried: whether it is a loop's body.
     """
     units = {unit.name: unit for unit in _large_units(past)}
     ranges = [Range(unit.name, unit.defined, unit.used, unit.size) for unit in units.values()]
-    takes: dict[int, list[list[Unit]]] = {}  # op -> units before its own in their storages
+    takes: dict[int, list[list[LiveBuffer]]] = {}  # op -> units before its own in their storages
     for storage in assign(ranges, "best_fit").storages:
         held = [units[one.name] for one in storage]
         for number, unit in enumerate(held[1:], 1):
             takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
     order = HappensBefore()
     edges: list[Edge] = []
-    sources = Sources(net, past, twins)
+    sources = Sources(net, past, congruent)
     for index, others in enumerate(past.before):
         order.begin(others)
         for earlier in takes.get(index, ()):
@@ -273,27 +277,27 @@ def _edges(net: Net, past: History, twins: frozenset[str], carried: bool) -> lis
 
 
 def _edge(
-    net: Net, past: History, index: int, user: int, sources: Sources, carried: bool
+    net: Net, past: SsaVersions, index: int, user: int, sources: Sources, carried: bool
 ) -> tuple[Edge, int] | None:
     """An edge by which an op waits for another, and the op that is waited for; None: there is none.
 
     Where the op may not wait itself, one does that it needs; where no edge may start at the other,
-    one may at its witness.
+    one may at its completion proxy.
     """
-    places = list(waiting_places(net, past, index, sources.twins))
+    places = list(waiting_places(net, past, index, sources.congruent))
     for place, slot in places:
         source = sources.from_(user, place) if user < place else None
         if source is not None:
             return Edge(past.ops[place].name, slot, past.ops[source].name), source
-    if carried and sources.may_have_witness(user):
+    if carried and sources.may_have_proxy(user):
         for place, slot in places:
             if user < place:
-                return Edge(past.ops[place].name, slot, past.ops[user].name, witnessed=True), user
+                return Edge(past.ops[place].name, slot, past.ops[user].name, by_proxy=True), user
     return None
 
 
 def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
-    """The Net with each waiting op waiting itself: what the gates amount to."""
+    """The Net with each waiting op waiting itself: what the delayed inputs amount to."""
     waits: dict[str, list[str]] = {}
     for edge in edges:
         waits.setdefault(edge.op, []).append(edge.after)
@@ -313,7 +317,7 @@ def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine) -> float:
 
 def _span(net: Net, seconds: dict[str, float], total: float) -> float:
     """The longest path of small ops, or all their work over the threads, and all large ops."""
-    past = history(net)
+    past = ssa(net)
     longest = [0.0] * len(past.ops)
     small = 0.0
     for index, op in enumerate(past.ops):

@@ -93,7 +93,7 @@ def _captures_any(concrete: Any, handles: set[int]) -> bool:
 
 
 def forget_trace(cache: Any, key: Any) -> None:
-    """Makes a ``tf.function`` trace anew where it would have used this trace."""
+    """Makes a ``tf.function`` trace again where it would have used this trace."""
     context, function_type = key
     cache.delete(function_type, context)
 

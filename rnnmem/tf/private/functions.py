@@ -44,7 +44,7 @@ def is_compiled(concrete: Any) -> bool:
 def trace(base: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The ConcreteFunction that the ``tf.function`` would run; found as fast as it finds it."""
     # A function that created variables runs traces of its second configuration, any other those of
-    # its first; the other one would trace, and count random numbers, anew.
+    # its first; the other one would trace, and count random numbers, again.
     created = base._created_variables
     config = base._no_variable_creation_config if created else base._variable_creation_config
     if config is None:

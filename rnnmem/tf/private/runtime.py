@@ -33,7 +33,7 @@ def executor_scope(executor: Any) -> Any:
 def retire(executor: Any) -> None:
     """Forgets the errors of a failed worker, and keeps the executor as long as the process.
 
-    Calls to that worker which are still in flight end later, and write into the executor.
+    Calls to that worker which are still under way end later, and write into the executor.
     """
     executor.clear_error()
     _retired.add(executor)

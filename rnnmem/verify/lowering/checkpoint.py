@@ -371,7 +371,7 @@ class _Proof:
             for argument, source in standing.items()
             if source != self.index.argument
         }
-        step = Step(loop, states, self._steady(loop), frozenset((kept[0].branch.name,)))
+        step = Step(loop, states, self._loop_invariant(loop), frozenset((kept[0].branch.name,)))
         ends = [
             _Taken(standing[one.argument], one.final, "")
             for one in all_variables
@@ -423,7 +423,7 @@ class _Proof:
             found[pop.name] = push.inputs[1]
         starts = ((one.argument, behind(self.then, one.start)) for one in known)
         states = {argument: values[start] for argument, start in starts if start in values}
-        return Step(loop, states, self._steady(loop), residuals=found)
+        return Step(loop, states, self._loop_invariant(loop), residuals=found)
 
     def _pop_of(self, changed: _Changed) -> Op:
         """The pop that takes one element off a filled list in every iteration."""
@@ -435,10 +435,10 @@ class _Proof:
         self.demand(alone and self.body.fan_out(rest) == 1, "a filled list is popped otherwise")
         return readers[0]
 
-    def _steady(self, loop: Op) -> dict[str, str]:
+    def _loop_invariant(self, loop: Op) -> dict[str, str]:
         """Argument of a loop -> the gradient loop's, for what is the same in all iterations."""
         given = dict(zip(self.then.inputs, self.refill.inputs[1:], strict=True))
-        steady = {
+        loop_invariant = {
             argument
             for argument, one in self.variables.items()
             if behind(self.body, one.following) == argument
@@ -446,7 +446,7 @@ class _Proof:
         return {
             one.argument: given[one.start]
             for one in variables(loop)
-            if given.get(one.start) in steady
+            if given.get(one.start) in loop_invariant
             and behind(loop.nets["body"], one.following) == one.argument
         }
 

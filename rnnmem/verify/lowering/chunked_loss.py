@@ -81,7 +81,7 @@ class _Proof:
         self.loop = loop
         self.body = loop.nets["body"]
         self.variables = variables(loop)
-        self.steady = {
+        self.loop_invariant = {
             one.argument: one.start for one in self.variables if one.following == one.argument
         }
         self.known: KnownNet = known_net(net)
@@ -109,7 +109,7 @@ class _Proof:
         counts = steps_by_one(self.body, self.index, "AddV2")
         from_zero = number(self.outer, self.index.start) == 0
         self._demand(counts and from_zero, "the loop does not count its iterations")
-        self._demand(chunks.argument in self.steady, "the number of chunks changes")
+        self._demand(chunks.argument in self.loop_invariant, "the number of chunks changes")
         most = self._made(chunks.start, "Maximum")
         self._demand(number(self.outer, most.inputs[1]) == 1, "there may be no chunk")
         quotient = self._made(most.inputs[0], "FloorDiv")
@@ -155,7 +155,7 @@ class _Proof:
         left = made_by(self.body, op.inputs[1], "Sub")
         return (
             left is not None
-            and self.steady.get(left.inputs[0]) == self.whole
+            and self.loop_invariant.get(left.inputs[0]) == self.whole
             and self._starts_at(left.inputs[1]) == 1
         )
 
@@ -168,7 +168,7 @@ class _Proof:
         self.sum_shapes: dict[str, object] = {}
         self.gone: set[str] = {self.loop.name}
         for one in self.variables:
-            if one.argument in self.steady or one is self.index:
+            if one.argument in self.loop_invariant or one is self.index:
                 self._demand(not self.outer.fan_out(one.final), "its counter is read behind it")
                 continue
             last = self.body.producer.get(one.following)
@@ -230,7 +230,7 @@ class _Proof:
         self.values: dict[str, Value] = {}
         self.stands_for: dict[str, str] = {}  # blob of the body -> outer blob
         self.outside = known_from(self.outer, self.known, self.source, self.loop.name)
-        for argument, start in self.steady.items():
+        for argument, start in self.loop_invariant.items():
             told = self.outside.get(start)
             self.values[argument] = (
                 told if isinstance(told, Given) else Given(self.known.facts[start])
@@ -392,12 +392,12 @@ class _Proof:
             slot, argument = int(found[1]), found[2]
             self._demand(
                 slot < len(wholes)
-                and argument in self.steady
+                and argument in self.loop_invariant
                 and self._is_whole(op, slot, argument),
                 f"the sizes of {op.name!r} are not those of the whole",
                 op.name,
             )
-            wholes[slot] = self.steady[argument]
+            wholes[slot] = self.loop_invariant[argument]
         return list(zip(op.inputs, wholes, strict=True))
 
     def _is_whole(self, op: Op, slot: int, argument: str) -> bool:

@@ -102,16 +102,16 @@ class _Chain:
         self.net = net
         self.last = last
 
-    def read(self, type: str, means: bytes) -> tuple[str, Hashable]:
+    def read(self, type: str, techniques: bytes) -> tuple[str, Hashable]:
         """The blob that the ops start from, and the form that they give it or take from it."""
-        if means == b"bfloat16":
+        if techniques == b"bfloat16":
             return self._rounded(type)
-        self._demand(means in (b"bits", b"signs"), f"{means!r} is no form")
+        self._demand(techniques in (b"bits", b"signs"), f"{techniques!r} is no codec")
         shape: tuple[str, Hashable]
         source, shape, dtype = (self._packed if type == ENCODED else self._unpacked)(
-            means == b"signs"
+            techniques == b"signs"
         )
-        return source, (means, dtype, shape)
+        return source, (techniques, dtype, shape)
 
     def _demand(self, holds: object, sentence: str = "not as a saved copy is written") -> None:
         if not holds:

@@ -58,7 +58,7 @@ def test_each_segment_keeps_one_state(trips, length):
 
 @pytest.mark.parametrize("slots", [2, 4])
 def test_a_schedule_keeps_no_more_states_than_it_says(slots):
-    net = in_segments(computed_start(rnn(UNITS, 200)), length=4, slots=slots, count=50, again=3.0)
+    net = in_segments(computed_start(rnn(UNITS, 200)), length=4, slots=slots, count=50, replays=3.0)
     kept = most_kept(net)
     assert STATE < kept <= (slots + 1) * STATE
 

@@ -50,7 +50,7 @@ def scheduled(case, **schedule):
         plan = rnnmem.optimize(case.fn, max_slowdown=float("inf")).plan(*args)
     (loop,) = plan.loops
     segments = dataclasses.replace(loop.segments, **{"length": 1, "growth": 0, **schedule})
-    loop = dataclasses.replace(loop, segments=segments, in_flight=1)
+    loop = dataclasses.replace(loop, segments=segments, parallel_iterations=1)
     return rnnmem.optimize(case.fn, plan=dataclasses.replace(plan, loops=(loop,)))
 
 

@@ -10,13 +10,13 @@ from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import evaluations, online_schedule, replay
 from rnnmem.passes.checkpoint.select import LONGER, REPEATS, longer_segments, with_slots
-from rnnmem.planning.pareto import plan_net, trades_of
+from rnnmem.planning.pareto import candidates_of, plan_net
 from rnnmem.planning.plan import Plan
 from tests.handmade import rnn
 
 
 def test_a_long_loop_keeps_states_once_the_time_is_there():
-    (loop,) = trades_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
+    (loop,) = candidates_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
     segments = loop.segments
     assert segments.states == ("h",)
     assert segments.wanted == ("h",)
@@ -27,21 +27,21 @@ def test_a_long_loop_keeps_states_once_the_time_is_there():
 
 
 def test_with_more_time_the_states_of_some_segments_are_kept():
-    (once,) = trades_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
+    (once,) = candidates_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
     (loop,) = plan_net(rnn(limit=1000), CPU, math.inf).loops
     segments = loop.segments
     assert segments.count * segments.length >= 1000
     assert len(segments.starts) == segments.slots + 1 < segments.count
     again = evaluations(segments.count, segments.slots) + 1 - segments.count
-    assert segments.again == again / segments.count <= REPEATS[-1]
+    assert segments.replays == again / segments.count <= REPEATS[-1]
     assert loop.total()[0] == segments.peak_bytes(1000) < 0.4 * once.segments.peak_bytes(1000)
     assert loop.total()[1] == pytest.approx(
-        1000 * (max(0.0, loop.seconds) + segments.again * segments.seconds)
+        1000 * (max(0.0, loop.seconds) + segments.replays * segments.seconds)
     )
 
 
 def test_longer_segments_are_those_of_loops_with_a_state_a_segment():
-    (cut,) = trades_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
+    (cut,) = candidates_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
     length = cut.segments.length
 
     def cut_into(**fields):
@@ -83,7 +83,7 @@ def test_where_the_length_is_unknown_the_schedule_is_online():
         assert one.most_kept == one.slots and not one.starts
         count = math.ceil(LONG_TRIPS / one.length)
         run = replay(online_schedule(count, one.slots), count, one.slots)
-        assert one.again == (run.evaluations - count) / count
+        assert one.replays == (run.evaluations - count) / count
         assert one.peak_bytes(UNKNOWN_TRIPS) < SEGMENTS.peak_bytes(UNKNOWN_TRIPS)
         assert one.peak_bytes(10**7) == one.peak_bytes(10**4)
 
@@ -95,7 +95,7 @@ def test_a_short_loop_keeps_no_more_than_it_has():
 
 
 def test_an_online_plan_goes_to_json_and_back():
-    (loop,) = trades_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
+    (loop,) = candidates_of(rnn(limit=1000), CPU).without_schedules().within(math.inf).loops
     (*_, segments) = with_slots(loop.segments, None)
     plan = Plan(loops=(dataclasses.replace(loop, segments=segments),))
     assert Plan.from_json(plan.to_json()) == plan

@@ -77,7 +77,7 @@ def test_forward_and_gradient_run_in_one_loop():
     assert set(phase.rows) == {"loss:0", "dh"} and set(phase.sums) == {"dw", "db"}
 
 
-def test_what_is_written_passes_the_judge_where_it_is_allowed():
+def test_what_is_written_passes_the_verifier_where_it_is_allowed():
     net = step()
     rewritten = chunked(net)
     check(net, rewritten, chunks=True)
@@ -111,7 +111,7 @@ def test_an_unknown_number_of_tokens_is_cut_too():
     check(net, chunked(net), chunks=True)
 
 
-def test_a_gradient_that_hangs_on_the_loss_computes_the_logits_again():
+def test_a_gradient_that_depends_on_the_loss_computes_the_logits_again():
     mean = [
         op("weight", "Exp", "total", "f[]"),
         op("late", "Mul", "scale weight", f"f[{TOKENS},1]"),
@@ -185,7 +185,7 @@ def test_a_plan_for_another_net_is_refused():
         apply_chunks(step(), (ChunkedLoss("nothing", source="h", length=8),), encoded)
 
 
-# --- what the judge refuses
+# --- what the verifier refuses
 
 
 def changed(net, name, change):

@@ -64,11 +64,11 @@ def traced(shape, spec=None, relu=False):
     return found, numbers(*shape), variables
 
 
-def forced(concrete, *means):
-    """The function with each bool as bits, small ones too; or every blob by the means named."""
+def forced(concrete, *techniques):
+    """The function with each bool as bits, small ones too; or every blob by given techniques."""
     net = without_dead_ops(inline(net_of(concrete)))
-    if means:
-        plan = plan_net(net, CPU, 1e9, segments=False, means=frozenset(means))
+    if techniques:
+        plan = plan_net(net, CPU, 1e9, segments=False, techniques=frozenset(techniques))
     else:
         plan = Plan(loops=tuple(map(_bits, loop_pairs(net, net, {}))))
     assert any(one.encodings for loop in plan.loops for one in loop.flat())
@@ -132,7 +132,7 @@ def test_the_gradient_of_a_relu_needs_no_more_than_signs(deterministic, dtype):
 
     concrete = tf.function(step).get_concrete_function(x, x)
     net = without_dead_ops(inline(net_of(concrete)))
-    (loop,) = plan_net(net, CPU, 1e9, segments=False, means=frozenset({"bits"})).loops
+    (loop,) = plan_net(net, CPU, 1e9, segments=False, techniques=frozenset({"bits"})).loops
     assert len(loop.encodings) == 2  # of either unit, and no number but its sign
     function = forced(concrete, "bits")
     for upstream in (x, tf.reverse(x, [1]), tf.ones_like(x)):
@@ -163,12 +163,12 @@ def test_bits_under_the_decorator(grappler, deterministic, segments):
         step = train(lambda x: dropped(x, made[0], relu=True), made)
         return Case(step, thrice(numbers(9, 16, 33)), values(*made))
 
-    means = {"allow": ("recompute", "segments", "bits"), "max_slowdown": 50.0}
+    techniques = {"allow": ("recompute", "segments", "bits"), "max_slowdown": 50.0}
     if not segments:
-        means["allow"] = ("bits",)
-        return assert_same_bits(make, **means)
+        techniques["allow"] = ("bits",)
+        return assert_same_bits(make, **techniques)
     with forced_segments():
-        assert_same_bits(make, **means)
+        assert_same_bits(make, **techniques)
 
 
 def test_bits_of_a_loop_in_a_loop(deterministic):
@@ -292,7 +292,7 @@ def test_a_saved_plan_keeps_the_forms_and_verify_allows_rounding():
     first = rnnmem.optimize(step, allow=("bits", "bfloat16"), max_slowdown=50.0, verify=True)
     results = first(x)
     plan = first.plan(x)
-    assert plan.rounds and {one.means for one in plan.loops[0].encodings} == {
+    assert plan.rounds and {one.techniques for one in plan.loops[0].encodings} == {
         ("bits",),
         ("bfloat16",),
     }
@@ -301,7 +301,7 @@ def test_a_saved_plan_keeps_the_forms_and_verify_allows_rounding():
     assert "rounded, so gradients differ" in told
     report = rnnmem.report(first, x)
     assert any(
-        part.fate == "saved as bits" and part.source.startswith("test_codecs.py:")
+        part.decision == "saved as bits" and part.source.startswith("test_codecs.py:")
         for part in report.after.parts
     )
     again = rnnmem.optimize(step, plan=plan.to_json())
@@ -336,4 +336,4 @@ def test_a_builder_that_is_differentiated_later_keeps_bits(deterministic):
         loss = optimised(x)
     assert bits_of((loss, tape.gradient(loss, made))) == bits_of(plain(x))
     (loop,) = optimised.plan(x).loops
-    assert {one.means for one in loop.encodings} == {("bits",)}
+    assert {one.techniques for one in loop.encodings} == {("bits",)}

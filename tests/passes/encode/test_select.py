@@ -1,4 +1,4 @@
-"""In which form each saved blob is kept, within the time and by the means that are allowed."""
+"""In which form each saved blob is kept, within the time and by the techniques that are allowed."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.machine import CPU, GPU
 from rnnmem.errors import BudgetError
 from rnnmem.passes.encode.decision import SAVED
-from rnnmem.passes.encode.select import Forms
+from rnnmem.passes.encode.select import Codecs
 from rnnmem.passes.rematerialise.decision import RECOMPUTED
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.choice import needed_budget
@@ -25,97 +25,99 @@ from tests.masked_nets import masked
 ANY_TIME = 1e9
 
 
-def forms(net, *means, machine=CPU, slowdown=ANY_TIME):
-    """Blob -> the means by which it is kept, for those that are not kept as they are."""
-    (loop,) = plan_net(net, machine, slowdown, means=frozenset(means)).loops
-    return {one.blob: one.means for one in loop.encodings}
+def codecs(net, *techniques, machine=CPU, slowdown=ANY_TIME):
+    """Blob -> the techniques by which it is kept, for those that are not kept as they are."""
+    (loop,) = plan_net(net, machine, slowdown, techniques=frozenset(techniques)).loops
+    return {one.blob: one.techniques for one in loop.encodings}
 
 
 def test_a_mask_and_what_only_a_relu_gradient_reads_become_bits():
-    (loop,) = plan_net(masked(), CPU, ANY_TIME, means=frozenset({"bits"})).loops
+    (loop,) = plan_net(masked(), CPU, ANY_TIME, techniques=frozenset({"bits"})).loops
     # 64 x 65 bits are 520 bytes; t is read by TanhGrad, which asks for all of it
     assert {one.blob: one.bytes for one in loop.encodings} == {"keep": 768, "r": 768}
     assert loop.bytes == 768 + 768 + 64 * 65 * 4
     assert not loop.recomputed
-    fates = {fate.blob: fate for fate in loop.fates}
-    assert {blob: fate.fate for blob, fate in fates.items()} == {
+    residuals = {residual.blob: residual for residual in loop.residuals}
+    assert {blob: residual.decision for blob, residual in residuals.items()} == {
         "keep": "saved as bits",
         "r": "saved as bits",
         "t": SAVED,
     }
-    assert all(fate.is_kept for fate in fates.values())
-    assert fates["r"].reason == "768 bytes instead of 16640: only its sign is asked for"
+    assert all(residual.is_kept for residual in residuals.values())
+    assert residuals["r"].reason == "768 bytes instead of 16640: only its sign is asked for"
 
 
 def test_what_anybody_else_reads_keeps_more_than_its_sign():
-    assert forms(masked(also="Exp"), "bits") == {"keep": ("bits",)}
+    assert codecs(masked(also="Exp"), "bits") == {"keep": ("bits",)}
 
 
 def test_nothing_is_encoded_that_nobody_allowed():
-    assert forms(masked(), "rematerialise") == {}
+    assert codecs(masked(), "rematerialise") == {}
 
 
 def test_bits_wait_for_time_to_be_spent():
     dear = dataclasses.replace(CPU, launch_seconds=1.0)
-    assert forms(masked(), "bits", machine=dear, slowdown=1.0) == {}
+    assert codecs(masked(), "bits", machine=dear, slowdown=1.0) == {}
 
 
 def test_what_the_graph_optimizer_looks_through_may_be_saved_as_it_is():
     # nothing that is read for its sign alone has to run again because of that
     dear = dataclasses.replace(CPU, launch_seconds=1.0)
-    means = frozenset({"rematerialise", "bits"})
-    (loop,) = plan_net(masked(unit="Neg"), dear, 1.0, segments=False, means=means).loops
+    techniques = frozenset({"rematerialise", "bits"})
+    (loop,) = plan_net(masked(unit="Neg"), dear, 1.0, segments=False, techniques=techniques).loops
     assert not loop.recomputed and not loop.encodings
 
 
 def test_what_is_recomputed_is_not_encoded():
-    (loop,) = plan_net(masked(), CPU, ANY_TIME, means=frozenset({"rematerialise", "bits"})).loops
+    (loop,) = plan_net(
+        masked(), CPU, ANY_TIME, techniques=frozenset({"rematerialise", "bits"})
+    ).loops
     assert {one.blob for one in loop.encodings} == {"keep"}
     assert "r" in loop.recomputed and "r" not in loop.saved
-    assert {fate.blob: fate.fate for fate in loop.fates}["r"] == RECOMPUTED
+    assert {residual.blob: residual.decision for residual in loop.residuals}["r"] == RECOMPUTED
 
 
 def test_small_blobs_stay_as_they_are():
     # each takes 256 bytes of the allocator whatever its form
-    assert forms(masked(shape=""), "bits", "bfloat16") == {}
-    assert forms(masked(shape="8,8"), "bits") == {}
+    assert codecs(masked(shape=""), "bits", "bfloat16") == {}
+    assert codecs(masked(shape="8,8"), "bits") == {}
 
 
 def test_numbers_are_rounded_and_truths_are_not():
-    assert forms(masked(), "bfloat16") == {"r": ("bfloat16",), "t": ("bfloat16",)}
+    assert codecs(masked(), "bfloat16") == {"r": ("bfloat16",), "t": ("bfloat16",)}
 
 
 @pytest.mark.parametrize("also", ["Sign", "Identity"])
 def test_what_whole_numbers_are_made_of_is_not_rounded(also):
-    assert forms(masked(also=also, whole=True), "bfloat16") == {"t": ("bfloat16",)}
+    assert codecs(masked(also=also, whole=True), "bfloat16") == {"t": ("bfloat16",)}
 
 
 def test_a_plan_that_rounds_says_so():
-    plan = plan_net(masked(), CPU, ANY_TIME, means=frozenset({"bfloat16"}))
+    plan = plan_net(masked(), CPU, ANY_TIME, techniques=frozenset({"bfloat16"}))
     assert plan.rounds and not plan.offloads
-    assert not plan_net(masked(), CPU, ANY_TIME, means=frozenset({"bits"})).rounds
+    assert not plan_net(masked(), CPU, ANY_TIME, techniques=frozenset({"bits"})).rounds
 
 
 def test_the_host_takes_what_an_accelerator_saves():
-    plan = plan_net(masked(), GPU, ANY_TIME, means=frozenset({"bits", "offload"}))
+    plan = plan_net(masked(), GPU, ANY_TIME, techniques=frozenset({"bits", "offload"}))
     (loop,) = plan.loops
-    means = {one.blob: one.means for one in loop.encodings}
-    assert means == {"keep": ("offload",), "r": ("offload",), "t": ("offload",)}
+    techniques = {one.blob: one.techniques for one in loop.encodings}
+    assert techniques == {"keep": ("offload",), "r": ("offload",), "t": ("offload",)}
     assert loop.bytes == 0 and plan.offloads
     # copies come back while the iteration before is under way
-    assert one_by_one(plan).loops[0].in_flight == 2
-    assert {fate.fate for fate in loop.fates} == {"offloaded"}
+    assert one_by_one(plan).loops[0].parallel_iterations == 2
+    assert {residual.decision for residual in loop.residuals} == {"offloaded"}
 
 
 def test_copies_to_the_host_may_be_bits_or_rounded_and_are_faster_then():
     (pair,) = loop_pairs(net := masked(shape="4096,4096"), net, {})
-    forms = Forms(pair, GPU, {"bits", "bfloat16", "offload"})
-    of_mask = {one.means: one for one in forms.of("keep")}
+    codecs = Codecs(pair, GPU, {"bits", "bfloat16", "offload"})
+    of_mask = {one.techniques: one for one in codecs.of("keep")}
     assert set(of_mask) == {("bits",), ("offload",), ("bits", "offload")}
     assert of_mask["bits", "offload"].seconds < of_mask["offload",].seconds
-    of_sign = {one.means for one in forms.of_sign("r")}
+    of_sign = {one.techniques for one in codecs.of_sign("r")}
     assert of_sign == {("bits",), ("bits", "offload")}
-    assert {one.means for one in forms.of("t")} == {
+    assert {one.techniques for one in codecs.of("t")} == {
         ("bfloat16",),
         ("offload",),
         ("bfloat16", "offload"),
@@ -123,35 +125,37 @@ def test_copies_to_the_host_may_be_bits_or_rounded_and_are_faster_then():
 
 
 def test_what_the_host_made_is_not_copied_to_it():
-    assert forms(masked(), "offload") == {}
-    assert set(forms(masked(device="/device:CPU:0"), "offload", machine=GPU)) == {"keep", "t"}
-    assert set(forms(masked(device="/device:GPU:0"), "offload")) == {"r"}
+    assert codecs(masked(), "offload") == {}
+    assert set(codecs(masked(device="/device:CPU:0"), "offload", machine=GPU)) == {"keep", "t"}
+    assert set(codecs(masked(device="/device:GPU:0"), "offload")) == {"r"}
 
 
 def test_segments_keep_bits_and_leave_lists_on_the_device():
-    plan = plan_net(rnn(limit=400), GPU, ANY_TIME, means=frozenset({"rematerialise", "offload"}))
+    plan = plan_net(
+        rnn(limit=400), GPU, ANY_TIME, techniques=frozenset({"rematerialise", "offload"})
+    )
     assert plan.offloads and plan.loops[0].segments is None
     bits = frozenset({"rematerialise", "bits", "bfloat16"})
-    (loop,) = plan_net(rnn(limit=400), CPU, ANY_TIME, means=bits).loops
+    (loop,) = plan_net(rnn(limit=400), CPU, ANY_TIME, techniques=bits).loops
     assert loop.segments is not None
-    assert [one.means for one in loop.encodings] == [("bfloat16",)]
+    assert [one.techniques for one in loop.encodings] == [("bfloat16",)]
     assert loop.segments.saved_bytes == 64 * 64 * 2
 
 
 @pytest.mark.parametrize(
-    "machine, means", [(CPU, {"bits"}), (CPU, {"bits", "bfloat16"}), (GPU, {"offload"})]
+    "machine, techniques", [(CPU, {"bits"}), (CPU, {"bits", "bfloat16"}), (GPU, {"offload"})]
 )
-def test_the_peak_that_is_predicted_falls_by_what_is_kept_less(machine, means):
+def test_the_peak_that_is_predicted_falls_by_what_is_kept_less(machine, techniques):
     net = masked()
-    plan = plan_net(net, machine, ANY_TIME, means=frozenset(means))
+    plan = plan_net(net, machine, ANY_TIME, techniques=frozenset(techniques))
     (loop,) = plan.loops
-    less = 50 * (sum(fate.bytes for fate in loop.fates) - loop.bytes)
+    less = 50 * (sum(residual.bytes for residual in loop.residuals) - loop.bytes)
     found = counted_peak(net) - counted_peak(apply_plan(net, plan, encoded))
     assert found == pytest.approx(less, rel=0.15)
 
 
 def test_the_plan_goes_to_json_and_back():
-    plan = plan_net(masked(), CPU, ANY_TIME, means=frozenset({"bits"}))
+    plan = plan_net(masked(), CPU, ANY_TIME, techniques=frozenset({"bits"}))
     text = plan.to_json()
     assert Plan.from_json(text) == plan
     with pytest.raises(ValueError, match="kept by 'bites'"):
@@ -161,12 +165,12 @@ def test_the_plan_goes_to_json_and_back():
 def test_forms_meet_budgets_that_nothing_else_meets():
     net = masked()
 
-    def ladder(*means):
-        search = Search(net, Setting(CPU, encoded, frozenset(means)))
-        return search, search.simulated(search.ladder[-1]).predicted_peak
+    def frontier_plans(*techniques):
+        search = Search(net, Setting(CPU, encoded, frozenset(techniques)))
+        return search, search.simulated(search.frontier_plans[-1]).predicted_peak
 
-    plain, smallest = ladder("rematerialise")
-    bits, smaller = ladder("rematerialise", "bits")
+    plain, smallest = frontier_plans("rematerialise")
+    bits, smaller = frontier_plans("rematerialise", "bits")
     assert smaller < 0.9 * smallest
     budget = needed_budget(smaller)
     with pytest.raises(BudgetError, match="cannot be met"):

@@ -55,6 +55,6 @@ def attention(steps=5, batch=4, length=64, units=256):
 def test_the_gradient_of_attention_keeps_its_bits(grappler, deterministic):
     case = attention()
     plan = rnnmem.optimize(case.fn, max_slowdown=1.5).plan(*case.calls[0][0])
-    assert len(plan.folds) == 3  # nobody asks for the gradient of the memory
-    assert {loop.in_flight for loop in plan.loops} == {1}
+    assert len(plan.implicit_broadcasts) == 3  # nobody asks for the gradient of the memory
+    assert {loop.parallel_iterations for loop in plan.loops} == {1}
     assert_same_bits(attention, max_slowdown=1.5)

@@ -10,8 +10,8 @@ from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType
 from rnnmem.passes.lazy_gradient_lists.apply import begin_empty
-from rnnmem.passes.lazy_gradient_lists.decision import EmptyStart
-from rnnmem.passes.lazy_gradient_lists.select import empty_starts
+from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
+from rnnmem.passes.lazy_gradient_lists.select import lazy_gradient_lists
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import simulate
@@ -19,7 +19,7 @@ from rnnmem.verify import check
 from tests.handmade import const, edited, make_net, op, rnn
 
 F = {"element_dtype": DType("float32")}
-START = EmptyStart("no_sums", "gradient", ("put",))
+START = LazyGradientList("no_sums", "gradient", ("put",))
 ROW = 64 * 1024
 
 
@@ -99,7 +99,7 @@ def _carrying(loop, start, argument, inside):
 
 
 def starts(net):
-    return empty_starts(net, loop_pairs(net, net, {}))
+    return lazy_gradient_lists(net, loop_pairs(net, net, {}))
 
 
 def begun(net, *chosen):
@@ -122,9 +122,9 @@ def test_a_list_of_gradients_begins_empty():
 
 def test_it_is_part_of_the_plan():
     plan = plan_net(listed(length=64), CPU, 1.1)
-    assert plan.empty_starts == (START,)
+    assert plan.lazy_gradient_lists == (START,)
     assert Plan.from_json(plan.to_json()) == plan
-    assert plan_net(rnn(units=128), CPU, 1.1).empty_starts == ()
+    assert plan_net(rnn(units=128), CPU, 1.1).lazy_gradient_lists == ()
 
 
 def test_it_is_predicted_to_hold_less():
@@ -210,11 +210,11 @@ def test_a_broken_rewrite_is_refused():
 @pytest.mark.parametrize(
     "start",
     [
-        EmptyStart("none", "gradient", ("put",)),
-        EmptyStart("list", "gradient", ("put",)),
-        EmptyStart("no_sums", "none", ("put",)),
-        EmptyStart("no_sums", "gradient", ("new",)),
-        EmptyStart("no_sums", "gradient", ()),
+        LazyGradientList("none", "gradient", ("put",)),
+        LazyGradientList("list", "gradient", ("put",)),
+        LazyGradientList("no_sums", "none", ("put",)),
+        LazyGradientList("no_sums", "gradient", ("new",)),
+        LazyGradientList("no_sums", "gradient", ()),
     ],
 )
 def test_a_plan_for_another_net_is_refused(start):

@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.ir.marks import IN_PLACE
 from rnnmem.passes.normalise.decision import dead_code
-from rnnmem.passes.normalise.gradient_loops import without_unread
+from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.verify import check
 from tests.handmade import edited, make_net, op, rnn
 from tests.loop_drawings import nested
@@ -31,7 +31,7 @@ def without_the_gradient_of_the_weight():
 
 def test_a_list_that_is_popped_for_nobody_goes_from_both_loops():
     net = popped_for_nobody()
-    found = without_unread(net)
+    found = without_dead_gradients(net)
     assert variables(net, "loop") - variables(found, "loop") == {"acc_h"}
     assert variables(net, "gradient") - variables(found, "gradient") == {"acc_h"}
     assert types(found, "loop").count("TensorListPushBack") == 2
@@ -41,7 +41,7 @@ def test_a_list_that_is_popped_for_nobody_goes_from_both_loops():
 
 def test_a_plan_can_tell_what_went():
     net = popped_for_nobody()
-    told = {one.path: one for one in dead_code(net, without_unread(net))}
+    told = {one.path: one for one in dead_code(net, without_dead_gradients(net))}
     ops = {path: len(one.ops) for path, one in told.items()}
     assert ops == {(): 1, ("loop", "body"): 1, ("gradient", "body"): 1}
     assert told["gradient", "body"].sentence == "gradient/body: 1 op that nobody reads taken out"
@@ -50,7 +50,7 @@ def test_a_plan_can_tell_what_went():
 
 def test_a_gradient_that_nobody_asks_for_goes_with_what_it_alone_reads():
     net = without_the_gradient_of_the_weight()
-    found = without_unread(net)
+    found = without_dead_gradients(net)
     assert variables(net, "gradient") - variables(found, "gradient") == {"total", "acc_h"}
     assert variables(net, "loop") - variables(found, "loop") == {"acc_h"}
     assert "AddV2" in types(found, "gradient") and types(found, "gradient").count("MatMul") == 1
@@ -59,28 +59,28 @@ def test_a_gradient_that_nobody_asks_for_goes_with_what_it_alone_reads():
 
 def test_an_effect_in_a_gradient_loop_stays_with_all_that_it_needs():
     net = edited(without_the_gradient_of_the_weight(), "sum", type="NobodyKnowsIt")
-    assert without_unread(net) is net
+    assert without_dead_gradients(net) is net
 
 
 def test_where_all_is_read_the_net_is_the_same():
     net = rnn()
-    assert without_unread(net) is net
+    assert without_dead_gradients(net) is net
 
 
 @pytest.mark.parametrize("awaited", ["loop", "gradient"])
 def test_a_loop_that_is_waited_for_keeps_its_lists(awaited):
     net = popped_for_nobody().replace(control_outputs=(awaited,))
-    assert without_unread(net) is net
+    assert without_dead_gradients(net) is net
 
 
 def test_where_the_gradient_loop_is_waited_for_all_of_it_stays():
     net = without_the_gradient_of_the_weight().replace(control_outputs=("gradient",))
-    assert without_unread(net) is net
+    assert without_dead_gradients(net) is net
 
 
 def test_of_a_forward_loop_that_is_waited_for_the_gradient_still_loses_its_variable():
     net = without_the_gradient_of_the_weight().replace(control_outputs=("loop",))
-    found = without_unread(net)
+    found = without_dead_gradients(net)
     assert variables(found, "loop") == variables(net, "loop")
     assert variables(net, "gradient") - variables(found, "gradient") == {"total"}
     check(net, found)
@@ -88,12 +88,15 @@ def test_of_a_forward_loop_that_is_waited_for_the_gradient_still_loses_its_varia
 
 def test_a_list_that_somebody_else_reads_stays():
     net = popped_for_nobody()
-    assert without_unread(net.replace(outputs=(*net.outputs, "loop:3"))).outputs[-1] == "loop:3"
+    assert (
+        without_dead_gradients(net.replace(outputs=(*net.outputs, "loop:3"))).outputs[-1]
+        == "loop:3"
+    )
 
 
 def test_a_stateless_op_that_only_the_registry_knows_goes_too():
     net = edited(without_the_gradient_of_the_weight(), "sum", type="NobodyKnowsIt", stateless=True)
-    found = without_unread(net)
+    found = without_dead_gradients(net)
     assert variables(net, "gradient") - variables(found, "gradient") == {"total", "acc_h"}
     assert "NobodyKnowsIt" not in types(found, "gradient")
 
@@ -121,7 +124,7 @@ def edited_in_loop(net, loop, name, **fields):
 
 def test_a_list_of_lists_goes_where_the_inner_gradient_does_not_read_it():
     net = without_the_product_inside()
-    found = without_unread(net)
+    found = without_dead_gradients(net)
     gone = inside(net, "gradient", "inner_gradient"), inside(found, "gradient", "inner_gradient")
     assert variables(*gone[0]) - variables(*gone[1]) == {"acc_s"}
     for loop in ("forward", "gradient"):
@@ -131,7 +134,7 @@ def test_a_list_of_lists_goes_where_the_inner_gradient_does_not_read_it():
 
 def test_what_is_read_in_inner_loops_stays():
     net = nested()
-    assert without_unread(net) is net
+    assert without_dead_gradients(net) is net
 
 
 def test_in_a_branch_that_trains_it_goes_too():
@@ -146,7 +149,7 @@ def test_in_a_branch_that_trains_it_goes_too():
         nets={"then_branch": step, "else_branch": other},
     )
     net = make_net({"taken": "z[]", **kinds}, [drawn], ["if:0", "if:1", "if:2"])
-    found = without_unread(net).op_by_name["if"]
+    found = without_dead_gradients(net).op_by_name["if"]
     assert variables(step, "loop") - variables(found.nets["then_branch"], "loop") == {"acc_h"}
     assert found.nets["else_branch"] is other
     assert IN_PLACE not in found.attributes, "the judge compares with it as it is now"

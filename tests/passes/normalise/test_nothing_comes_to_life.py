@@ -14,7 +14,7 @@ B, U = 64, 64
 
 
 def training(asked):
-    """Two loops of unknown length, one with a loop inside; the loss hangs on ``w`` or does not."""
+    """Two loops of unknown length, one with a loop inside; the loss may depend on ``w``."""
     (w,) = weights((U, U))
 
     def forward(x, h, n):

@@ -66,7 +66,7 @@ def test_every_bit_is_the_same(make):
     plan = rnnmem.optimize(case.fn, max_slowdown=1e9).plan(*case.calls[0][0])
     (loop,) = plan.loops
     assert len(loop.gradients) == 2 and not loop.closed
-    assert not any("elsewhere" in fate.reason for fate in loop.fates)
+    assert not any("elsewhere" in decision.reason for decision in loop.residuals)
 
 
 @pytest.mark.slow

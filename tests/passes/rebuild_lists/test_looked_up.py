@@ -9,7 +9,7 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import CheckError
 from rnnmem.ir.graph import VARIABLE_SHAPES, DType
-from rnnmem.passes.rebuild_lists.select import made_again
+from rnnmem.passes.rebuild_lists.select import rebuilt_lists
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
@@ -88,7 +88,7 @@ def reading_rows(table=(100, U), batch_dims=0, asks="TensorListLength", after=()
 
 
 def lists(net):
-    return made_again(net, loop_pairs(net, net, {}), CPU.seconds, Writers(net))
+    return rebuilt_lists(net, loop_pairs(net, net, {}), CPU.seconds, Writers(net))
 
 
 def rewritten(net, anew):

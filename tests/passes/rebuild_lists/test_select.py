@@ -5,7 +5,7 @@ import pytest
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.variable_effects import Writers
-from rnnmem.passes.rebuild_lists.select import made_again
+from rnnmem.passes.rebuild_lists.select import rebuilt_lists
 from tests.handmade import blob, const, make_net, op, rnn
 
 SEQUENCE = "f[64,32,64]"
@@ -42,10 +42,10 @@ def _with_list(loop):
 
 
 def lists(net, writers=None):
-    return made_again(net, loop_pairs(net, net, {}), CPU.seconds, writers)
+    return rebuilt_lists(net, loop_pairs(net, net, {}), CPU.seconds, writers)
 
 
-def test_a_list_of_a_turned_argument_is_made_again():
+def test_a_list_of_a_turned_argument_is_rebuilt():
     (made,) = lists(reading())
     assert made.ops == ("turned", "list")
     assert made.gradients == ("gradient",)

@@ -60,7 +60,7 @@ def test_the_checker_lets_it_through():
 
 def test_only_what_is_saved_is_still_handed_over():
     # h is kept; tanh and the weight no longer are
-    (pair,) = loop_pairs(net := rewritten(anchored=False), net, {})
+    (pair,) = loop_pairs(net := rewritten(keeps_alive=False), net, {})
     assert [link.pushed for link in pair.gradients[0].links] == ["h"]
     forward, gradient = bodies(net)
     assert types(forward).count("TensorListPushBack") == 1
@@ -68,8 +68,8 @@ def test_only_what_is_saved_is_still_handed_over():
 
 
 def test_the_lists_of_what_is_dropped_are_not_made_at_all():
-    assert "list_t" not in rewritten(anchored=False).op_by_name
-    assert "list_h" in rewritten(anchored=False).op_by_name
+    assert "list_t" not in rewritten(keeps_alive=False).op_by_name
+    assert "list_h" in rewritten(keeps_alive=False).op_by_name
 
 
 def test_the_gradient_computes_again_what_the_plan_says():
@@ -99,16 +99,16 @@ def test_iterations_do_not_run_ahead():
         assert loop.op.attributes["parallel_iterations"] == 1
 
 
-def in_flight(count):
+def parallel_iterations(count):
     """The rewritten Net where so many iterations may be under way at once."""
     plan = plan_net(rnn(), CPU, INF)
-    loops = tuple(dataclasses.replace(loop, in_flight=count) for loop in plan.loops)
+    loops = tuple(dataclasses.replace(loop, parallel_iterations=count) for loop in plan.loops)
     return apply_plan(rnn(), dataclasses.replace(plan, loops=loops), encoded)
 
 
 def test_recomputation_waits_for_the_incoming_gradient_where_it_could_run_ahead():
-    # g, total ─► gate ─► barrier behind pop h ─► MatMul ─► Tanh
-    net = in_flight(4)
+    # g, total ─► delayed input ─► barrier behind pop h ─► MatMul ─► Tanh
+    net = parallel_iterations(4)
     assert all(loop.op.attributes["parallel_iterations"] == 4 for loop in loops_of(net))
     _, gradient = bodies(net)
     for clone in clones(gradient):
@@ -120,9 +120,10 @@ def test_recomputation_waits_for_the_incoming_gradient_where_it_could_run_ahead(
         assert {"g", "total"} <= read
 
 
-def test_one_iteration_at_a_time_needs_no_gate():
-    # A gate would keep the arguments' Identities, whose names put a sum of three in another order.
-    _, gradient = bodies(in_flight(1))
+def test_one_iteration_at_a_time_needs_no_delayed_input():
+    # A delayed input would keep the arguments' Identities, whose names put a sum of three in
+    # another order.
+    _, gradient = bodies(parallel_iterations(1))
     assert "NoOp" not in types(gradient)
     assert not any(one.controls for one in gradient.ops)
 
@@ -136,37 +137,37 @@ def test_a_barrier_stands_between_clones_and_what_is_around_them():
             assert writer is None or writer.name in copies or writer.type == UNWRAP
         for blob in clone.outputs:
             for reader in gradient.readers[blob]:
-                anchor = reader.type == "TensorListPushBack"
-                assert reader.name in copies or reader.type == WRAP or anchor
+                keepalive = reader.type == "TensorListPushBack"
+                assert reader.name in copies or reader.type == WRAP or keepalive
 
 
-def test_an_anchor_keeps_the_number_of_readers():
+def test_a_keepalive_keeps_the_number_of_readers():
     # tanh was read by its push and as the next state: it still has two readers
     before, after = bodies(rnn())[0], bodies(rewritten())[0]
     for blob in ("h", "t", "w", "m"):
         assert after.fan_out(blob) == before.fan_out(blob)
 
 
-def test_an_anchor_keeps_nothing():
+def test_a_keepalive_keeps_nothing():
     # what is pushed to it is popped at once, so its list is empty in every iteration
     forward = loops_of(rewritten())[0]
-    anchored = [one for one in forward.body.ops if one.name.startswith("rnnmem/anchor_push")]
-    assert anchored
-    for one in anchored:
+    keeps_alive = [one for one in forward.body.ops if one.name.startswith("rnnmem/anchor_push")]
+    assert keeps_alive
+    for one in keeps_alive:
         (reader,) = forward.body.readers[one.outputs[0]]
         assert reader.type == "TensorListPopBack"
         assert not forward.body.readers.get(reader.outputs[1])
 
 
-def test_an_anchor_survives_pruning():
+def test_a_keepalive_survives_pruning():
     net = rewritten()
     held = [one for one in net.ops if one.name.startswith("rnnmem/hold")]
     assert held
     assert {one.name for one in held} <= set(net.control_outputs)
 
 
-def test_without_an_optimizer_after_us_there_are_no_anchors():
-    for net in bodies(rewritten(anchored=False)):
+def test_without_an_optimizer_after_us_there_are_no_keepalives():
+    for net in bodies(rewritten(keeps_alive=False)):
         assert not [one for one in net.ops if "anchor" in one.name]
 
 
@@ -228,8 +229,8 @@ def test_a_plan_that_forgets_a_blob_is_refused():
 
 def test_what_was_rewritten_once_has_nothing_more_to_give():
     once = rewritten()
-    again = plan_net(once, CPU, INF)
-    twice = apply_plan(once, again, encoded)
+    rematerialised = plan_net(once, CPU, INF)
+    twice = apply_plan(once, rematerialised, encoded)
     kept = [
         sum(link.pushed != "" for link in one.links)
         for net in (once, twice)
@@ -237,7 +238,7 @@ def test_what_was_rewritten_once_has_nothing_more_to_give():
         for one in pair.gradients
     ]
     assert kept == [1, 1]
-    assert again.changes_nothing
+    assert rematerialised.changes_nothing
     check(once, twice)
 
 
@@ -318,7 +319,7 @@ def test_an_unknown_op_in_the_body_is_never_cloned():
 
 
 def test_a_gradient_loop_that_does_not_run_is_not_made_to():
-    # what the judge must take for an effect stands in a second gradient loop that nobody needs
+    # what the verifier must take for an effect stands in a second gradient loop that nobody needs
     net = gradient_loop(rnn(), "second")
     second = net.op_by_name["second"]
     body = second.nets["body"]

@@ -33,8 +33,8 @@ def test_a_variable_that_stays_the_same_is_read_once():
     loop = planned(reading())
     assert loop.hoisted == ("r:0",)
     assert "r:0" not in loop.saved
-    (fate,) = (fate for fate in loop.fates if fate.blob == "r:0")
-    assert (fate.fate, fate.reason) == (
+    (decision,) = (decision for decision in loop.residuals if decision.blob == "r:0")
+    assert (decision.decision, decision.reason) == (
         HOISTED,
         "the variable does not change in the loop, read once beside it",
     )
@@ -71,7 +71,7 @@ def test_what_else_the_loop_does_is_no_matter(inside):
 
 
 def test_a_write_that_may_run_meanwhile():
-    assert planned(reading(turns=False)).hoisted == ()
+    assert planned(reading(scheduling_edges=False)).hoisted == ()
 
 
 def test_a_handle_that_is_made_here_may_be_any_variable():

@@ -13,9 +13,14 @@ def bits(values) -> list[bytes]:
     return [value.numpy().tobytes() for value in tf.nest.flatten(values)]
 
 
-def fates(optimized, *args) -> set[str]:
+def residuals(optimized, *args) -> set[str]:
     loops = [loop for top in optimized.plan(*args).loops for loop in top.flat()]
-    return {fate.fate for loop in loops for fate in loop.fates if fate.op_type == "ReadVariableOp"}
+    return {
+        decision.decision
+        for loop in loops
+        for decision in loop.residuals
+        if decision.op_type == "ReadVariableOp"
+    }
 
 
 def states(x, w):
@@ -53,7 +58,7 @@ def test_a_train_step_that_updates_what_it_reads(compiled):
 
     plain, optimized, function = both(step, x, w, runs=3, jit_compile=compiled)
     assert optimized == plain
-    assert fates(function, x) == {HOISTED}
+    assert residuals(function, x) == {HOISTED}
 
 
 def test_writes_before_and_after_the_loop_keep_their_turn():
@@ -70,7 +75,7 @@ def test_writes_before_and_after_the_loop_keep_their_turn():
 
     plain, optimized, function = both(step, x, w)
     assert optimized == plain
-    assert fates(function, x) == {HOISTED}
+    assert residuals(function, x) == {HOISTED}
 
 
 def test_a_variable_that_the_loop_writes_is_saved():
@@ -87,7 +92,7 @@ def test_a_variable_that_the_loop_writes_is_saved():
 
     plain, optimized, function = both(step, x, w)
     assert optimized == plain
-    assert HOISTED not in fates(function, x)
+    assert HOISTED not in residuals(function, x)
 
 
 def test_a_read_in_a_loop_in_a_loop():
@@ -106,10 +111,10 @@ def test_a_read_in_a_loop_in_a_loop():
 
     plain, optimized, function = both(step, x, w)
     assert optimized == plain
-    assert HOISTED in fates(function, x)
+    assert HOISTED in residuals(function, x)
 
 
-def test_a_cast_of_a_weight_is_made_again_in_each_iteration():
+def test_a_cast_of_a_weight_is_rebuilt_in_each_iteration():
     x, w = inputs()
 
     def step(x):

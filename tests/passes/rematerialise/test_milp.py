@@ -105,9 +105,9 @@ def test_five_products_in_a_row(tenths):
 
 @pytest.mark.parametrize("budget", [18, 17, 16, 15, 14, 13, 11, 7, 6, 5])
 def test_uneven_branches_are_met_exactly(budget):
-    kept, again = chosen(branches(*((1, width) for width in (11, 3, 4, 2))), budget * MIB)
+    kept, rematerialised = chosen(branches(*((1, width) for width in (11, 3, 4, 2))), budget * MIB)
     assert kept == budget
-    assert again == 20 - budget
+    assert rematerialised == 20 - budget
 
 
 def test_the_branch_that_is_cheap_to_run_again_is_dropped():
@@ -157,12 +157,12 @@ def steps(draw):
         drawn.append(op(f"b{i}", kind, " ".join(inputs), f"f[{width}]"))
         costs[f"b{i}"] = float(draw(st.integers(0, 9)))
         names.append(f"b{i}")
-    demanded = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
-    pushed = set(demanded) | set(draw(st.lists(st.sampled_from(names), max_size=3)))
+    live_in = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
+    pushed = set(live_in) | set(draw(st.lists(st.sampled_from(names), max_size=3)))
     return Step(
         body=make_net({"h": "f[128]"}, drawn, []),
         invariants=frozenset(),
-        demanded=frozenset(demanded),
+        live_in=frozenset(live_in),
         pushed=frozenset(pushed),
         seconds=lambda op, net: costs[op.name],
         seconds_to_keep=lambda size: size / 512,
@@ -173,8 +173,8 @@ def every_choice(step):
     """``(bytes, seconds)`` of every set of ops that may run again, where all can be had."""
     names = [one.name for one in step.body.ops if step.may_run_twice(one)]
     for count in range(len(names) + 1):
-        for again in itertools.combinations(names, count):
-            found = exact.collect(step, again)
+        for rematerialised in itertools.combinations(names, count):
+            found = exact.collect(step, rematerialised)
             if all(may_be_saved(step, blob) for blob in found.saved):
                 yield found.bytes, found.seconds
 
@@ -232,7 +232,7 @@ def test_constants_cost_nothing_and_handles_are_never_kept():
     step = Step(
         body=make_net({"h": "f[64]"}, ops, []),
         invariants=frozenset(),
-        demanded=frozenset({"b", "k"}),
+        live_in=frozenset({"b", "k"}),
         pushed=frozenset({"b", "k", "h"}),
         seconds=lambda op, net: 1.0,
     )

@@ -22,15 +22,15 @@ NEVER, DEAR = 0.0, 1e15
 """Prices of a second in bytes: time costs nothing, or is beyond price."""
 
 
-def step(inputs, drawn, demanded, *, pushed=None, invariants="", outputs="", seconds=1e-6, **more):
+def step(inputs, drawn, live_in, *, pushed=None, invariants="", outputs="", seconds=1e-6, **more):
     """A step net; what is demanded was pushed unless it is said otherwise."""
-    demanded = demanded.split()
+    live_in = live_in.split()
     cost = seconds if callable(seconds) else lambda op, net: seconds
     return Step(
         body=make_net(inputs, drawn, outputs.split()),
         invariants=frozenset(invariants.split()),
-        demanded=frozenset(demanded),
-        pushed=frozenset(demanded if pushed is None else pushed.split()),
+        live_in=frozenset(live_in),
+        pushed=frozenset(live_in if pushed is None else pushed.split()),
         seconds=cost,
         **more,
     )
@@ -188,7 +188,7 @@ def test_what_is_computed_from_shapes_alone_is_recomputed_with_its_reader():
 
 
 def test_an_op_with_several_results_is_paid_for_once():
-    # z ─► split into four gates, each read by the gradient: 1280 bytes instead of 4 x 512
+    # z ─► split into four delayed inputs, each read by the gradient: 1280 bytes instead of 4 x 512
     drawn = [op("split", "Split", "axis z", " ".join(["f[1,80]"] * 4))]
     gates = "split:0 split:1 split:2 split:3"
     inputs = {"z": "f[1,320]", "axis": "i[]"}
@@ -248,13 +248,13 @@ def steps(draw):
         rows = draw(st.sampled_from([64, 128, 640]))
         drawn.append(op(f"o{index}", type, inputs, f"f[{rows},1]"))
         names.append(f"o{index}")
-    demanded = draw(st.sets(st.sampled_from(names), min_size=1))
-    pushed = demanded | draw(st.sets(st.sampled_from(names[2:])))
+    live_in = draw(st.sets(st.sampled_from(names), min_size=1))
+    pushed = live_in | draw(st.sets(st.sampled_from(names[2:])))
     seconds = {one.op.name: draw(st.integers(1, 6)) for one in drawn}
     return step(
         {"h": "f[128,1]", "w": "f[640,1]"},
         drawn,
-        " ".join(sorted(demanded)),
+        " ".join(sorted(live_in)),
         pushed=" ".join(sorted(pushed)),
         invariants="w",
         seconds=lambda op, net: float(seconds[op.name]),
@@ -267,25 +267,25 @@ def cheapest(step, price):
     twice = [op for op in body.ops if step.may_run_twice(op)]
     best = None
     for size in range(len(twice) + 1):
-        for again in itertools.combinations(twice, size):
-            cost = cost_of(step, price, frozenset(op.name for op in again))
+        for rematerialised in itertools.combinations(twice, size):
+            cost = cost_of(step, price, frozenset(op.name for op in rematerialised))
             if cost is not None and (best is None or cost < best):
                 best = cost
     return best
 
 
-def cost_of(step, price, again):
-    """The cost of recomputing exactly the ops of ``again`` that are wanted; None where not allowed.
+def cost_of(step, price, rematerialised):
+    """The cost of recomputing exactly what is wanted of ``rematerialised``; None where not allowed.
 
-    Written anew from the rules, so that the cut does not judge itself.
+    Written again from the rules, so that the cut does not verify itself.
     """
     body, cost, saved = step.body, 0.0, set()
-    ran, wanted = set(), set(step.demanded)
+    ran, wanted = set(), set(step.live_in)
     for name in [*reversed([one.name for one in body.ops]), *body.inputs]:
         writer = body.op_by_name.get(name)
         if name not in wanted or name in step.invariants:
             continue
-        if name in again:
+        if name in rematerialised:
             ran.add(name)
             wanted |= set(writer.inputs)
             cost += 1.0 + price * step.seconds(writer, body)

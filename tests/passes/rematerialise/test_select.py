@@ -8,7 +8,7 @@ import pytest
 from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.times import op_seconds, step_seconds
 from rnnmem.passes.encode.decision import SAVED
-from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, UNREAD
+from rnnmem.passes.rematerialise.decision import DEAD, INVARIANT, RECOMPUTED
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
@@ -19,18 +19,18 @@ from tests.handmade import edited, encoded, make_net, op, rnn
 EVEN = Machine(1e9, 1e9, 1e9, float("inf"), 1e-6)  # keeping costs no time
 
 
-def fates(loop):
-    return {fate.blob: fate.fate for fate in loop.fates}
+def residuals(loop):
+    return {decision.blob: decision.decision for decision in loop.residuals}
 
 
 def test_the_weight_is_read_again_and_the_cheap_blob_recomputed():
     # of h, tanh(h w) and w only h is kept
     (loop,) = plan_net(rnn(), CPU, float("inf")).loops
     assert not loop.closed
-    assert fates(loop) == {"h": SAVED, "t": RECOMPUTED, "w": INVARIANT}
+    assert residuals(loop) == {"h": SAVED, "t": RECOMPUTED, "w": INVARIANT}
     assert loop.saved == ("h",)
     assert loop.recomputed == ("m", "t")
-    assert loop.demands == ("w",)
+    assert loop.live_ins == ("w",)
     assert loop.trips == 5
     assert loop.bytes == 64 * 64 * 4
 
@@ -40,7 +40,7 @@ def test_what_the_gradient_pops_and_never_reads_is_not_saved(bound):
     net = edited(rnn(), "e", inputs=("d", "d"))
     plan = plan_net(net, CPU, bound)
     (loop,) = plan.loops
-    assert fates(loop) == {"h": UNREAD, "t": SAVED, "w": INVARIANT}
+    assert residuals(loop) == {"h": DEAD, "t": SAVED, "w": INVARIANT}
     check(net, apply_plan(net, plan, encoded))
 
 
@@ -111,7 +111,9 @@ def test_a_list_that_someone_else_reads_is_kept():
     net = net.replace(outputs=(*net.outputs, "loop:4"))
     (loop,) = plan_net(net, CPU, float("inf")).loops
     assert "t" in loop.saved
-    assert "read elsewhere" in next(fate.reason for fate in loop.fates if fate.blob == "t")
+    assert "read elsewhere" in next(
+        decision.reason for decision in loop.residuals if decision.blob == "t"
+    )
 
 
 def test_two_gradients_of_one_loop_recompute_each_for_itself():
@@ -135,7 +137,7 @@ def test_a_plan_is_the_same_every_time():
 
 def test_reasons_say_what_was_weighed():
     (loop,) = plan_net(rnn(), CPU, float("inf")).loops
-    reasons = {fate.blob: fate.reason for fate in loop.fates}
+    reasons = {decision.blob: decision.reason for decision in loop.residuals}
     assert reasons == {
         "h": "state at the start of the iteration",
         "t": "from what is saved, at less than it would take to keep",
@@ -172,7 +174,7 @@ def test_what_is_no_plan_is_refused(text):
         ("path", [None]),
         ("saved", [["h"]]),
         ("trips", "many"),
-        ("in_flight", True),
+        ("parallel_iterations", True),
         ("bytes", float("nan")),
         ("seconds", float("nan")),
         ("source", 7),

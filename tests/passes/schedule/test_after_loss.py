@@ -43,10 +43,10 @@ def trained(*, reread=False):
     return net.replace(ops=tuple(between), blobs={**made.blobs, **net.blobs}, outputs=outputs)
 
 
-def test_a_filler_waits_and_what_reads_the_sequence_waits_at_a_gate():
+def test_a_filler_waits_and_what_reads_the_sequence_waits_at_a_delayed_input():
     net = trained()
-    turns = after_the_loss(net, loop_pairs(net, net, {}))
-    assert set(turns) == {Edge("m", 0, "loss"), Edge("n", None, "loss")}
+    scheduling_edges = after_the_loss(net, loop_pairs(net, net, {}))
+    assert set(scheduling_edges) == {Edge("m", 0, "loss"), Edge("n", None, "loss")}
 
 
 def test_nobody_waits_for_a_loss_that_others_read():

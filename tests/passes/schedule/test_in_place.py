@@ -3,12 +3,12 @@
 import pytest
 
 from rnnmem.analysis.machine import CPU
-from rnnmem.analysis.versions import history
+from rnnmem.analysis.versions import ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.ir.edges import Edge
-from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.passes.schedule.in_place import FRESH, READING, last_readers
-from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.simulate.timeline import simulate
 from tests.handmade import const, make_net, op
 
@@ -34,7 +34,7 @@ def read_twice(*more, kind="Tanh", producer="MatMul", outputs=("rows", "done")):
 
 
 def found(net):
-    planned, edges = last_readers(net, history(net), congruent_ops(net), 2**18)
+    planned, edges = last_readers(net, ssa(net), congruent_ops(net), 2**18)
     return {one.name for one in planned.ops if one.type == "Alias"}, edges
 
 
@@ -42,10 +42,10 @@ def found(net):
 def test_it_waits_for_the_other_reader(kind):
     net = read_twice(kind=kind)
     assert found(net) == ({"last"}, [Edge("last", 0, "rows")])
-    turns = turns_of(net, CPU, 1.1)
-    assert turns.edges == (Edge("last", 0, "rows"),)
-    assert (turns.bytes_before, turns.bytes) == (2 * SIZE, SIZE)
-    ordered = with_turns(net, turns.edges)
+    scheduling_edges = edges_of(net, CPU, 1.1)
+    assert scheduling_edges.edges == (Edge("last", 0, "rows"),)
+    assert (scheduling_edges.bytes_before, scheduling_edges.bytes) == (2 * SIZE, SIZE)
+    ordered = with_edges(net, scheduling_edges.edges)
     gate = ordered.producer[ordered.op_by_name["last"].inputs[0]]
     assert gate.inputs == ("product",) and gate.controls == ("rows",)
     assert simulate(ordered).peak_bytes <= SIZE + 2**14
@@ -54,14 +54,14 @@ def test_it_waits_for_the_other_reader(kind):
 def test_the_order_in_which_it_was_written_does_not_matter():
     net = read_twice()
     first = [net.op_by_name[name] for name in ("axis", "product", "last", "done", "rows")]
-    assert turns_of(net.replace(ops=tuple(first)), CPU, 1.1).edges == (Edge("last", 0, "rows"),)
+    assert edges_of(net.replace(ops=tuple(first)), CPU, 1.1).edges == (Edge("last", 0, "rows"),)
 
 
 def test_of_two_that_could_one_waits_for_the_other():
     net = read_twice(op("other", "Sigmoid", "product", WIDE), op("more", "Sum", "other axis", ROWS))
     net = net.replace(outputs=(*net.outputs, "more"))
-    turns = turns_of(net, CPU, 1.1)
-    assert (turns.bytes_before, turns.bytes) == (3 * SIZE, 2 * SIZE)
+    scheduling_edges = edges_of(net, CPU, 1.1)
+    assert (scheduling_edges.bytes_before, scheduling_edges.bytes) == (3 * SIZE, 2 * SIZE)
 
 
 def test_what_runs_before_it_anyway_needs_no_edge():

@@ -1,4 +1,4 @@
-"""Sums whose order hung on what had run long before: an edge stands for it in rewritten loops."""
+"""Sums whose order depended on what had run long before: edges keep it in rewritten loops."""
 
 import pytest
 import tensorflow as tf

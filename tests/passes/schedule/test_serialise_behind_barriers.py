@@ -1,12 +1,12 @@
-"""Where an op may not wait itself, the curtain before it does, or an op that it needs."""
+"""Where an op may not wait itself, the output barrier before it does, or an op that it needs."""
 
 from rnnmem.analysis.machine import CPU
-from rnnmem.analysis.versions import history
+from rnnmem.analysis.versions import ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.ir.edges import Edge
-from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.passes.schedule.apply import with_edges
+from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
 from tests.handmade import const, make_net, op
@@ -16,7 +16,7 @@ SIZE = 512 * 2048 * 4
 
 
 def products(count, hidden=True, behind="Mul"):
-    """x ─► curtain ─► Mul(curtain, w) ─► Sum     that often; a Mul itself might be fused"""
+    """x ─► barrier ─► Mul(barrier, w) ─► Sum     that often; a Mul itself might be fused"""
     ops = [const("axis", 1)]
     for n in range(count):
         if hidden:
@@ -28,20 +28,20 @@ def products(count, hidden=True, behind="Mul"):
     return make_net(inputs, ops, [f"sum{n}" for n in range(count)])
 
 
-def test_a_curtain_waits():
+def test_an_output_barrier_waits():
     net = products(3)
-    turns = turns_of(net, CPU, 1.5)
-    assert turns.edges == (Edge("held1", None, "sum0"), Edge("held2", None, "sum1"))
-    assert (turns.bytes_before, turns.bytes) == (3 * SIZE, SIZE)
-    ordered = with_turns(net, turns.edges)
+    scheduling_edges = edges_of(net, CPU, 1.5)
+    assert scheduling_edges.edges == (Edge("held1", None, "sum0"), Edge("held2", None, "sum1"))
+    assert (scheduling_edges.bytes_before, scheduling_edges.bytes) == (3 * SIZE, SIZE)
+    ordered = with_edges(net, scheduling_edges.edges)
     assert simulate(ordered).peak_bytes < SIZE + 2**15 < 2 * SIZE < simulate(net).peak_bytes
 
 
 def test_what_might_be_fused_does_not_wait():
-    assert turns_of(products(3, hidden=False), CPU, 1.5) is None
+    assert edges_of(products(3, hidden=False), CPU, 1.5) is None
 
 
-def test_what_stands_behind_a_curtain_is_the_buffer_in_front_of_it():
+def test_what_stands_behind_an_output_barrier_is_the_buffer_in_front_of_it():
     # tanh is there until its second sum is, beside the product: two buffers, or one after the other
     net = make_net(
         {"x": ROW, "y": ROW, "w": WIDE},
@@ -60,13 +60,13 @@ def test_what_stands_behind_a_curtain_is_the_buffer_in_front_of_it():
         ],
         ["one", "two", "most"],
     )
-    turns = turns_of(net, CPU, 1.5)
-    assert set(turns.edges) == {Edge("put", None, "one"), Edge("put", None, "two")}
-    assert (turns.bytes_before, turns.bytes) == (2 * SIZE, SIZE)
+    scheduling_edges = edges_of(net, CPU, 1.5)
+    assert set(scheduling_edges.edges) == {Edge("put", None, "one"), Edge("put", None, "two")}
+    assert (scheduling_edges.bytes_before, scheduling_edges.bytes) == (2 * SIZE, SIZE)
 
 
 def test_an_op_waits_at_what_it_needs():
-    """MatMul(h, k) = q ─► Tanh ─► AddV2(·, w): the product waits, at a gate on k"""
+    """MatMul(h, k) = q ─► Tanh ─► AddV2(·, w): the product waits, at a delayed input on k"""
     net = make_net(
         {"x": "v[]", "k": "f[4,2048]", "w": WIDE},
         [
@@ -77,13 +77,13 @@ def test_an_op_waits_at_what_it_needs():
         ],
         ["wide"],
     )
-    past = history(net)
+    past = ssa(net)
     index = [one.name for one in past.ops].index("wide")
     places = list(waiting_places(net, past, index, congruent_ops(net)))
     assert [(past.ops[place].name, slot) for place, slot in places] == [("q", 1)]
 
 
-def summing(total="AddN", more=()):
+def summation(total="AddN", more=()):
     """A loop's body: a product is added to a total, beside another one that is summed up.
 
     total ─► AddN(total, p) ─► Identity ─► total        put ─► taken ─► Mul ─► Max
@@ -110,36 +110,36 @@ def summing(total="AddN", more=()):
     )
 
 
-WITNESSED = Edge("put", None, "sum", witnessed=True)
+WITNESSED = Edge("put", None, "sum", by_proxy=True)
 
 
-def test_a_sum_that_is_handed_on_is_waited_for_by_a_witness():
-    net = summing()
-    found = turns_of(net, CPU, 1.5, ("loop", "body"))
+def test_a_sum_that_is_handed_on_is_waited_for_by_a_completion_proxy():
+    net = summation()
+    found = edges_of(net, CPU, 1.5, ("loop", "body"))
     assert found.edges == (WITNESSED,)
     assert (found.bytes_before, found.bytes) == (2 * SIZE, SIZE)
-    ordered = with_turns(net, [WITNESSED, WITNESSED])
+    ordered = with_edges(net, [WITNESSED, WITNESSED])
     (there,) = (one for one in ordered.ops if one.name.startswith("rnnmem/there"))
     assert there.inputs == ("sum",)
     assert ordered.op_by_name["put"].controls == (there.name,)
     check(net, ordered)
 
 
-def may_have_witness(net, name="sum"):
-    past = history(net)
+def may_have_proxy(net, name="sum"):
+    past = ssa(net)
     index = next(index for index, one in enumerate(past.ops) if one.name == name)
-    return Sources(net, past, congruent_ops(net)).may_have_witness(index)
+    return Sources(net, past, congruent_ops(net)).may_have_proxy(index)
 
 
-def test_only_a_sum_of_two_that_is_handed_on_has_a_witness():
-    assert may_have_witness(summing())
-    assert not may_have_witness(summing(total="AddV2"))  # it may be fused with a product
-    assert not may_have_witness(summing(), name="p")
-    assert not may_have_witness(summing(more=[op("read", "Tanh", "handed", WIDE)]))
-    assert not may_have_witness(summing(more=[op("read", "Tanh", "sum", WIDE)]))
-    assert not may_have_witness(summing(more=[op("three", "AddN", "before p w", WIDE)]))
+def test_only_a_sum_of_two_that_is_handed_on_has_a_completion_proxy():
+    assert may_have_proxy(summation())
+    assert not may_have_proxy(summation(total="AddV2"))  # it may be fused with a product
+    assert not may_have_proxy(summation(), name="p")
+    assert not may_have_proxy(summation(more=[op("read", "Tanh", "handed", WIDE)]))
+    assert not may_have_proxy(summation(more=[op("read", "Tanh", "sum", WIDE)]))
+    assert not may_have_proxy(summation(more=[op("three", "AddN", "before p w", WIDE)]))
 
 
-def test_outside_of_loops_there_are_no_witnesses():
-    found = turns_of(summing(), CPU, 1.5)
-    assert found is None or not any(edge.witnessed for edge in found.edges)
+def test_outside_of_loops_there_are_no_completion_proxies():
+    found = edges_of(summation(), CPU, 1.5)
+    assert found is None or not any(edge.by_proxy for edge in found.edges)

@@ -22,7 +22,7 @@ from rnnmem.ir.order import reached
 
 
 @dataclasses.dataclass(frozen=True)
-class Rerun:
+class Replay:
     """What runs again, and what from.
 
     Attributes:
@@ -41,29 +41,29 @@ class Rerun:
     reads: tuple[str, ...]
 
 
-def rerun_of(
+def replay_of(
     loop: Loop,
     asked: Iterable[str],
-    steady: frozenset[str],
+    loop_invariant: frozenset[str],
     never: frozenset[str] = frozenset(),
     reading: Mapping[str, frozenset[str]] = MappingProxyType({}),
-) -> Rerun:
+) -> Replay:
     """What running again takes for those of the asked blobs that can be had so.
 
     Args:
       loop: the loop.
       asked: blobs of its step net.
-      steady: blobs of the step net that read a variable which does not change meanwhile.
+      loop_invariant: blobs of the step net that read a variable which does not change meanwhile.
       never: names of ops that may not run again, whatever their type.
       reading: branch ops that read variables which do not change meanwhile -> their handles.
     """
-    lost = _lost(loop, steady, never, frozenset(reading))
+    lost = _lost(loop, loop_invariant, never, frozenset(reading))
     wanted = tuple(dict.fromkeys(blob for blob in asked if blob not in lost))
     body = loop.body
 
     def needs(blob: str) -> Iterable[str]:
         op = body.producer.get(blob)
-        if blob in steady or blob in loop.invariants:
+        if blob in loop_invariant or blob in loop.invariants:
             return ()
         if op is None:
             return (body.outputs[body.inputs.index(blob)],)
@@ -74,7 +74,7 @@ def rerun_of(
     reads: dict[str, None] = {}
     for blob in reached(wanted, needs, deep=True):
         op = body.producer.get(blob)
-        if blob in steady:
+        if blob in loop_invariant:
             reads[blob] = None
         elif op is None:
             arguments.add(blob)
@@ -83,7 +83,7 @@ def rerun_of(
             handles = reading.get(op.name, ())
             reads |= {one: None for one in op.inputs if one in handles}
     in_order = [blob for blob in body.inputs if blob in arguments]
-    return Rerun(
+    return Replay(
         wanted=wanted,
         ops=frozenset(ops),
         states=tuple(blob for blob in in_order if blob not in loop.invariants),
@@ -93,7 +93,7 @@ def rerun_of(
 
 
 def _lost(
-    loop: Loop, steady: frozenset[str], never: frozenset[str], reading: frozenset[str]
+    loop: Loop, loop_invariant: frozenset[str], never: frozenset[str], reading: frozenset[str]
 ) -> set[str]:
     """Blobs that running again cannot give: a fixed point over the iterations."""
     body = loop.body
@@ -105,7 +105,7 @@ def _lost(
     while True:
         for op in body.ops:
             may_run = (is_pure(op) or op.name in reading) and op.name not in never
-            again = may_run or (op.type == READ and op.outputs[0] in steady)
+            again = may_run or (op.type == READ and op.outputs[0] in loop_invariant)
             if not again or not lost.isdisjoint(op.inputs):
                 lost.update(op.outputs)
         carried = {

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem.analysis.machine import CPU
-from rnnmem.passes.schedule import serialise as turns
-from rnnmem.passes.schedule.apply import with_turns
+from rnnmem.passes.schedule import serialise as scheduling_edges
+from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.tf.functions import function_of
 from rnnmem.verify import check
 from tests.random_step_nets import COLUMNS, ONE, ROWS, TWO
@@ -82,10 +82,10 @@ def hold(seed: int) -> int:
     """Fails unless the bits stay; how many edges there are."""
     concrete, x = random_function(seed)
     net = rnnmem.load_net(concrete)
-    found = turns.turns_of(net, CPU, 1e9)
+    found = scheduling_edges.edges_of(net, CPU, 1e9)
     if found is None:
         return 0
-    ordered = with_turns(net, found.edges)
+    ordered = with_edges(net, found.edges)
     check(net, ordered)
     function = function_of(ordered, concrete)
     for one, other in zip(tf.nest.flatten(concrete(x)), tf.nest.flatten(function(x)), strict=True):
@@ -97,6 +97,6 @@ def hold(seed: int) -> int:
 @pytest.mark.fuzz
 def test_any_edges_keep_the_bits(monkeypatch):
     tf.config.experimental.enable_op_determinism()
-    monkeypatch.setattr(turns, "LARGE", 1)
+    monkeypatch.setattr(scheduling_edges, "LARGE", 1)
     edges = [hold(seed) for seed in range(CASES)]
     assert sum(map(bool, edges)) > CASES / 4

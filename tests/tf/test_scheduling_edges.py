@@ -16,8 +16,8 @@ import rnnmem
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import NetError, OptionError, PlanError
 from rnnmem.ir.edges import Edge
-from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.serialise import turns_of
+from rnnmem.passes.schedule.apply import with_edges
+from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
 from tests.cases import numbers
@@ -64,7 +64,7 @@ def measure() -> None:
 @pytest.mark.parametrize("threads", [1, 16])
 def test_the_measured_peak_is_within_the_planned_one_run_after_run(threads):
     environment = {**os.environ, "TF_NUM_INTEROP_THREADS": str(threads)}
-    script = "from tests.tf.test_turns import measure; measure()"
+    script = "from tests.tf.test_scheduling_edges import measure; measure()"
     done = subprocess.run(
         [sys.executable, "-c", script, str(threads)],
         capture_output=True, text=True, env=environment, check=True,
@@ -83,22 +83,22 @@ def net_of(function):
 
 def test_each_product_waits_for_the_sum_before_it():
     net = net_of(branches(4))
-    turns = turns_of(net, CPU, 1.1)
-    assert turns.bytes == 512 * 2048 * 4
-    assert turns.bytes_before == 4 * turns.bytes
-    assert len(turns.edges) == 3
+    scheduling_edges = edges_of(net, CPU, 1.1)
+    assert scheduling_edges.bytes == 512 * 2048 * 4
+    assert scheduling_edges.bytes_before == 4 * scheduling_edges.bytes
+    assert len(scheduling_edges.edges) == 3
     by_name = net.op_by_name
-    assert {by_name[turn.op].type for turn in turns.edges} == {"MatMul"}
-    assert {by_name[turn.after].type for turn in turns.edges} == {"Sum"}
-    ordered = with_turns(net, turns.edges)
+    assert {by_name[edge.op].type for edge in scheduling_edges.edges} == {"MatMul"}
+    assert {by_name[edge.after].type for edge in scheduling_edges.edges} == {"Sum"}
+    ordered = with_edges(net, scheduling_edges.edges)
     check(net, ordered)
-    for turn in turns.edges:
-        gate = ordered.producer[ordered.op_by_name[turn.op].inputs[turn.slot]]
-        assert gate.type == "EnsureShape" and gate.controls == (turn.after,)
+    for edge in scheduling_edges.edges:
+        gate = ordered.producer[ordered.op_by_name[edge.op].inputs[edge.slot]]
+        assert gate.type == "EnsureShape" and gate.controls == (edge.after,)
 
 
 def test_small_buffers_take_no_turns():
-    assert turns_of(net_of(branches(4, rows=8, width=64)), CPU, 1.1) is None
+    assert edges_of(net_of(branches(4, rows=8, width=64)), CPU, 1.1) is None
 
 
 def test_a_chain_needs_no_edges():
@@ -110,7 +110,7 @@ def test_a_chain_needs_no_edges():
             x = tf.tanh(x @ weight)
         return x
 
-    assert turns_of(net_of(chain), CPU, 1.1) is None
+    assert edges_of(net_of(chain), CPU, 1.1) is None
 
 
 def test_turns_inside_a_loop():
@@ -127,16 +127,16 @@ def test_turns_inside_a_loop():
     concrete = run.get_concrete_function()
     x = numbers(128, 128, seed=9)
     optimised = rnnmem.optimize(concrete)
-    turns = optimised.plan().turns
-    if turns:  # a loop whose gradient may be asked for is left alone
-        assert all(turn.path for turn in turns)
+    scheduling_edges = optimised.plan().scheduling_edges
+    if scheduling_edges:  # a loop whose gradient may be asked for is left alone
+        assert all(edge.path for edge in scheduling_edges)
     assert optimised(x).numpy().tobytes() == concrete(x).numpy().tobytes()
 
 
 def test_a_plan_with_turns_goes_to_json_and_back():
     optimised = rnnmem.optimize(branches(4))
     plan = optimised.plan(numbers(512, 256))
-    assert plan.turns and not plan.changes_nothing
+    assert plan.scheduling_edges and not plan.changes_nothing
     assert Plan.from_json(plan.to_json()) == plan
     assert plan.predicted_peak < plan.original_peak
     assert "take turns" in str(optimised.explain(numbers(512, 256)))
@@ -148,18 +148,21 @@ def test_the_turns_of_a_saved_plan_are_those_that_run():
     again = rnnmem.optimize(branches(4), plan=plan)
     assert again.plan(x) == plan
     gates = [op for op in net_of(again.get_concrete_function(x)).ops if op.type == "EnsureShape"]
-    assert len(gates) == len(plan.turns)
-    fewer = plan.having(turns=plan.turns[:1])
-    assert rnnmem.optimize(branches(4), plan=fewer).plan(x).turns == plan.turns[:1]
-    other = plan.having(turns=(Edge("nobody", None, "Sum"),))
+    assert len(gates) == len(plan.scheduling_edges)
+    fewer = plan.having(scheduling_edges=plan.scheduling_edges[:1])
+    assert (
+        rnnmem.optimize(branches(4), plan=fewer).plan(x).scheduling_edges
+        == plan.scheduling_edges[:1]
+    )
+    other = plan.having(scheduling_edges=(Edge("nobody", None, "Sum"),))
     with pytest.raises(PlanError, match="another function"):
         rnnmem.optimize(branches(4), plan=other).plan(x)
 
 
-def test_the_means_can_be_left_out():
+def test_the_techniques_can_be_left_out():
     x = numbers(512, 256)
-    assert not rnnmem.optimize(branches(4), allow=("recompute",)).plan(x).turns
-    assert rnnmem.optimize(branches(4), allow=("order",)).plan(x).turns
+    assert not rnnmem.optimize(branches(4), allow=("recompute",)).plan(x).scheduling_edges
+    assert rnnmem.optimize(branches(4), allow=("order",)).plan(x).scheduling_edges
 
 
 def test_gradients_are_those_of_the_original():
@@ -179,15 +182,15 @@ def test_gradients_are_those_of_the_original():
 
 def test_a_plan_for_another_net_is_refused():
     net = net_of(branches(4))
-    for turn in (
+    for edge in (
         Edge("nobody", None, "Sum"),
         Edge("matmul", None, "nobody"),
         Edge("matmul", 7, "Sum"),
     ):
         with pytest.raises(NetError, match="another function"):
-            with_turns(net, [turn])
+            with_edges(net, [edge])
     with pytest.raises(NetError, match="another function"):
-        with_turns(net, [Edge("a", None, "b", ("nobody", "body"))])
+        with_edges(net, [Edge("a", None, "b", ("nobody", "body"))])
 
 
 @pytest.fixture
@@ -205,7 +208,7 @@ def test_optimize_saved_model(saved, tmp_path):
     path, function = saved
     target = str(tmp_path / "target")
     plans = rnnmem.optimize_saved_model(path, target)
-    assert plans["serving_default"].turns
+    assert plans["serving_default"].scheduling_edges
     x = numbers(512, 256)
     (found,) = tf.saved_model.load(target).signatures["serving_default"](x=x).values()
     (expected,) = tf.saved_model.load(path).signatures["serving_default"](x=x).values()
@@ -226,7 +229,7 @@ def test_optimize_saved_model_bad_input(saved, tmp_path):
     assert not (tmp_path / "target").exists()
 
 
-def test_no_edge_at_ops_that_are_merged_with_their_twins():
+def test_no_edge_at_ops_that_are_merged_with_their_congruent_ops():
     weight = tf.Variable(numbers(256, 2048))
 
     @tf.function(input_signature=[tf.TensorSpec([512, 256])])
@@ -234,5 +237,5 @@ def test_no_edge_at_ops_that_are_merged_with_their_twins():
         kinds = (tf.tanh, tf.sin, tf.cos, tf.sigmoid)
         return tf.add_n([tf.reduce_sum(kind(x @ weight), axis=1) for kind in kinds])
 
-    # Grappler makes one product of the four; a gate before one would make them two.
-    assert turns_of(net_of(run), CPU, 1.1) is None
+    # Grappler makes one product of the four; a delayed input before one would make them two.
+    assert edges_of(net_of(run), CPU, 1.1) is None

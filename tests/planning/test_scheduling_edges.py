@@ -3,9 +3,9 @@
 import pytest
 
 from rnnmem.analysis.machine import CPU
-from rnnmem.planning import turns as decide
+from rnnmem.planning import scheduling_edges as decide
 from rnnmem.planning.plan import Plan
-from rnnmem.planning.turns import in_turns
+from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
 from rnnmem.simulate.timeline import counted_peak
 from tests.handmade import const, make_net, op, while_op
 
@@ -36,13 +36,13 @@ def branches_and_a_loop(count):
 
 
 def decided(net, max_slowdown=1.1):
-    return in_turns(net, Plan(), CPU, max_slowdown)
+    return with_edges_where_they_pay(net, Plan(), CPU, max_slowdown)
 
 
 def test_branches_take_turns():
     net = branches_and_a_loop(4)
     plan, ordered = decided(net)
-    assert len(plan.turns) == 3
+    assert len(plan.scheduling_edges) == 3
     assert plan.original_peak == counted_peak(net)
     assert plan.predicted_peak == counted_peak(ordered) < 0.7 * plan.original_peak
 

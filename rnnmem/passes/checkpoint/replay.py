@@ -5,10 +5,10 @@ It is given ``[start, lists of starts and states, lists to fill, j, reads, invar
     start, states = popped from their lists, or read from a slot of theirs
     While r < j - start:  states = step(states), pushing what the gradient reads
 
-and hands out ``[start, the shorter lists, the filled lists, lists of anchors]``. The step is the
-forward step net as it is, without what nobody needs here. Its neighbourhoods are kept as in
-`rnnmem.passes.rematerialise.apply`: anchors where a blob has lost all readers but one, barriers
-that know the shapes of the states.
+and hands out ``[start, the shorter lists, the filled lists, lists of keep-alive uses]``. The step
+is the forward step net as it is, without what nobody needs here. Its neighbourhoods are kept as in
+`rnnmem.passes.rematerialise.apply`: keep-alive uses where a blob has lost all readers but one,
+barriers that know the shapes of the states.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from rnnmem.analysis.branches import branch_read_of, branch_reads
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import NEVER_FUSED, Anchors, missed_results, results_read
+from rnnmem.grappler.keepalive import NEVER_FUSED, Keepalives, missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, element, integer, number, push
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
@@ -37,7 +37,7 @@ BARRIER = "EnsureShape"
 """Between a step net that runs again and what it starts from: shows the shape, stops fusions."""
 
 
-class RerunWriter:
+class ReplayWriter:
     """Writes the branch into a Net that has its inputs.
 
     Args:
@@ -63,38 +63,39 @@ class RerunWriter:
         self.for_nothing = for_nothing
         self.checkpoints = checkpoints(segments, constant)
 
-    def write(self, kept: Sequence[Blob], pushed: Sequence[str], anchored: bool) -> list[str]:
+    def write(self, kept: Sequence[Blob], pushed: Sequence[str], keeps_alive: bool) -> list[str]:
         """Writes the ops and the outputs.
 
         Args:
           kept: what the lists of starts and states hold.
           pushed: blob of the forward step net for each list to fill.
-          anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+          keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
 
         Returns:
-          The dtypes of the lists of anchors, which are the last outputs.
+          The dtypes of the lists of keep-alive uses, which are the last outputs.
         """
         given = iter(self.net.inputs[1:])
         states_kept = list(itertools.islice(given, len(kept)))
         lists = list(itertools.islice(given, len(pushed)))
-        left, *steady = given
+        left, *loop_invariant = given
         taken = self.checkpoints.take(self.net, states_kept, kept, left)
         values = [barrier(self.net, *pair) for pair in zip(taken.values, kept, strict=True)]
         (start, *states), left_over = values, taken.lists
-        dtypes, held = [], []
+        dtypes: list[str] = []
+        held: list[str] = []
         if self.segments.slots:
-            way = SegmentWay(self, left, kept, steady)
+            advance = SegmentAdvance(self, left, kept, loop_invariant)
             begun = Taken(left_over, values, taken.free)
-            (start, *states), left_over, dtypes, held = way.write(begun, anchored)
+            (start, *states), left_over, dtypes, held = advance.write(begun, keeps_alive)
         trips = integer(self.net, "Sub", left, start, name="rnnmem/trips")
         zero = number(self.net, 0, self.constant)
-        starts = [zero, trips, *states, *lists, *steady]
+        starts = [zero, trips, *states, *lists, *loop_invariant]
         loop = LoopEditor(self.net, self._loop(starts, pushed))
-        anchors = self.anchors(loop) if anchored else Anchors(loop, self.constant)
-        held += anchors.write()
+        keepalives = self.keepalives(loop) if keeps_alive else Keepalives(loop, self.constant)
+        held += keepalives.write()
         filled = loop.finish().outputs[2 + len(states) :]
         self.net.outputs = [start, *left_over, *filled[: len(lists)], *held]
-        return [*dtypes, *anchors.dtypes]
+        return [*dtypes, *keepalives.dtypes]
 
     def _loop(self, starts: Sequence[str], pushed: Sequence[str]) -> Op:
         """The loop that runs the segment's iterations."""
@@ -180,11 +181,11 @@ class RerunWriter:
         reads = {blob: read for blob, read in found.items() if blob in self.segments.reads}
         return with_values(op, reads) if reads else op
 
-    def anchors(self, loop: LoopEditor) -> Anchors:
+    def keepalives(self, loop: LoopEditor) -> Keepalives:
         """Anchors for blobs that have one reader here and more in the forward step net."""
-        anchors = Anchors(loop, self.constant)
+        keepalives = Keepalives(loop, self.constant)
         net, forward = loop.body.net(), self.forward.body
-        anchors.add(
+        keepalives.add(
             blob
             for blob, kind in net.blobs.items()
             if kind.dtype in BYTES_PER_ELEMENT
@@ -199,16 +200,16 @@ class RerunWriter:
                 if net.fan_out(blob) > (blob in self.for_nothing)
             }
             before = results_read(forward, forward.op_by_name.get(op.name))
-            anchors.add(op.outputs[place] for place in sorted(missed_results(op, read, before)))
-        anchors.hold(
+            keepalives.add(op.outputs[place] for place in sorted(missed_results(op, read, before)))
+        keepalives.extend_lifetime(
             blob
             for blob in sums_of(self.forward.body).addends
             if blob in net.blobs and _keepers(forward, blob) and not _keepers(net, blob)
         )
-        return anchors
+        return keepalives
 
 
-class SegmentWay:
+class SegmentAdvance:
     """Writes the loop that goes on from a state to the segment whose turn it is.
 
     It follows a binomial schedule: from the start of segment r, with d segments left up to the one
@@ -221,30 +222,32 @@ class SegmentWay:
       writer: of the branch.
       left: iterations left for the gradient; the segment that ends there runs again.
       kept: what the lists of starts and states hold.
-      steady: what the step reads that is the same in all iterations.
+      loop_invariant: what the step reads that is the same in all iterations.
     """
 
-    def __init__(self, writer: RerunWriter, left: str, kept: Sequence[Blob], steady: Sequence[str]):
+    def __init__(
+        self, writer: ReplayWriter, left: str, kept: Sequence[Blob], loop_invariant: Sequence[str]
+    ):
         self.writer = writer
         self.net, self.segments = writer.net, writer.segments
-        self.left, self.kept, self.steady = left, kept, steady
+        self.left, self.kept, self.loop_invariant = left, kept, loop_invariant
 
     def write(
-        self, begun: Taken, anchored: bool
+        self, begun: Taken, keeps_alive: bool
     ) -> tuple[list[str], list[str], list[str], list[str]]:
         """Writes the loop.
 
         Args:
           begun: what the way begins with.
-          anchored: whether a graph optimizer that fuses by neighbourhood runs afterwards.
+          keeps_alive: whether a graph optimizer that fuses by neighbourhood runs afterwards.
 
         Returns:
           The iteration and the states to run again from, the lists, and the dtypes and the lists of
-          anchors.
+          keep-alive uses.
         """
         net, constant = self.net, self.writer.constant
         lists, (begin, *states) = begun.lists, begun.values
-        starts = [begin, self._last(), *states, *self.steady, begin, begun.free, *lists]
+        starts = [begin, self._last(), *states, *self.loop_invariant, begin, begun.free, *lists]
         made = counted_loop(
             net,
             starts,
@@ -255,13 +258,13 @@ class SegmentWay:
             source=self.writer.forward.op.source,
         )
         loop = LoopEditor(net, made)
-        anchors = self.writer.anchors(loop) if anchored else Anchors(loop, constant)
-        left_behind = anchors.write()
+        keepalives = self.writer.keepalives(loop) if keeps_alive else Keepalives(loop, constant)
+        left_behind = keepalives.write()
         results = loop.finish().outputs
         ends = [results[0], *results[2 : 2 + len(states)]]
-        first = 2 + len(states) + len(self.steady) + 2
+        first = 2 + len(states) + len(self.loop_invariant) + 2
         ready = [barrier(net, blob, kind) for blob, kind in zip(ends, self.kept, strict=True)]
-        return ready, list(results[first : first + len(lists)]), anchors.dtypes, left_behind
+        return ready, list(results[first : first + len(lists)]), keepalives.dtypes, left_behind
 
     def _last(self) -> str:
         """The iteration at which the segment begins that runs again."""

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 
 from rnnmem.analysis.live_ranges import ALREADY, HOST, views
-from rnnmem.analysis.versions import OUTSIDE, History
+from rnnmem.analysis.versions import OUTSIDE, SsaVersions
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, Path
 
@@ -25,7 +25,7 @@ Sizes = Mapping[str, int] | str | None
 
 
 @dataclasses.dataclass(slots=True)
-class Unit:
+class LiveBuffer:
     """A name that may be pooled, with everything that shows it.
 
     Attributes:
@@ -135,13 +135,13 @@ def _check_in_place(op: Op, rules: Rules) -> None:
             )
 
 
-def units_of(past: History, rules: Rules) -> list[Unit]:
+def units_of(past: SsaVersions, rules: Rules) -> list[LiveBuffer]:
     """The units of a Net, in the order in which they are first written."""
     return _Finder(past, rules).run()
 
 
 class _Finder:
-    def __init__(self, past: History, rules: Rules):
+    def __init__(self, past: SsaVersions, rules: Rules):
         self.past, self.rules, self.net = past, rules, past.net
         self.shows = views(past)
         self.outside = {*self.net.outputs, *rules.keep}
@@ -150,7 +150,7 @@ class _Finder:
             self.shown_by.setdefault(root, []).append(view)
         self.unknown: list[str] = []
 
-    def run(self) -> list[Unit]:
+    def run(self) -> list[LiveBuffer]:
         members: dict[str, list[str]] = {}
         for name in self.past.versions:
             members.setdefault(self._root(name), []).append(name)
@@ -159,9 +159,9 @@ class _Finder:
         for root, names in members.items():
             if root in closed or (self.rules.only is not None and root not in self.rules.only):
                 continue
-            unit = self._unit(root, names)
-            if unit is not None:
-                found.append(unit)
+            live_buffer = self._unit(root, names)
+            if live_buffer is not None:
+                found.append(live_buffer)
         if self.unknown:
             warnings.warn(
                 f"{len(self.unknown)} blobs have no known size and count 0, e.g. "
@@ -169,7 +169,7 @@ class _Finder:
                 RnnmemWarning,
                 stacklevel=5,
             )
-        return sorted(found, key=lambda unit: unit.defined)
+        return sorted(found, key=lambda live_buffer: live_buffer.defined)
 
     def _root(self, name: str) -> str:
         return self.shows.get(name, name)
@@ -216,7 +216,7 @@ class _Finder:
         known = self.net.blobs.get(blob)
         return known is not None and known.dtype not in BYTES_PER_ELEMENT
 
-    def _unit(self, root: str, names: list[str]) -> Unit | None:
+    def _unit(self, root: str, names: list[str]) -> LiveBuffer | None:
         past = self.past
         blob = self.net.blobs.get(root, Blob(root, "float32"))
         if blob.dtype not in BYTES_PER_ELEMENT or (self._by_shape and blob.shape == ()):
@@ -239,7 +239,7 @@ class _Finder:
         group, size = self._class(blob)
         kind = (blob.dtype, past.ops[first].device, group)
         taken = size if group in ((), ("known",)) else blob.bytes or 0
-        return Unit(root, kind, size, taken, first, tuple(sorted(last)))
+        return LiveBuffer(root, kind, size, taken, first, tuple(sorted(last)))
 
     @property
     def _by_shape(self) -> bool:

@@ -8,8 +8,8 @@ from rnnmem.analysis.loops import loops_of
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import Net
-from rnnmem.passes.schedule.apply import with_turns
-from rnnmem.passes.schedule.serialise import all_turns
+from rnnmem.passes.schedule.apply import with_edges
+from rnnmem.passes.schedule.serialise import all_edges
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import counted_peak, simulate
 from rnnmem.sizes import format_bytes
@@ -20,7 +20,7 @@ LEAST_GAIN = 0.01
 """Part of the peak that turns must take off a function with loops."""
 
 
-def in_turns(
+def with_edges_where_they_pay(
     net: Net, plan: Plan, machine: Machine, max_slowdown: float
 ) -> tuple[Plan, Net | None]:
     """Adds control edges where they lower the predicted peak in the time that is left.
@@ -39,32 +39,38 @@ def in_turns(
     has_loops = _has_loops(net)
     if has_loops and sum(len(inner.ops) for _, inner in net.walk()) > MOST_OPS:
         return plan, None
-    turns = all_turns(with_known_shapes(net), machine, max_slowdown / max(1, plan.slowdown))
-    if turns is None:
+    scheduling_edges = all_edges(
+        with_known_shapes(net), machine, max_slowdown / max(1, plan.slowdown)
+    )
+    if scheduling_edges is None:
         return plan, None
-    ordered = with_turns(net, turns.edges)
+    ordered = with_edges(net, scheduling_edges.edges)
     original, predicted = predicted_peak(net), predicted_peak(ordered)
     if original is None or predicted is None or predicted > original:
         return plan, None
     if has_loops and predicted > (1 - LEAST_GAIN) * original:
         return plan, None
     # The prediction is of one run; another may hold all that nothing orders.
-    if predicted == original and not turns.bytes <= original < turns.bytes_before:
+    if (
+        predicted == original
+        and not scheduling_edges.bytes <= original < scheduling_edges.bytes_before
+    ):
         return plan, None
-    note = f"{len(turns.edges)} control edges let large buffers take turns"
-    if turns.bytes_before:
+    note = f"{len(scheduling_edges.edges)} scheduling edges serialise large buffers"
+    if scheduling_edges.bytes_before:
         note += (
-            f": of those outside loops at most {format_bytes(turns.bytes)} are alive at once, "
-            f"where it could be {format_bytes(turns.bytes_before)}"
+            f": of those outside loops at most {format_bytes(scheduling_edges.bytes)} are alive "
+            f"at once, "
+            f"where it could be {format_bytes(scheduling_edges.bytes_before)}"
         )
     found = dataclasses.replace(
         plan,
         notes=(*plan.notes, note),
-        slowdown=plan.slowdown * max(1.0, turns.slowdown),
+        slowdown=plan.slowdown * max(1.0, scheduling_edges.slowdown),
         original_peak=original if plan.original_peak is None else plan.original_peak,
         predicted_peak=predicted,
     )
-    return found.having(turns=turns.edges), ordered
+    return found.having(scheduling_edges=scheduling_edges.edges), ordered
 
 
 def predicted_peak(net: Net) -> int | None:
