@@ -35,7 +35,7 @@ def report(
 
     Args:
       fn: what :func:`rnnmem.optimize` takes, or what it returned. A function that it was not
-        applied to is listed as ``optimize`` with its defaults would run it.
+        applied to is described as ``optimize`` with its defaults would run it.
       *args: arguments of one call; where nothing is to be run, ``tf.TensorSpec`` will do.
       measure: whether to run the function as well, two or three times in either form, and measure
         its peak beside the predicted one. Variables are put back afterwards. None: where the device
@@ -83,7 +83,7 @@ def _takes_arguments(concrete: Any) -> bool:
 def _measured(
     optimised: Optimized, inspection: Inspection, args: tuple, kwargs: dict, wanted: bool | None
 ) -> tuple[tuple[int | None, int | None], list[str]]:
-    """The peaks of both variants, as the allocator counts them; and what is to be listed it."""
+    """The peaks of both variants, as the allocator counts them; and what is to be said of them."""
     if inspection.joint:
         return (None, None), ["nothing was measured: a call does not run the gradient"]
     if not counts_memory():

@@ -25,7 +25,7 @@ def graph_of(concrete) -> str:
 
 
 def planned(name: str) -> dict[str, str]:
-    """What becomes of a program's train step, default settings and where time does not matter."""
+    """What becomes of a program's train step, by default and where time does not matter."""
     with mock.patch("tempfile.mkdtemp", lambda: "printed"):  # a program that prints names its file
         case = build(name)
     step = tf.function(train_step(case))

@@ -47,7 +47,7 @@ class Dim:
         return Dim(other) // self
 
     def __lt__(self, other: int) -> bool:
-        """Whether the size is negative; nothing else can be listed it."""
+        """Whether the size is negative; nothing else can be said of it."""
         return self.factor < 0 if other == 0 else NotImplemented
 
     def over(self, other: Dim) -> Dim | None:

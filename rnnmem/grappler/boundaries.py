@@ -26,15 +26,15 @@ def with_boundaries(net: Net) -> Net:
         if GIVEN in op.attributes:
             attributes = {key: value for key, value in op.attributes.items() if key != GIVEN}
             now = now.replace(attributes=attributes)
-            for prefix, nested_steps in _calls(net, op).items():
-                call = _call(net, op, _free(prefix, taken), nested_steps)
+            for prefix, indices in _calls(net, op).items():
+                call = _call(net, op, _free(prefix, taken), indices)
                 ops.append(call)
                 blobs |= {
                     new: Blob(new, net.blobs[old].dtype, net.blobs[old].shape)
                     for old, new in zip(call.inputs, call.outputs, strict=True)
                 }
                 inputs = list(now.inputs)
-                for place, blob in zip(nested_steps, call.outputs, strict=True):
+                for place, blob in zip(indices, call.outputs, strict=True):
                     inputs[place] = blob
                 now = now.replace(inputs=tuple(inputs))
         changed |= now is not op
@@ -62,9 +62,9 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-def _call(net: Net, loop: Op, name: str, nested_steps: list[int]) -> Op:
+def _call(net: Net, loop: Op, name: str, indices: list[int]) -> Op:
     """A call that hands on what the loop begins with in these places."""
-    given = [net.blobs[loop.inputs[place]] for place in nested_steps]
+    given = [net.blobs[loop.inputs[place]] for place in indices]
     passed = [Blob(f"given_{number}", one.dtype, one.shape) for number, one in enumerate(given)]
     names = tuple(one.name for one in passed)
     kinds = tuple(DType(one.dtype) for one in given)

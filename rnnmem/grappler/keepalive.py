@@ -1,6 +1,6 @@
 """Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before.
 
-An kept alive blob is pushed into a list and popped at once. A held one is put into a list where it
+A kept blob is pushed into a list and popped at once. A held one is put into a list where it
 stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
 that the next iteration is not early, such a loop has one iteration under way. An awaited op keeps
 that somebody waits for it, who now is the push of a number.
@@ -76,7 +76,7 @@ def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
 
 
 class Keepalives:
-    """The kept alive blobs of one step net; one carried list for each dtype."""
+    """The blobs kept alive of one step net; one carried list for each dtype."""
 
     def __init__(self, loop: LoopEditor, constant: Encode):
         self.loop = loop

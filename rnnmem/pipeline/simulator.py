@@ -1,4 +1,4 @@
-"""Plays a schedule and verifies it; it shares the nouns with the maker of schedules, nothing else.
+"""Plays a schedule and verifies it; it shares the terms with the maker of schedules, nothing else.
 
 Every stage follows its own order and waits only where the real one waits: a computation for what
 it reads, a free of a sent buffer until it was fetched, an update for all backwards. A fetch starts

@@ -171,13 +171,11 @@ def _hold(editor: NetEditor, blob: str) -> str:
 
 def _await_in_step_net(editor: NetEditor, names: list[str]) -> None:
     """An output of a step net waits for the ops: what only its control outputs need is pruned."""
-    nested_step = next(
-        nested_step
-        for nested_step, blob in enumerate(editor.outputs)
-        if blob not in editor.original.inputs
+    index = next(
+        index for index, blob in enumerate(editor.outputs) if blob not in editor.original.inputs
     )
-    blob = editor.blobs[editor.resolve(editor.outputs[nested_step])]
-    editor.outputs[nested_step] = editor.add(
+    blob = editor.blobs[editor.resolve(editor.outputs[index])]
+    editor.outputs[index] = editor.add(
         "Identity",
         (blob.name,),
         ((blob.dtype, blob.shape),),

@@ -71,11 +71,9 @@ class Candidates:
     def plan(self, loops: Sequence[LoopPlan]) -> Plan:
         """The plan that these decisions make."""
         again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
-        open_nested_steps = [
-            nested_step for nested_step, loop in enumerate(loops) if not loop.closed
-        ]
-        opened = [self.pairs[nested_step] for nested_step in open_nested_steps]
-        again -= sum(self.spared[nested_step] for nested_step in open_nested_steps)
+        opened_at = [index for index, loop in enumerate(loops) if not loop.closed]
+        opened = [self.pairs[index] for index in opened_at]
+        again -= sum(self.spared[index] for index in opened_at)
         plan = Plan(
             loops=tuple(loops), slowdown=1.0 + again / self.seconds if self.seconds else 1.0
         )
@@ -241,8 +239,7 @@ def candidates_of(
         refine=refine,
         offers=offers,
         spared=tuple(
-            trips * sum(some[nested_step] for some in spared)
-            for nested_step, trips in enumerate(runs)
+            trips * sum(some[index] for some in spared) for index, trips in enumerate(runs)
         ),
         lost=tuple(
             lost_one_by_one(pair, clock, trips, seconds)

@@ -6,17 +6,14 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.training_regions import NestedStep
-from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
-from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.registry import Kind
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
@@ -42,6 +39,7 @@ from rnnmem.planning.pareto import Candidates, candidates_of
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
 from rnnmem.planning.setting import Setting
+from rnnmem.planning.tried import Tried
 from rnnmem.simulate.timeline import counted_peak
 
 _TURNED = 3
@@ -105,7 +103,7 @@ class Search:
         return known_net(self.net)
 
     @functools.cached_property
-    def pareto_candidates(self) -> Candidates:
+    def candidates(self) -> Candidates:
         """All trades of the Net's loops."""
         return candidates_of(
             filled(self.known),
@@ -124,17 +122,17 @@ class Search:
     @functools.cached_property
     def _frontiers(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
         """Plans from the fastest to the smallest: at two iterations at once, and at one."""
-        steps = tuple(map(self._with_losses, self.pareto_candidates.frontier_plans()))
-        steps = tuple(itertools.chain(*((plan, *self._given_anew(plan)) for plan in steps)))
+        steps = tuple(map(self._with_losses, self.candidates.frontier_plans()))
+        steps = tuple(itertools.chain(*((plan, *self._tried.beside(plan)) for plan in steps)))
         opened = filter(lambda plan: not plan.changes_nothing, steps)
         return tuple(map(overlapped, steps)), tuple(map(one_by_one, opened))
 
     @functools.cached_property
     def slower(self) -> float:
         """What chunks of tokens add to the factor of step time."""
-        if self.beside is None or not self.losses or not self.beside.pareto_candidates.seconds:
+        if self.beside is None or not self.losses or not self.beside.candidates.seconds:
             return 0.0
-        return sum(one.seconds for one in self.losses) / self.beside.pareto_candidates.seconds
+        return sum(one.seconds for one in self.losses) / self.beside.candidates.seconds
 
     def _with_losses(self, plan: Plan) -> Plan:
         slower = dataclasses.replace(plan, slowdown=plan.slowdown + self.slower)
@@ -150,15 +148,15 @@ class Search:
         left = max_slowdown - self.slower
         if left < 1.0:
             return self._as_it_was(_NO_GAIN), None
-        candidates = self._candidates(max(1.0, left - self._most_tried))
-        chosen = worth_its_time(candidates, max_slowdown)
-        anew = [one for one in self._given_anew(chosen) if one.slowdown <= max_slowdown]
-        chosen = worth_its_time([chosen, *map(self.simulated, anew)], max_slowdown)
+        plans = self._candidates(max(1.0, left - self._tried.most))
+        chosen = worth_its_time(plans, max_slowdown)
+        tried = [one for one in self._tried.beside(chosen) if one.slowdown <= max_slowdown]
+        chosen = worth_its_time([chosen, *map(self.simulated, tried)], max_slowdown)
         if self.original_peak is None:
-            chosen = self._no_larger(chosen, candidates, left)
+            chosen = self._no_larger(chosen, plans, left)
         plan, rewritten = self.finished(self._with_longer_segments(chosen))
         if plan.changes_nothing:
-            tried = not all(one.changes_nothing for one in candidates)
+            tried = not all(one.changes_nothing for one in plans)
             why = _LARGER if self.original_peak is None else _NO_GAIN
             return (self._as_it_was(why) if tried else plan), None
         peaks = plan.predicted_peak, plan.original_peak
@@ -175,17 +173,17 @@ class Search:
         bounds = {max_slowdown}
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
-        found = self._with_parallel_iterations(self.pareto_candidates, bounds, max_slowdown)
+        found = self._with_parallel_iterations(self.candidates, bounds, max_slowdown)
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
             found += self._with_parallel_iterations(
-                self.pareto_candidates.without_schedules(), {max_slowdown}, max_slowdown
+                self.candidates.without_schedules(), {max_slowdown}, max_slowdown
             )
         if self.original_peak is None and any(map(is_cut, found)):
             # Nothing predicts what a segment holds while it runs again.
             found += self._with_parallel_iterations(
-                self.pareto_candidates.without_segments(), {max_slowdown}, max_slowdown
+                self.candidates.without_segments(), {max_slowdown}, max_slowdown
             )
         return found
 
@@ -201,8 +199,8 @@ class Search:
         found = list(self.frontier_plans)
         for bound in _BOUNDS:
             if bound - self.slower >= 1.0:
-                plans = self._plans_within(max(1.0, bound - self.slower - self._most_tried))
-                found += itertools.chain(*((plan, *self._given_anew(plan)) for plan in plans))
+                plans = self._plans_within(max(1.0, bound - self.slower - self._tried.most))
+                found += itertools.chain(*((plan, *self._tried.beside(plan)) for plan in plans))
         for plan in list(found):
             found += (dataclasses.replace(plan, loops=one) for one in longer_segments(plan.loops))
         distinct = {(plan.loops, tried_in(plan)): plan for plan in reversed(found)}
@@ -229,10 +227,10 @@ class Search:
 
     def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
         """The plan with segments in the loops where an iteration saves the same."""
-        pareto_candidates = self.pareto_candidates.saving_like(plan.loops)
+        candidates = self.candidates.saving_like(plan.loops)
         found = map(
             self.simulated,
-            self._with_parallel_iterations(pareto_candidates, {max_slowdown}, max_slowdown),
+            self._with_parallel_iterations(candidates, {max_slowdown}, max_slowdown),
         )
         return sorted(filter(is_cut, found), key=kept)
 
@@ -254,19 +252,18 @@ class Search:
         return assumed_peaks(self.net) if self.beside is None else self.beside._assumed
 
     def _with_parallel_iterations(
-        self, pareto_candidates: Candidates, bounds: set[float], most: float
+        self, candidates: Candidates, bounds: set[float], most: float
     ) -> list[Plan]:
         """Plans within each bound, and with one iteration at a time, here or there, in the last."""
         found = [
-            overlapped(self._with_losses(pareto_candidates.within(bound)))
-            for bound in sorted(bounds)
+            overlapped(self._with_losses(candidates.within(bound))) for bound in sorted(bounds)
         ]
-        lost = sum(filter(None, pareto_candidates.lost))
+        lost = sum(filter(None, candidates.lost))
         if lost and most - lost >= 1.0:
-            plan = self._with_losses(pareto_candidates.within(most - lost))
-            found.append(one_by_one_where_cheap(plan, pareto_candidates.lost))
+            plan = self._with_losses(candidates.within(most - lost))
+            found.append(one_by_one_where_cheap(plan, candidates.lost))
         if most - ONE_BY_ONE >= 1.0:
-            found.append(one_by_one(self._with_losses(pareto_candidates.within(most - ONE_BY_ONE))))
+            found.append(one_by_one(self._with_losses(candidates.within(most - ONE_BY_ONE))))
         return found
 
     def _with_longer_segments(self, plan: Plan) -> Plan:
@@ -280,46 +277,10 @@ class Search:
         known = [one for one in (plan, *stretched) if one.predicted_peak is not None]
         return min(known, key=lambda one: one.predicted_peak, default=plan)
 
-    def _given_anew(self, plan: Plan) -> list[Plan]:
-        """The plan with lists made again for gradient loops, where there are such."""
-        opened = {loop.path for loop in plan.loops if not loop.closed}
-        pairs = [pair for pair in self.pareto_candidates.pairs if pair.path in opened]
-        tried = plan
-        for name, offer in self._tried.items():
-            tried = tried.having(**{name: offer.decide(pairs, plan.of)})
-        more = self._share(tried)
-        return [] if tried == plan else [dataclasses.replace(tried, slowdown=plan.slowdown + more)]
-
     @functools.cached_property
-    def _tried(self) -> Mapping[str, Offer]:
+    def _tried(self) -> Tried:
         """What loops that are rewritten may bring along where it is worth its time."""
-        writers = (
-            Writers(self.pareto_candidates.net, self.variables)
-            if self.setting.reads_again
-            else None
-        )
-        site = Site(
-            self.pareto_candidates.net,
-            self.pareto_candidates.pairs,
-            self.setting.machine.seconds,
-            writers,
-        )
-        passes = (one for one in self.setting.around_loops if one.kind is Kind.TRIED)
-        return {one.name: one.offer(site) for one in passes}
-
-    @functools.cached_property
-    def _most_tried(self) -> float:
-        """The part of the step time that all of that takes."""
-        all_of_it = {
-            name: offer.decide(self.pareto_candidates.pairs, Plan().of)
-            for name, offer in self._tried.items()
-        }
-        return self._share(Plan().having(**all_of_it))
-
-    def _share(self, plan: Plan) -> float:
-        """The part of the step time that what is tried takes."""
-        taken = sum(one.seconds for some in tried_in(plan) for one in some)
-        return taken / (self.pareto_candidates.seconds or math.inf)
+        return Tried(self.candidates, self.setting, self.variables)
 
     def least_time(self, budget: int) -> tuple[Plan, Net | None]:
         """The fastest plan whose predicted peak fits in a budget, and what applying it makes.
@@ -327,7 +288,7 @@ class Search:
         Raises:
           BudgetError: none does; names the smallest peak that can be had and its time.
         """
-        if not self.pareto_candidates.pairs and not self.losses:
+        if not self.candidates.pairs and not self.losses:
             return self.unchanged(budget), None
         if self.original_peak is not None and needed_budget(self.original_peak) <= budget:
             return self._as_it_was(_FITS), None
@@ -360,7 +321,7 @@ class Search:
         if not self.setting.scheduling_edges:
             return []
         plans = [self._as_it_was("")]
-        if self.pareto_candidates.pairs or self.losses:
+        if self.candidates.pairs or self.losses:
             plans += map(self.simulated, self.reachable)
         known = [plan for plan in plans if plan.predicted_peak is not None]
         found = []
@@ -412,8 +373,8 @@ class Search:
         fast, small = self._frontiers
         steps = [step for step in (*fast, *small[-1:]) if step.loops != chosen.loops]
         wanted = min(len(steps), count - 1 if chosen.changes_nothing else count - 2)
-        nested_steps = {round(i * (len(steps) - 1) / max(1, wanted - 1)) for i in range(wanted)}
-        found = [self.simulated(steps[nested_step]) for nested_step in sorted(nested_steps)]
+        indices = {round(i * (len(steps) - 1) / max(1, wanted - 1)) for i in range(wanted)}
+        found = [self.simulated(steps[index]) for index in sorted(indices)]
         if not chosen.changes_nothing:
             found.append(chosen)
         found = sorted(found, key=lambda plan: (plan.slowdown, -(plan.predicted_peak or 0)))
@@ -423,7 +384,7 @@ class Search:
         """The plan that changes nothing."""
         closed = tuple(
             dataclasses.replace(own[0], closed=own[0].closed or note or "left", residuals=())
-            for own in self.pareto_candidates.choices
+            for own in self.candidates.choices
         )
         return Plan(
             loops=closed,
@@ -475,7 +436,7 @@ class Search:
         """
         loops = tuple(
             dataclasses.replace(own[0], closed=own[0].closed or NOT_ALLOWED, residuals=())
-            for own in self.pareto_candidates.choices
+            for own in self.candidates.choices
         )
         if 1.0 + self.slower > options.max_slowdown and options.budget is None:
             return self._as_it_was(_NO_GAIN), None

@@ -1,4 +1,4 @@
-"""``Report``: everything that is listed one function, and the forms that it can be told in."""
+"""``Report``: everything that is said of one function, and the forms that it can be told in."""
 
 from __future__ import annotations
 

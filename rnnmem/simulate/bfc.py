@@ -127,7 +127,7 @@ def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     Args:
       log: ``(holder, change of its bytes, bytes alive then)`` in order, as an Account writes it; a
         holder has an attribute ``bytes``, of one buffer.
-      peak: the most bytes alive; what is listed a run too long to be laid out.
+      peak: the most bytes alive; what is said of a run too long to be laid out.
     """
     if len(log) > LONGEST_LOG:
         return peak

@@ -1,4 +1,4 @@
-"""The verifiers: they verify a shared Net by what stands in it, and run before any is returned.
+"""Verifies a shared Net by what stands in it, and run before any is returned.
 
 They follow Caffe2's: every op has the same producers per input in order, and the same in-place
 pairs; names are irrelevant. On top of that no storage changes its dtype or its device, a view

@@ -8,7 +8,7 @@ more is filled with NaN, so a plan that reuses a storage too early gives other n
                  a         dead      b
 
 Loops, branches and calls run their step nets here too; the storages that step nets own together
-(``//loop/body/...``) are there once. This is a verify and a profiler, not a fast way to run a Net.
+(``//loop/body/...``) are there once. This verifies and profiles; it is no fast way to run a Net.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def in_turn(net: Net) -> Net:
 def higher(original: Run, run: Run) -> str:
     """In words where the peak rose; which of several ready ops runs first is a race, so a little.
 
-    What was asked for depends on that race only, and decides alone; chunks are chance as well, so
+    What was asked for depends on that race only, and decides alone; chunks are a race as well, so
     there the rise must be larger, and in both.
     """
     pairs = (original.peaks, run.peaks), (original.asked, run.asked)

@@ -1,4 +1,4 @@
-"""Each example trains, is listed, and its predicted peak is the measured one."""
+"""Each example trains, is described, and its predicted peak is the measured one."""
 
 import importlib
 from pathlib import Path

@@ -80,8 +80,8 @@ def test_many_decisions_of_one_pass_are_counted():
         scheduling_edges=tuple(dataclasses.replace(edge, op=f"op{i}") for i in range(99))
     )
     lines = str(explain(plan, name="step")).splitlines()
-    assert sum(line.startswith("turns: ") for line in lines) == 6
-    assert "turns: 94 more" in lines
+    assert sum(line.startswith("scheduling_edges: ") for line in lines) == 6
+    assert "scheduling_edges: 94 more" in lines
 
 
 def test_without_allow_all_that_keep_the_bits_and_cost_nothing_else_are_used():
@@ -111,21 +111,21 @@ def test_nothing_is_done_that_is_not_allowed(passes):
 FIRST_FORMAT = """{
  "loops": [{"path": ["while"], "gradients": ["gradient"], "closed": "", "trips": 5, "saved": ["h"],
    "recomputed": ["t"], "hoisted": [], "demands": [], "in_flight": 2, "bytes": 64, "seconds": 0.1,
-   "decisions": [{"blob": "h", "op_type": "state", "dtype": "float32", "shape": [null, 4],
-     "bytes": null, "decision": "saved", "was_saved": true, "reason": "so", "source": ""}],
+   "fates": [{"blob": "h", "op_type": "state", "dtype": "float32", "shape": [null, 4],
+     "bytes": null, "fate": "saved", "was_saved": true, "reason": "so", "source": ""}],
    "inner": [], "source": "", "segments": null,
    "encodings": [{"blob": "h", "means": ["bits"], "bytes": 8, "seconds": 0.0}]}],
  "losses": [{"projection": "p", "closed": "", "blob": "p:0", "dtype": "float32", "shape": [8, 9],
    "bytes": 288, "source": "x", "length": 4, "rows": 8, "loops": 1, "seconds": 0.0, "line": ""}],
  "waits": [["gradient", "ones"]],
- "delayed inputs": [{"op": "a", "slot": 1, "after": "b", "path": [], "waited for by proxy": false}],
+ "gates": [{"op": "a", "slot": 1, "after": "b", "path": [], "witnessed": false}],
  "folds": [{"op": "m", "slot": 0, "path": ["gradient", "body"]}],
  "empty_starts": [{"zeros": "z", "loop": "gradient", "items": ["put"]}],
  "made_again": [{"blob": "l", "ops": ["o"], "gradients": ["gradient"], "bytes": 9, "seconds": 0.0,
    "zeros": [], "table": [3, 4]}],
- "turns": [{"op": "c", "slot": null, "after": "d", "path": ["while", "body"], "waited for by proxy":
- true}], "notes": ["a note"], "slowdown": 1.5, "original_peak": 9, "predicted_peak": null, "nested":
- [{"path": ["train", "body"], "loops": ["train"], "plan": {
+ "turns": [{"op": "c", "slot": null, "after": "d", "path": ["while", "body"], "witnessed": true}],
+ "notes": ["a note"], "slowdown": 1.5, "original_peak": 9, "predicted_peak": null,
+ "nested": [{"path": ["train", "body"], "loops": ["train"], "plan": {
    "loops": [], "waits": [["x", "y"]], "turns": [], "notes": []}}]
 }"""
 
@@ -134,7 +134,7 @@ def test_files_of_the_first_format_are_read():
     plan = rnnmem.Plan.from_json(FIRST_FORMAT)
     assert plan.start_edges == (("gradient", "ones"),)
     assert (plan.delayed_inputs[0].slot, plan.scheduling_edges[0].path) == (1, ("while", "body"))
-    assert plan.folds[0].path == ("gradient", "body")
+    assert plan.implicit_broadcasts[0].path == ("gradient", "body")
     assert plan.lazy_gradient_lists[0].items == ("put",)
     assert plan.rebuilt_lists[0].table == (3, 4)
     assert plan.losses[0].shape == (8, 9)

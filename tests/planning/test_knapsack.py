@@ -14,15 +14,13 @@ def candidate(kept: int, seconds: float, name: str = "loop") -> LoopPlan:
     return LoopPlan((name,), ("gradient",), trips=1, bytes=kept, seconds=seconds)
 
 
-def best_of(pareto_candidates, asked=None):
+def best_of(candidates, asked=None):
     """The plan that is best at a price, of a fixed list; notes the prices it is asked for."""
 
     def plan_at(price):
         if asked is not None:
             asked.append(price)
-        return min(
-            pareto_candidates, key=lambda one: (one.bytes + price * one.seconds, one.seconds)
-        )
+        return min(candidates, key=lambda one: (one.bytes + price * one.seconds, one.seconds))
 
     return plan_at
 
@@ -61,15 +59,15 @@ def test_no_price_is_asked_for_twice():
     st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 100)), min_size=1, max_size=8)
 )
 def test_it_is_the_lower_convex_hull(pairs):
-    pareto_candidates = [candidate(kept, float(seconds)) for kept, seconds in pairs]
-    found = frontier(best_of(pareto_candidates))
+    candidates = [candidate(kept, float(seconds)) for kept, seconds in pairs]
+    found = frontier(best_of(candidates))
     sizes = [one.bytes for one in found]
     times = [one.seconds for one in found]
     assert sizes == sorted(sizes)
     assert times == sorted(times, reverse=True)
     # At every price some plan of the frontier is as good as any.
     for price in (0.0, 0.1, 1.0, 3.0, 10.0, 100.0, 1e6):
-        best = min(one.bytes + price * one.seconds for one in pareto_candidates)
+        best = min(one.bytes + price * one.seconds for one in candidates)
         mine = min(one.bytes + price * one.seconds for one in found)
         assert mine <= best * (1 + 2e-3) + 1e-9
 

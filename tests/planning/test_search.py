@@ -196,7 +196,7 @@ def test_of_several_refusals_the_least_is_told():
 
 def test_a_chain_offers_many_trades():
     made = decision(chain())
-    plans = [made.simulated(plan) for plan in made.pareto_candidates.frontier_plans()]
+    plans = [made.simulated(plan) for plan in made.candidates.frontier_plans()]
     assert len(plans) >= 5
     peaks = [plan.predicted_peak for plan in plans]
     # A candidate keeps fewer bytes than the one above; whole chunks may hide a little of that.

@@ -1,4 +1,4 @@
-"""Judges random programs by hand, prints one, or verifies one that was changed by hand.
+"""Verifies random programs by hand, prints one, or verifies one that was changed by hand.
 
 python -m tests.random_programs FIRST LAST [--jobs=1] [--all] [--keep=FOLDER]
 python -m tests.random_programs --show SEED > case.py
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help="print programs without findings too")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="write failing programs here")
     parser.add_argument("--show", type=int, metavar="SEED", help="print this program")
-    parser.add_argument("--file", type=Path, help="judge the program in this file")
+    parser.add_argument("--file", type=Path, help="verify the program in this file")
     chosen = parser.parse_args(arguments)
     if chosen.show is not None:
         print(program(chosen.show).text)

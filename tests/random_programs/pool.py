@@ -1,4 +1,4 @@
-"""Judges programs in processes of their own, so that a crash is laid to its program.
+"""Verifies programs in processes of their own, so that a crash is laid to its program.
 
 A process verifies some programs and gives way to a new one: what TensorFlow keeps of each trace
 would add up, and each new process has another hash seed, which no plan may depend on.
@@ -117,7 +117,7 @@ class _Worker:
 
 
 def _work(connection: Connection) -> None:
-    """Judges the programs that come in, until nobody sends any more."""
+    """Verifies the programs that come in, until nobody sends any more."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 

@@ -28,7 +28,7 @@ AGAIN = 15
 PEAKS = 12
 """Runs of each by which a peak that seems larger is looked at again."""
 MANY = 60
-"""Runs of each that settle whether a peak which varies is larger, or seemed so by a race: a race
+"""Runs of each that settle whether a peak which varies is larger, or seemed so by a race: one
 alone parts the medians of 15 runs of one function by a tenth."""
 SURE = 2.33
 """Standard deviations of the rank sum beyond which chance has one case in a hundred."""

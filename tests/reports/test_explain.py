@@ -159,7 +159,7 @@ def test_a_state_says_where_it_is_kept_and_has_a_row_though_nobody_reads_it():
 
 
 def frontier(*plans):
-    """What is listed each of several plans, without its number, as one line."""
+    """What is said of each of several plans, without its number, as one line."""
     lines = str(explain(Plan(notes=("another",)), name="f", frontier=plans)).splitlines()
     rows = []
     for line in lines[lines.index(next(one for one in lines if one.startswith("plan "))) + 1 :]:

@@ -19,8 +19,8 @@ READ = "forward/rnnmem/read"
 def rewritten(original: Net, known: Net | None = None) -> Net:
     """The Net with its step net rewritten by the plan for ``known``, whose reads are steady."""
     (place,) = nested_steps(known or original)
-    pareto_candidates = candidates_of(place.net, CPU, segments=False, variables=place.variables)
-    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), pareto_candidates.within(100.0)),))
+    candidates = candidates_of(place.net, CPU, segments=False, variables=place.variables)
+    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), candidates.within(100.0)),))
     return apply_plan(original, plan, encoded)
 
 
@@ -42,8 +42,8 @@ def test_the_step_net_is_rewritten_and_holds():
 def test_the_plan_goes_to_json_and_back():
     original = training()
     (place,) = nested_steps(original)
-    pareto_candidates = candidates_of(place.net, CPU, segments=False, variables=place.variables)
-    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), pareto_candidates.within(100.0)),))
+    candidates = candidates_of(place.net, CPU, segments=False, variables=place.variables)
+    plan = Plan(nested=(NestedPlan(TRAIN, ("train",), candidates.within(100.0)),))
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert [loop.path for loop in again.every_loop()] == [("train", "forward")]

@@ -148,20 +148,20 @@ def _awaited(net: Net) -> set[str]:
     return {*net.control_outputs, *(name for op in net.ops for name in op.controls)}
 
 
-def _take_lists_out(editor: NetEditor, pair: LoopPair, nested_steps: list[int]) -> None:
+def _take_lists_out(editor: NetEditor, pair: LoopPair, indices: list[int]) -> None:
     """Takes the accumulators out of both loops, with what pushes and what pops."""
-    if not nested_steps:
+    if not indices:
         return
     for gradient in pair.gradients:
         loop = LoopEditor(editor, editor.ops[gradient.loop.op.name])
         for link in gradient.links:
-            if link.accumulator in nested_steps:
+            if link.accumulator in indices:
                 popping = gradient.loop.pops[link.popped_by]
                 remove_pop(loop.body, popping)
                 loop.remove_variable(popping.inputs[0])
         loop.finish()
     loop = LoopEditor(editor, editor.ops[pair.forward.op.name])
-    for place in nested_steps:
+    for place in indices:
         pushing = pair.forward.pushes[place]
         loop.body.remove(pushing.name)
         loop.remove_variable(pushing.inputs[0])

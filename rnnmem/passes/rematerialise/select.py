@@ -14,30 +14,21 @@ from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
-from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import LOOPS, READ, facts, why_never_twice
+from rnnmem.ir.graph import Net
+from rnnmem.ir.op_table import LOOPS, READ, facts
 from rnnmem.ir.order import order_shows, through_identities
-from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, SAVED, SAVED_AS, Encoding
+from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.encode.select import Codecs, signs_in
-from rnnmem.passes.rematerialise.decision import (
-    DEAD,
-    HOISTED,
-    INNER,
-    INVARIANT,
-    RECOMPUTED,
-    LoopPlan,
-    ResidualDecision,
-)
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.milp import fastest_within, smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
     SavedSet,
     Step,
     choose_saved_set,
-    is_constant,
     kept_as_it_is,
     may_be_saved,
-    stored_bytes,
 )
+from rnnmem.passes.rematerialise.reasons import residual_decisions
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
@@ -143,7 +134,8 @@ class Planner:
         inner: tuple[_Inner, ...],
     ) -> LoopPlan:
         """The plan that a choice of the saved set makes."""
-        residuals = _residuals(step, chosen, inner)
+        dropped_lists = {blob for one in inner for blob in one.dropped_lists}
+        residuals = residual_decisions(step, chosen, dropped_lists)
         if not self.techniques >= REMATERIALISE:
             residuals = tuple(
                 dataclasses.replace(decision, reason=NOT_ALLOWED)
@@ -431,74 +423,3 @@ def _outer_live_ins(pair: LoopPair, chosen: SavedSet, step: Step) -> tuple[str, 
     read |= step.live_in
     indices = sorted(pair.forward.invariants[blob] for blob in read & step.invariants)
     return tuple(pair.forward.op.inputs[index] for index in indices)
-
-
-def _residuals(
-    step: Step, chosen: SavedSet, inner: tuple[_Inner, ...]
-) -> tuple[ResidualDecision, ...]:
-    dropped_lists = {blob for one in inner for blob in one.dropped_lists}
-    names = sorted(step.pushed | chosen.saved)
-    return tuple(_residual(blob, step, chosen, dropped_lists) for blob in names)
-
-
-def _residual(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) -> ResidualDecision:
-    body = step.body
-    producer = body.producer.get(blob)
-    held = body.blobs[blob]
-    encoded = {one.blob: one for one in chosen.encodings}
-    if blob in dropped_lists:
-        decision, reason = INNER, "the inner loop no longer saves it this way"
-    elif blob in encoded:
-        decision, reason = SAVED_AS[encoded[blob].techniques], _why_encoded(encoded[blob], held)
-    elif blob in chosen.saved:
-        decision, reason = SAVED, _why_saved(blob, producer, step, chosen)
-    elif blob in step.dead:
-        decision, reason = DEAD, "the gradient reads it nowhere"
-    elif blob in step.invariants:
-        decision, reason = INVARIANT, "the same in every iteration, read again"
-    elif blob in step.hoisted:
-        decision, reason = HOISTED, "the variable does not change in the loop, read once beside it"
-    else:
-        decision, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
-    return ResidualDecision(
-        blob=blob,
-        op_type=producer.type if producer is not None else "state",
-        dtype=held.dtype,
-        shape=held.shape,
-        bytes=held.bytes,
-        decision=decision,
-        was_saved=blob in step.pushed,
-        reason=reason,
-        source=producer.source if producer is not None else "",
-    )
-
-
-def _why_encoded(one: Encoding, held: Blob) -> str:
-    parts = []
-    if BITS in one.techniques:
-        parts.append("a bit each" if held.dtype == "bool" else "only its sign is asked for")
-    if BFLOAT16 in one.techniques:
-        parts.append(f"rounded from {held.dtype}: gradients differ")
-    if OFFLOAD in one.techniques:
-        parts.append("copied to the host and back")
-    return f"{one.bytes} bytes instead of {stored_bytes(held)}: {', '.join(parts)}"
-
-
-def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
-    if blob in step.free:
-        return "its accumulator is read elsewhere, or keeps a sum in order"
-    if producer is None:
-        return "state at the start of the iteration"
-    if facts(producer) is None and producer.name not in step.reading:
-        return why_never_twice(producer)
-    if producer.name in step.never and producer.type not in LOOPS:
-        return "a sum whose order the gradient step net would not keep"
-    if blob not in step.pushed:
-        return "others are recomputed from it"
-    return f"saving {stored_bytes(step.body.blobs[blob])} bytes is not worth the time"
-
-
-def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:
-    if producer is not None and is_constant(producer):
-        return "a constant"
-    return "from what is saved, at less than it would take to keep"

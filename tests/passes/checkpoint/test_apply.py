@@ -23,7 +23,7 @@ def test_every_bit_is_the_same(make, grappler):
 
 
 def test_branches_that_read_variables_run_again():
-    # the states are enough: no delayed input's result is kept, only what the variables hold is
+    # the states are enough: no gate's result is kept, only what the variables hold is
     # given
     case = CASES["branch_that_reads_variables"]()
     args, kwargs = case.calls[0]

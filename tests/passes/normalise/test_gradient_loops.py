@@ -152,4 +152,4 @@ def test_in_a_branch_that_trains_it_goes_too():
     found = without_dead_gradients(net).op_by_name["if"]
     assert variables(step, "loop") - variables(found.nets["then_branch"], "loop") == {"acc_h"}
     assert found.nets["else_branch"] is other
-    assert IN_PLACE not in found.attributes, "the judge compares with it as it is now"
+    assert IN_PLACE not in found.attributes, "the verifier compares with it as it is now"

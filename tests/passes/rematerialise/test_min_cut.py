@@ -188,7 +188,7 @@ def test_what_is_computed_from_shapes_alone_is_recomputed_with_its_reader():
 
 
 def test_an_op_with_several_results_is_paid_for_once():
-    # z ─► split into four delayed inputs, each read by the gradient: 1280 bytes instead of 4 x 512
+    # z ─► split into four gates, each read by the gradient: 1280 bytes instead of 4 x 512
     drawn = [op("split", "Split", "axis z", " ".join(["f[1,80]"] * 4))]
     gates = "split:0 split:1 split:2 split:3"
     inputs = {"z": "f[1,320]", "axis": "i[]"}

@@ -1,0 +1,97 @@
+"""Says what became of each blob that a loop pair saved, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rnnmem.ir.graph import Blob, Op
+from rnnmem.ir.op_table import LOOPS, facts, why_never_twice
+from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, SAVED, SAVED_AS, Encoding
+from rnnmem.passes.rematerialise.decision import (
+    DEAD,
+    HOISTED,
+    INNER,
+    INVARIANT,
+    RECOMPUTED,
+    ResidualDecision,
+)
+from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, is_constant, stored_bytes
+
+
+def residual_decisions(
+    step: Step, chosen: SavedSet, dropped_lists: Collection[str]
+) -> tuple[ResidualDecision, ...]:
+    """What a choice of the saved set decides of each blob, by name.
+
+    Args:
+      step: what the choice depended on.
+      chosen: the choice.
+      dropped_lists: lists of inner loops that no iteration keeps any more.
+    """
+    names = sorted(step.pushed | chosen.saved)
+    return tuple(_residual(blob, step, chosen, dropped_lists) for blob in names)
+
+
+def _residual(
+    blob: str, step: Step, chosen: SavedSet, dropped_lists: Collection[str]
+) -> ResidualDecision:
+    body = step.body
+    producer = body.producer.get(blob)
+    held = body.blobs[blob]
+    encoded = {one.blob: one for one in chosen.encodings}
+    if blob in dropped_lists:
+        decision, reason = INNER, "the inner loop no longer saves it this way"
+    elif blob in encoded:
+        decision, reason = SAVED_AS[encoded[blob].techniques], _why_encoded(encoded[blob], held)
+    elif blob in chosen.saved:
+        decision, reason = SAVED, _why_saved(blob, producer, step, chosen)
+    elif blob in step.dead:
+        decision, reason = DEAD, "the gradient reads it nowhere"
+    elif blob in step.invariants:
+        decision, reason = INVARIANT, "the same in every iteration, read again"
+    elif blob in step.hoisted:
+        decision, reason = HOISTED, "the variable does not change in the loop, read once beside it"
+    else:
+        decision, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
+    return ResidualDecision(
+        blob=blob,
+        op_type=producer.type if producer is not None else "state",
+        dtype=held.dtype,
+        shape=held.shape,
+        bytes=held.bytes,
+        decision=decision,
+        was_saved=blob in step.pushed,
+        reason=reason,
+        source=producer.source if producer is not None else "",
+    )
+
+
+def _why_encoded(one: Encoding, held: Blob) -> str:
+    parts = []
+    if BITS in one.techniques:
+        parts.append("a bit each" if held.dtype == "bool" else "only its sign is asked for")
+    if BFLOAT16 in one.techniques:
+        parts.append(f"rounded from {held.dtype}: gradients differ")
+    if OFFLOAD in one.techniques:
+        parts.append("copied to the host and back")
+    return f"{one.bytes} bytes instead of {stored_bytes(held)}: {', '.join(parts)}"
+
+
+def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if blob in step.free:
+        return "its accumulator is read elsewhere, or keeps a sum in order"
+    if producer is None:
+        return "state at the start of the iteration"
+    if facts(producer) is None and producer.name not in step.reading:
+        return why_never_twice(producer)
+    if producer.name in step.never and producer.type not in LOOPS:
+        return "a sum whose order the gradient step net would not keep"
+    if blob not in step.pushed:
+        return "others are recomputed from it"
+    return f"saving {stored_bytes(step.body.blobs[blob])} bytes is not worth the time"
+
+
+def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if producer is not None and is_constant(producer):
+        return "a constant"
+    return "from what is saved, at less than it would take to keep"
