@@ -7,14 +7,18 @@ PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 TEST_PROCESSES ?= auto
 
-.PHONY: demo test coverage lint format fuzz conformance conformance-table benchmark docs clean
+.PHONY: demo test test-slow coverage lint format fuzz conformance conformance-table benchmark docs clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
 
-# A process for each core; each begins with what is fast (tests/conftest.py).
+# A process for each core.
 test: lint
-	$(PY) -m pytest -n $(TEST_PROCESSES) $(TEST_FLAGS)
+	$(PY) -m pytest -n $(TEST_PROCESSES) -m "not slow" $(TEST_FLAGS)
+
+# The tests that take seconds each; continuous integration runs them too.
+test-slow: .venv/ready-test
+	$(PY) -m pytest -n $(TEST_PROCESSES) -m slow $(TEST_FLAGS)
 
 # Which lines no test runs; what runs in a process of its own is not counted.
 coverage: .venv/ready-test

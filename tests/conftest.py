@@ -9,7 +9,7 @@ import hypothesis
 import pytest
 
 MARKERS = (
-    "slow: takes seconds; runs after the fast tests",
+    "slow: takes seconds; `make test-slow` runs it, and so does continuous integration",
     "fuzz: property test; `make fuzz` runs it on many more cases (RNNMEM_FUZZ_CASES)",
 )
 
