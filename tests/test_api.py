@@ -327,7 +327,7 @@ def test_an_option_that_is_misspelt_is_told_what_it_may_be():
         lambda: rnnmem.keras.optimize(keras.Sequential(), budgett=3),
     ):
         with pytest.raises(
-            OptionError, match="budgett=3 is no option; .*did you mean 'budget'"
+            OptionError, match="budgett=3 is an unknown option; .*did you mean 'budget'"
         ) as e:
             call()
         assert isinstance(e.value, TypeError)
@@ -467,7 +467,7 @@ def broken(*args, **kwargs):
 @pytest.mark.parametrize(
     "part",
     [
-        *("compile.net_of", "compile.decide_with_places", "planning.search.apply_plan"),
+        *("compile.net_of", "compile.decide_with_nested_steps", "planning.search.apply_plan"),
         *("compile.check", "traced.function_of"),
     ],
 )
@@ -487,7 +487,7 @@ def test_a_failure_of_ours_never_reaches_the_run(part, monkeypatch, expected):
 
 
 @pytest.mark.parametrize(
-    "part", ["compile.decide_with_places", "planning.search.apply_plan", "compile.check"]
+    "part", ["compile.decide_with_nested_steps", "planning.search.apply_plan", "compile.check"]
 )
 def test_a_failure_of_ours_is_raised_under_verify(part, monkeypatch):
     monkeypatch.setattr(f"rnnmem.{part}", broken)

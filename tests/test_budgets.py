@@ -273,7 +273,7 @@ def test_a_training_that_is_under_way_is_warned_of_the_user_s_own_budget(monkeyp
     monkeypatch.setattr(api, "run_measured", lambda call: (call(), 2 * MIB))
     assert bits(step(X, WEIGHT)) == expected
     monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
-    with pytest.warns(RnnmemWarning, match=r"budget=1048576 .*no smaller plan.*goes on"):
+    with pytest.warns(RnnmemWarning, match=r"budget=1048576 .*no smaller plan.*continues"):
         assert bits(step(X, WEIGHT)) == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")

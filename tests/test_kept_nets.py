@@ -133,7 +133,7 @@ def test_a_gradient_is_planned_once_however_often_its_plan_is_asked_for(monkeypa
 
 
 def test_what_failed_is_not_tried_again(monkeypatch):
-    monkeypatch.setattr("rnnmem.compile.decide_with_places", lambda *args: 1 / 0)
+    monkeypatch.setattr("rnnmem.compile.decide_with_nested_steps", lambda *args: 1 / 0)
     f = rnnmem.optimize(tf.function(step))
     with pytest.warns(rnnmem.errors.RnnmemWarning, match="ZeroDivisionError"):
         f(inputs())

@@ -178,7 +178,7 @@ def optimised(built: Built, trial: Trial) -> list:
             plan = function.plan(*built.inputs)
             if not plan.loops:
                 break
-            made.setdefault((plan.loops, plan.waits), function)
+            made.setdefault((plan.loops, plan.start_edges), function)
     return list(made.values())
 
 

@@ -39,8 +39,8 @@ def x():
 
 
 PLANNING = (
-    *("compile.inline", "compile.without_unread", "compile.decide_with_places"),
-    *("planning.search.apply_plan", "compile.check", "compile.in_turns"),
+    *("compile.inline", "compile.without_dead_gradients", "compile.decide_with_nested_steps"),
+    *("planning.search.apply_plan", "compile.check", "compile.with_edges_where_they_pay"),
 )
 TELLING = ("known_net", "filled", "record", "side", "graphs", "resident", "weight_kinds", "_facts")
 
@@ -120,7 +120,7 @@ def test_a_gradient_that_cannot_be_built_is_told_of(x):
 
 
 @pytest.mark.parametrize(
-    "name", ["rnnmem.limit_search.counted_peak", "rnnmem.compile.decide_with_places"]
+    "name", ["rnnmem.limit_search.counted_peak", "rnnmem.compile.decide_with_nested_steps"]
 )
 def test_the_largest_size_is_found_by_running_where_predicting_fails(monkeypatch, name):
     monkeypatch.setattr(name, defect)
@@ -134,7 +134,7 @@ def test_what_the_caller_must_know_is_raised(monkeypatch, x, error):
     def refuse(*args, **kwargs):
         raise error("no")
 
-    monkeypatch.setattr("rnnmem.compile.decide_with_places", refuse)
+    monkeypatch.setattr("rnnmem.compile.decide_with_nested_steps", refuse)
     for ask in (lambda fn: fn.plan(x), lambda fn: fn.explain(x), lambda fn: rnnmem.report(fn, x)):
         with pytest.raises(error, match="no"):
             ask(rnnmem.optimize(tf.function(step)))

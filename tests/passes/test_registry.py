@@ -150,7 +150,7 @@ def test_files_of_the_first_format_are_read():
     ("old", "new", "named"),
     [
         ('"format": 2', '"format": 3', "format is 3"),
-        ('"turns"', '"twists"', "twists"),
+        ('"scheduling_edges"', '"twists"', "twists"),
         ('"after"', '"before"', "Edge has no field 'before'"),
         ('"op": "name"', '"op": 7', "Edge.op cannot be 7"),
     ],

@@ -139,7 +139,7 @@ def test_a_plan_with_turns_goes_to_json_and_back():
     assert plan.scheduling_edges and not plan.changes_nothing
     assert Plan.from_json(plan.to_json()) == plan
     assert plan.predicted_peak < plan.original_peak
-    assert "take turns" in str(optimised.explain(numbers(512, 256)))
+    assert "serialise" in str(optimised.explain(numbers(512, 256)))
 
 
 def test_the_turns_of_a_saved_plan_are_those_that_run():

@@ -344,8 +344,8 @@ def test_a_keras_model_is_trained_and_evaluated_with_its_accuracy():
     x, y = (random.integers(0, WORDS, [24, TIME]) for _ in range(2))
     plain = make()
     chunked = rnnmem.keras.optimize(make(), allow=ALLOW, max_slowdown=100)
-    expected = plain.fit(x, y, batch_size=12, verbose=0).ssa
-    found = chunked.fit(x, y, batch_size=12, verbose=0).ssa
+    expected = plain.fit(x, y, batch_size=12, verbose=0).history
+    found = chunked.fit(x, y, batch_size=12, verbose=0).history
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-5)
     np.testing.assert_allclose(
