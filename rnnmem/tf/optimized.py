@@ -1,0 +1,164 @@
+"""Whether what TensorFlow makes of a rewritten function does the original's arithmetic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from rnnmem.tf import private
+from rnnmem.verify.arithmetic import FILL, FLOATS, FlatGraph, FlatOp, Half, difference
+
+_LOG = logging.getLogger("rnnmem")
+
+_Optimized = Callable[[Any, Sequence[Any]], "graph_pb2.GraphDef | None"]
+_NOT_ARITHMETIC = frozenset(
+    """T N Tshape Tidx TI dtype shape container shared_name frame_name is_constant
+    parallel_iterations element_shape output_shapes""".split()
+)
+"""Attributes that say nothing of how numbers are computed."""
+
+
+def other_arithmetic(concrete: Any, rewritten: Any) -> str | None:
+    """The op of a rewritten function that TensorFlow lets do other arithmetic than the original's.
+
+    Args:
+      concrete: a ConcreteFunction.
+      rewritten: that which is to run instead; it has not run yet.
+
+    Returns:
+      The op's name; None where all results have the same bits, or where it cannot be found out.
+    """
+
+    def compare() -> str | None:
+        before = private.optimized_copy(concrete._inference_function, _inputs(concrete))
+        if before is None:
+            return None
+        after = private.optimized_graph(rewritten._inference_function, _inputs(rewritten))
+        return None if after is None else difference([Half(_flat(before))], [Half(_flat(after))])
+
+    return _found_out(compare)
+
+
+def other_gradient(concrete: Any, results: int, pair: Any, rewritten: Any) -> str | None:
+    """The same where a function is differentiated later, by a pair of functions.
+
+    Args:
+      concrete: the function, whose captured inputs both pairs have.
+      results: how many results it has; what else the forward functions return goes to the gradient.
+      pair: TensorFlow's forward and backward function.
+      rewritten: those that are to run instead.
+    """
+
+    def compare() -> str | None:
+        befores = _halves(concrete, results, pair, private.optimized_copy)
+        if not befores:
+            return None
+        afters = _halves(concrete, results, rewritten, private.optimized_graph)
+        return difference(befores, afters) if afters else None
+
+    return _found_out(compare)
+
+
+def _found_out(compare: Callable[[], str | None]) -> str | None:
+    try:
+        with tf.init_scope():
+            return compare() if tf.executing_eagerly() else None
+    except Exception as error:  # nothing but the hearing of a difference depends on it
+        _LOG.debug("not compared as TensorFlow runs it: %s: %s", type(error).__name__, error)
+        return None
+
+
+def _inputs(concrete: Any) -> list[Any]:
+    """What the function captures, and None for each argument."""
+    captured = list(concrete.captured_inputs)
+    if any(tf.is_symbolic_tensor(one) for one in captured):
+        raise ValueError("it captures tensors of a graph")
+    return [None] * (len(concrete.inputs) - len(captured)) + captured
+
+
+def _halves(concrete: Any, results: int, pair: Any, optimized: _Optimized) -> list[Half]:
+    """The forward and the backward function of a pair; none where TensorFlow does not tell."""
+    forward, backward = pair
+    given = _inputs(concrete)
+    first = optimized(forward, given)
+    if first is None:
+        return []
+    outputs = {id(tensor): place for place, tensor in enumerate(forward.graph.outputs)}
+    inputs = {id(tensor): place for place, tensor in enumerate(forward.graph.inputs)}
+    captured = {id(inside): outside for outside, inside in backward.graph.captures}
+    sources: dict[int, tuple[str, int]] = {}
+    tensors: list[Any] = []
+    for place, tensor in enumerate(backward.graph.inputs):
+        outside = captured.get(id(tensor))
+        known = None
+        if outside is None:
+            sources[place] = "gradient", place
+        elif id(outside) in inputs:
+            sources[place] = "argument", inputs[id(outside)]
+            known = given[inputs[id(outside)]]
+        elif id(outside) in outputs:
+            sources[place] = "result", outputs[id(outside)]
+        else:
+            sources[place] = "capture", id(outside)
+            known = None if tf.is_symbolic_tensor(outside) else outside
+        tensors.append(known)
+    second = optimized(backward._inference_function, tensors)
+    if second is None:
+        return []
+    return [Half(_flat(first), results=results), Half(_flat(second), sources)]
+
+
+def _flat(graph: graph_pb2.GraphDef) -> FlatGraph:
+    return FlatGraph(map(_op, graph.node))
+
+
+def _op(node: node_def_pb2.NodeDef) -> FlatOp:
+    dtypes = _dtypes(node)
+    return FlatOp(
+        name=node.name,
+        type=node.op,
+        inputs=tuple(_blob(name) for name in node.input if not name.startswith("^")),
+        dtypes=dtypes,
+        detail=_detail(node),
+        value=_content(node) if node.op == "Const" and dtypes[0] in FLOATS else None,
+        index=node.attr["index"].i if node.op in ("_Arg", "_Retval") else 0,
+        frame=node.attr["frame_name"].s.decode() if node.op == "Enter" else "",
+    )
+
+
+def _blob(name: str) -> tuple[str, int]:
+    op, _, place = name.partition(":")
+    return op, int(place or 0)
+
+
+def _dtypes(node: node_def_pb2.NodeDef) -> tuple[str, ...]:
+    found: list[int] = []
+    definition = private.op_def(node.op)
+    for output in definition.output_arg if definition is not None else ():
+        if output.type_list_attr:
+            found += node.attr[output.type_list_attr].list.type
+            continue
+        count = node.attr[output.number_attr].i if output.number_attr else 1
+        found += [output.type or node.attr[output.type_attr].type] * count
+    return tuple(tf.dtypes.as_dtype(one).base_dtype.name for one in found)
+
+
+def _detail(node: node_def_pb2.NodeDef) -> tuple[tuple[str, bytes], ...]:
+    """The attributes that say how numbers are computed, each as its bytes."""
+    return tuple(
+        (name, node.attr[name].SerializeToString(deterministic=True))
+        for name in sorted(node.attr)
+        if not name.startswith("_") and name not in _NOT_ARITHMETIC
+    )
+
+
+def _content(node: node_def_pb2.NodeDef) -> tuple[object, ...]:
+    """What stands for a constant's numbers: its one value, or its shape and bytes."""
+    array = tf.make_ndarray(node.attr["value"].tensor)
+    if array.size and (array == array.flat[0]).all():
+        return FILL, complex(array.flat[0]) if array.dtype.kind == "c" else float(array.flat[0])
+    return array.shape, array.tobytes()

@@ -1,0 +1,98 @@
+"""What TensorFlow's graph optimizer makes of a function, found out without running it.
+
+The runtime optimizes a function before it looks whether the call was cancelled meanwhile, and gives
+what it optimized to whoever collects graphs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.eager import cancellation as _cancellation
+from tensorflow.python.eager import context as _context
+from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
+
+
+def optimized_graph(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
+    """The function as it would run: loops and branches lowered, calls inlined, all optimized.
+
+    Args:
+      function: a function of the runtime that has not run yet; it does not run now.
+      inputs: the tensors that it takes; None for one that only its type matters of.
+
+    Returns:
+      The graph; None where TensorFlow does not tell.
+    """
+    return _collected(function, inputs) if _is_told_without_a_run() else None
+
+
+def optimized_copy(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
+    """The same of a copy of the function, so that nothing of it is left in the runtime."""
+    if not _is_told_without_a_run():
+        return None
+    graph = function.graph
+    outputs, count = graph.outputs, len(function.function_type.flat_outputs)
+    name = f"__rnnmem_optimized_{id(function)}"
+    graph.outputs = outputs[:count]  # a gradient that was taken of it has added others
+    try:
+        copied = _atomic_function.from_func_graph(name, graph, {}, overwrite=True)
+    finally:
+        graph.outputs = outputs
+    return _collected(copied, inputs)
+
+
+@functools.cache
+def _is_told_without_a_run() -> bool:
+    """Tried with a function of no matter, for nobody promises it."""
+    runs = tf.Variable(0, trainable=False)
+    concrete = tf.function(lambda: runs.assign_add(1)).get_concrete_function()
+    found = _collected(concrete._inference_function, concrete.captured_inputs)
+    return found is not None and runs.numpy() == 0
+
+
+def _collected(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
+    call = _cancellation.CancellationManager()
+    call.start_cancel()
+    context = _context.context()
+    context.enable_graph_collection()
+    try:
+        given = [_tensor(*one) for one in zip(inputs, function.graph.inputs, strict=True)]
+        _tell(context)
+        with _cancellation.CancellationManagerContext(call):
+            function.call_flat(*given)
+    except tf.errors.CancelledError:
+        found = [one.post_optimization_graph for one in _tell(context).function_graphs]
+    except tf.errors.OpError:
+        return None
+    finally:
+        context.disable_graph_collection()
+    results = len(function.function_type.flat_outputs)
+    return next((one for one in found if _results(one) == results), None)
+
+
+def _tell(context: Any) -> Any:
+    """What was collected so far, which the runtime hands out after the next op."""
+    tf.identity(tf.zeros(()))
+    return context.export_run_metadata()
+
+
+def _results(graph: graph_pb2.GraphDef) -> int:
+    return sum(node.op == "_Retval" for node in graph.node)
+
+
+def _tensor(given: Any, kind: Any) -> Any:
+    """The tensor, or one of the type without content."""
+    if given is not None:
+        return given
+    if kind.dtype == tf.variant:
+        shape = tf.constant([], tf.int32)
+        return tf.raw_ops.EmptyTensorList(
+            element_shape=shape, max_num_elements=0, element_dtype=tf.float32
+        )
+    if kind.dtype == tf.resource:
+        return tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="rnnmem/nothing")
+    return tf.constant("") if kind.dtype == tf.string else tf.zeros((), kind.dtype)

@@ -1,0 +1,533 @@
+"""Whether a rewritten function, as TensorFlow runs it, adds and multiplies as the original does.
+
+`rnnmem.verify.check` proves that both compute the same from the Net; in what order sums add up and
+which ops are fused is decided later, by TensorFlow's graph optimizer, who sees other neighbours in
+the rewritten function. So what it made of both is compared here: each value gets a number by the
+arithmetic that makes it (value numbering: Alpern, Wegman and Zadeck 1988), and each result must
+have the same number in both. What only moves data, counts or compares has no number of its own;
+that it is right is proven of the Net.
+
+    original     h ─► Tanh ─► push        pop ─► TanhGrad         the pop has the Tanh's number
+    rewritten    h ─► push          pop ─► Tanh ─► TanhGrad       and so has the clone
+
+A loop's state has a number by where it starts and what the next iteration makes of it, looked at
+some times over, as automata are minimised (Hopcroft 1971).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+ROUNDS = 3
+"""How often the states of loops are numbered; what differs in one iteration shows in the first."""
+
+LIST, RESOURCE = "variant", "resource"
+FLOATS = frozenset({"float32", "float64", "float16", "bfloat16", "complex64", "complex128"})
+"""Types of what has a number."""
+
+FILL = "fill"
+"""The first of a constant's value that is the same number everywhere, which is the second."""
+_OTHER = 0
+"""The number of all that is no such value."""
+_SAME = frozenset(
+    """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
+    PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
+    PlaceholderWithDefault _Retval""".split()
+)
+"""Op types that give what they read first."""
+_SUMS = frozenset({"Add", "AddV2", "AddN"})
+_COMMUTE = frozenset({"Mul", "SquaredDifference"})
+_IN_ORDER = 9
+"""Values that AddN adds up one after the other, at most; of more it makes groups."""
+_REPLAYS = re.compile(r"rnnmem/(way|again)(_\d+)?$")
+"""Loops that run iterations of a forward loop again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlatOp:
+    """An op of a function without step nets: loops and branches are Switch, Merge and the like.
+
+    Attributes:
+      name: its name.
+      type: its type.
+      inputs: ``(op, output)`` that it reads, without control edges.
+      dtypes: of its outputs.
+      detail: what else says how it computes: the attributes that matter.
+      value: of a constant, what stands for its content.
+      index: which argument, or result, of the function it is.
+      frame: of an Enter, the loop.
+    """
+
+    name: str
+    type: str
+    inputs: tuple[tuple[str, int], ...]
+    dtypes: tuple[str, ...]
+    detail: Hashable = ()
+    value: tuple[Hashable, ...] | None = None
+    index: int = 0
+    frame: str = ""
+
+
+class FlatGraph:
+    """A function as the graph optimizer left it, its ops in an order in which they may run."""
+
+    def __init__(self, ops: Iterable[FlatOp]):
+        self.ops = {op.name: op for op in ops}
+        self.readers: dict[tuple[str, int], list[FlatOp]] = {}
+        for op in self.ops.values():
+            for blob in op.inputs:
+                self.readers.setdefault(blob, []).append(op)
+        self.order = self._ordered()
+
+    def back_edge(self, merge: FlatOp) -> FlatOp | None:
+        """The op whose result is the state in the next iteration; None where it is no loop's."""
+        for source, _ in merge.inputs:
+            if self.ops[source].type == "NextIteration":
+                return self.ops[source]
+        return None
+
+    def merge_of(self, exit: FlatOp) -> FlatOp | None:
+        """The Merge of the loop whose state an Exit gives."""
+        switch = self.ops[exit.inputs[0][0]]
+        found = self.ops[switch.inputs[0][0]] if switch.type == "Switch" else None
+        return found if found is not None and found.type == "Merge" else None
+
+    def _ordered(self) -> list[FlatOp]:
+        """Back edges are no dependencies; what leaves a loop comes after the loop's step."""
+        left: dict[str, int] = {}
+        after: dict[str, list[str]] = {}
+        for op in self.ops.values():
+            sources = [name for name, _ in op.inputs if self.ops[name].type != "NextIteration"]
+            if op.type == "Exit" and (merge := self.merge_of(op)) is not None:
+                back = self.back_edge(merge)
+                sources += [] if back is None else [back.name]
+            left[op.name] = len(sources)
+            for name in sources:
+                after.setdefault(name, []).append(op.name)
+        ready = [name for name, count in left.items() if not count]
+        order = []
+        while ready:
+            name = ready.pop()
+            order.append(self.ops[name])
+            for reader in after.get(name, ()):
+                left[reader] -= 1
+                if not left[reader]:
+                    ready.append(reader)
+        return order
+
+
+class Table:
+    """Numbers of values: the same for what is made in the same way, in whichever function."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self.lists: dict[int, frozenset[int]] = {}
+        self.optionals: dict[int, tuple[int, ...]] = {}
+        self.states: set[int] = set()
+        self.fills: set[int] = set()
+        self.zero = self.constant((FILL, 0.0))
+
+    def number(self, *how: Hashable) -> int:
+        """The number of what is made so."""
+        return self._numbers.setdefault(how, len(self._numbers) + 1)
+
+    def constant(self, value: tuple[Hashable, ...]) -> int:
+        """The number of a constant."""
+        found = self.number("constant", value)
+        if value[0] == FILL:
+            self.fills.add(found)
+        return found
+
+    def state(self, start: int, following: int) -> int:
+        """The number of a loop's state."""
+        found = self.number("state", start, following)
+        self.states.add(found)
+        return found
+
+    def list_of(self, elements: frozenset[int]) -> int:
+        """The number of a list by the values that are ever put into it."""
+        found = self.number("list", elements)
+        self.lists[found] = elements
+        return found
+
+    def optional_of(self, values: tuple[int, ...]) -> int:
+        """The number of an optional that holds these; of none where there are none."""
+        found = self.number("optional", values)
+        self.optionals[found] = values
+        return found
+
+    def elements(self, of: int) -> frozenset[int]:
+        """What is ever put into a list."""
+        return self.lists.get(of) or frozenset()
+
+    def joined(self, lists: Iterable[int]) -> int:
+        """The number of a list that holds what any of them does."""
+        return self.list_of(frozenset().union(*map(self.elements, lists)))
+
+    def content(self, of: int) -> frozenset[int]:
+        """What is ever put into a list, but for zeros, which one that lacks elements gives too."""
+        return self.elements(of) - {self.zero} or self.elements(of)
+
+    def element(self, of: int) -> int:
+        """The number of what a list gives."""
+        found = self.content(of)
+        return next(iter(found)) if len(found) == 1 else self.number("one of", found)
+
+    def plus(self, one: int, other: int) -> int:
+        """The number of a sum of two."""
+        return self.number("+", min(one, other), max(one, other))
+
+    def list_sum(self, one: int, other: int) -> int:
+        """The number of a list of sums; an element that one list lacks is taken from the other."""
+        if not self.elements(one) or not self.elements(other):
+            return self.joined([one, other])
+        pairs = itertools.product(self.elements(one), self.elements(other))
+        return self.list_of(frozenset(self.plus(*pair) for pair in pairs))
+
+
+Given = Callable[[int, str], int]
+"""Index and type of an argument -> its number."""
+
+
+class Numbered:
+    """The numbers of all values of one function."""
+
+    def __init__(self, graph: FlatGraph, table: Table, given: Given):
+        self.graph, self.table, self.given = graph, table, given
+        self.numbers: dict[str, tuple[int, ...]] = {}
+        self.replayed: dict[str, int] = {}
+        self._states: dict[str, int] = {}
+        for _ in range(ROUNDS):
+            self.replayed = {}
+            for op in graph.order:
+                self.numbers[op.name] = self._of(op)
+            self._states = {op.name: self.following(op) for op in graph.order if self.is_state(op)}
+
+    def of(self, blob: tuple[str, int]) -> int:
+        """The number of one output of an op."""
+        return self.numbers[blob[0]][blob[1]]
+
+    def is_state(self, op: FlatOp) -> bool:
+        """Whether the op gives a loop's state at the start of an iteration."""
+        return op.type == "Merge" and self.graph.back_edge(op) is not None
+
+    def following(self, merge: FlatOp) -> int:
+        """The number of what the next iteration starts with."""
+        back = self.graph.back_edge(merge)
+        assert back is not None
+        return self.of(back.inputs[0])
+
+    def results(self) -> dict[int, int]:
+        """Index of a result -> its number."""
+        ops = (op for op in self.graph.order if op.type == "_Retval")
+        return {op.index: self.of(op.inputs[0]) for op in ops}
+
+    def effects(self) -> list[tuple[str, tuple[int, ...]]]:
+        """What is written into variables: op type, and what it reads, in no order."""
+        found = []
+        for op in self.graph.order:
+            reads = [self.of(blob) for blob in op.inputs]
+            given = any(self.graph.ops[name].dtypes[at] == RESOURCE for name, at in op.inputs)
+            if given and op.type not in _HANDLES and not FLOATS.intersection(op.dtypes):
+                found.append((op.type, tuple(reads)))
+        return sorted(found)
+
+    def _of(self, op: FlatOp) -> tuple[int, ...]:
+        rule = _RULES.get(op.type)
+        if rule is not None:
+            return rule(self, op)
+        reads = [self.of(blob) for blob in op.inputs]
+        if op.type in _SAME:
+            return (reads[0],) * max(1, len(op.dtypes)) if reads else (_OTHER,)
+        if not any(map(_is_numbered, op.dtypes)):
+            return (_OTHER,) * len(op.dtypes)
+        if op.type in _COMMUTE:
+            reads.sort()
+        made = self.table.number(op.type, op.detail, tuple(reads))
+        return tuple(
+            self.table.number(made, place) if _is_numbered(dtype) else _OTHER
+            for place, dtype in enumerate(op.dtypes)
+        )
+
+    def _argument(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.given(op.index, op.dtypes[0]),)
+
+    def _constant(self, op: FlatOp) -> tuple[int, ...]:
+        return (_OTHER if op.value is None else self.table.constant(op.value),)
+
+    def _switch(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.of(op.inputs[0]),) * len(op.dtypes)
+
+    def _merge(self, op: FlatOp) -> tuple[int, ...]:
+        dtype = op.dtypes[0]
+        back = self.graph.back_edge(op)
+        if not _is_numbered(dtype):
+            return _OTHER, _OTHER
+        if back is None:
+            return self._branches([self.of(blob) for blob in op.inputs], dtype), _OTHER
+        enter = next(blob for blob in op.inputs if blob[0] != back.name)
+        start = self.of(enter)
+        if dtype not in FLOATS or self._is_invariant(op, back):
+            return start, _OTHER
+        if start in self.table.states and _REPLAYS.search(self.graph.ops[enter[0]].frame):
+            self.replayed[op.name] = start
+            return start, _OTHER
+        return self.table.state(start, self._states.get(op.name, _OTHER)), _OTHER
+
+    def _branches(self, reads: Sequence[int], dtype: str) -> int:
+        """The number of what one branch or another hands out."""
+        distinct = sorted(set(reads))
+        if any(one in self.table.optionals for one in distinct):
+            distinct = [one for one in distinct if self.table.optionals.get(one) != ()]
+        elif dtype == LIST:
+            return self.table.joined(distinct)
+        if len(distinct) == 1:
+            return distinct[0]
+        return self.table.number("branches", tuple(distinct)) if distinct else reads[0]
+
+    def _is_invariant(self, merge: FlatOp, back: FlatOp) -> bool:
+        source = self.graph.ops[back.inputs[0][0]]
+        while source.type == "Identity":
+            source = self.graph.ops[source.inputs[0][0]]
+        return source.type == "Switch" and source.inputs[0][0] == merge.name
+
+    def _exit(self, op: FlatOp) -> tuple[int, ...]:
+        value = self.of(op.inputs[0])
+        merge = self.graph.merge_of(op)
+        if merge is None or self.graph.back_edge(merge) is None:
+            return (value,)
+        if op.dtypes[0] == LIST:
+            return (self.table.joined([value, self.following(merge)]),)
+        if (
+            op.dtypes[0] in FLOATS
+            and value in self.table.states
+            and merge.name not in self.replayed
+        ):
+            return (self.table.number("exit", value, self.following(merge)),)
+        return (value,)
+
+    def _sum(self, op: FlatOp) -> tuple[int, ...]:
+        """Two values may change places; of more, AddN begins with the first it may overwrite."""
+        reads = [self.of(blob) for blob in op.inputs]
+        if op.dtypes[0] == LIST:
+            return (functools.reduce(self.table.list_sum, reads),)
+        if not _is_numbered(op.dtypes[0]):
+            return (_OTHER,)
+        if len(reads) > _IN_ORDER:
+            return (self.table.number("AddN", tuple(reads), self._overwritable(op)),)
+        if len(reads) > 2:
+            may = self._overwritable(op)
+            first = may.index(True) if True in may else 0
+            reads[0], reads[first] = reads[first], reads[0]
+        return (functools.reduce(self.table.plus, reads),)
+
+    def _overwritable(self, op: FlatOp) -> tuple[bool, ...]:
+        """Of each addend, whether nothing but the sum reads its buffer."""
+        return tuple(self._is_alone(blob) for blob in op.inputs)
+
+    def _is_alone(self, blob: tuple[str, int]) -> bool:
+        while len(self.graph.readers[blob]) == 1:
+            source = self.graph.ops[blob[0]]
+            if source.type in ("Const", "_Arg"):
+                return False
+            if source.type not in _SHARES:
+                return True
+            blob = source.inputs[0]
+        return False
+
+    def _optional(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.table.optional_of(tuple(self.of(blob) for blob in op.inputs)),)
+
+    def _from_optional(self, op: FlatOp) -> tuple[int, ...]:
+        held = self.of(op.inputs[0])
+        if held in self.table.lists:
+            held = self.table.element(held)
+        values = self.table.optionals.get(held)
+        if values is not None and len(values) == len(op.dtypes):
+            return values
+        return self._each(op, lambda place: self.table.number("held", held, place))
+
+    def _each(self, op: FlatOp, number: Callable[[int], int]) -> tuple[int, ...]:
+        places = enumerate(op.dtypes)
+        return tuple(number(at) if _is_numbered(dtype) else _OTHER for at, dtype in places)
+
+    def _empty_list(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.table.list_of(frozenset()),)
+
+    def _put(self, op: FlatOp) -> tuple[int, ...]:
+        """A list and one more element, which is the last that is read."""
+        before, put = self.of(op.inputs[0]), self.of(op.inputs[-1])
+        return (self.table.list_of(self.table.elements(before) | {put}),)
+
+    def _pop(self, op: FlatOp) -> tuple[int, ...]:
+        given = self.of(op.inputs[0])
+        return given, self.table.element(given) if _is_numbered(op.dtypes[1]) else _OTHER
+
+    def _get(self, op: FlatOp) -> tuple[int, ...]:
+        return self._each(op, lambda _: self.table.element(self.of(op.inputs[0])))
+
+    def _stack(self, op: FlatOp) -> tuple[int, ...]:
+        elements = self.table.content(self.of(op.inputs[0]))
+        return self._each(op, lambda _: self.table.number("stack", elements))
+
+    def _unstack(self, op: FlatOp) -> tuple[int, ...]:
+        whole = self.of(op.inputs[0])
+        row = whole if whole in self.table.fills else self.table.number("row", whole)
+        return (self.table.list_of(frozenset([row])),)
+
+    def _lists_joined(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.table.joined(map(self.of, op.inputs[:2])),)
+
+    def _same_list(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.of(op.inputs[0]),)
+
+    def _zeros(self, op: FlatOp) -> tuple[int, ...]:
+        zero = self.table.zero
+        if op.dtypes[0] == LIST:
+            return (self.table.list_of(frozenset([zero])),)
+        return self._each(op, lambda _: zero)
+
+    def _ones(self, op: FlatOp) -> tuple[int, ...]:
+        return self._each(op, lambda _: self.table.constant((FILL, 1.0)))
+
+    def _fill(self, op: FlatOp) -> tuple[int, ...]:
+        return self._each(op, lambda _: self.of(op.inputs[1]))
+
+    def _repeated(self, op: FlatOp) -> tuple[int, ...]:
+        whole = self.of(op.inputs[0])
+        made = self.table.number(op.type, whole)
+        return self._each(op, lambda _: whole if whole in self.table.fills else made)
+
+    def _several(self, op: FlatOp) -> tuple[int, ...]:
+        return tuple(map(self.of, op.inputs))
+
+
+_HANDLES = _SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
+"""What may read a variable's handle and writes nothing."""
+_SHARES = (_SAME - {"Enter"}) | {"Switch", "Merge", "Exit", "OptionalFromValue", "OptionalGetValue"}
+"""Op types whose first output is the buffer that they read."""
+_RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
+    "_Arg": Numbered._argument,
+    "Const": Numbered._constant,
+    "Switch": Numbered._switch,
+    "_SwitchN": Numbered._switch,
+    "Merge": Numbered._merge,
+    "Exit": Numbered._exit,
+    "IdentityN": Numbered._several,
+    "OptionalFromValue": Numbered._optional,
+    "OptionalNone": Numbered._optional,
+    "OptionalGetValue": Numbered._from_optional,
+    "EmptyTensorList": Numbered._empty_list,
+    "TensorListReserve": Numbered._empty_list,
+    "TensorListPushBack": Numbered._put,
+    "TensorListSetItem": Numbered._put,
+    "TensorListPopBack": Numbered._pop,
+    "TensorListGetItem": Numbered._get,
+    "TensorListStack": Numbered._stack,
+    "TensorListGather": Numbered._stack,
+    "TensorListConcat": Numbered._stack,
+    "TensorListConcatV2": Numbered._stack,
+    "TensorListFromTensor": Numbered._unstack,
+    "TensorListScatter": Numbered._unstack,
+    "TensorListScatterV2": Numbered._unstack,
+    "TensorListSplit": Numbered._unstack,
+    "TensorListScatterIntoExistingList": Numbered._put,
+    "TensorListConcatLists": Numbered._lists_joined,
+    "TensorListPushBackBatch": Numbered._lists_joined,
+    "TensorListResize": Numbered._same_list,
+    "ZerosLike": Numbered._zeros,
+    "OnesLike": Numbered._ones,
+    "Fill": Numbered._fill,
+    "BroadcastTo": Numbered._repeated,
+    "Tile": Numbered._repeated,
+    **dict.fromkeys(_SUMS, Numbered._sum),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Half:
+    """A function, or one of the two halves that a differentiated one has.
+
+    Attributes:
+      graph: what the graph optimizer made of it.
+      sources: where each argument comes from: ``("result", i)`` of the half before, or a name and
+        a number that stand for it.
+      results: how many results count by themselves; None: all. The others go to the next half.
+    """
+
+    graph: FlatGraph
+    sources: Mapping[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    results: int | None = None
+
+
+def difference(original: Sequence[Half], rewritten: Sequence[Half]) -> str | None:
+    """The op of the rewritten function that does other arithmetic than the original; None: none.
+
+    Args:
+      original: its halves, in the order in which they run.
+      rewritten: those of what is to run instead.
+    """
+    table = Table()
+    befores, afters = _numbered(original, table), _numbered(rewritten, table)
+    for half, before, after in zip(original, befores, afters, strict=True):
+        expected, found = before.results(), after.results()
+        count = len(expected) if half.results is None else half.results
+        same = all(found.get(index) == expected.get(index) for index in range(count))
+        if not same or before.effects() != after.effects() or not _replays_agree(afters):
+            return _first_unknown(befores, afters)
+    return None
+
+
+def _numbered(halves: Sequence[Half], table: Table) -> list[Numbered]:
+    found: list[Numbered] = []
+    for half in halves:
+        results = found[-1].results() if found else {}
+
+        def given(index: int, dtype: str, half: Half = half, results: dict = results) -> int:
+            kind, place = half.sources.get(index, ("argument", index))
+            if kind == "result":
+                return results[place]
+            if not _is_numbered(dtype):
+                return _OTHER
+            number = table.number(kind, place)
+            return table.list_of(frozenset([number])) if dtype == LIST else number
+
+        found.append(Numbered(half.graph, table, given))
+    return found
+
+
+def _replays_agree(halves: Sequence[Numbered]) -> bool:
+    """Whether loops that run iterations again make of each state what the forward loop does."""
+    following: dict[int, int] = {}
+    for half in halves:
+        for op in half.graph.order:
+            if half.is_state(op) and op.name not in half.replayed:
+                number = half.numbers[op.name][0]
+                if number in half.table.states:
+                    following.setdefault(number, half.following(op))
+    return all(
+        following.get(state) in (None, half.following(half.graph.ops[name]))
+        for half in halves
+        for name, state in half.replayed.items()
+    )
+
+
+def _first_unknown(befores: Sequence[Numbered], afters: Sequence[Numbered]) -> str:
+    """The first op whose number the original does not have, though it has what the op reads."""
+    known = {number for half in befores for numbers in half.numbers.values() for number in numbers}
+    for half in afters:
+        for op in half.graph.order:
+            if op.type in _RULES and op.type not in _SUMS or op.type in _SAME:
+                continue
+            numbers = half.numbers[op.name]
+            if not known.issuperset(numbers) and all(half.of(blob) in known for blob in op.inputs):
+                return op.name
+    return "a loop's state"
+
+
+def _is_numbered(dtype: str) -> bool:
+    return dtype in FLOATS or dtype in (LIST, RESOURCE)
