@@ -244,7 +244,7 @@ def _named(pair: LoopPair) -> LoopPlan:
         path=pair.path,
         gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
         trips=trip_count(pair.forward),
-        source=pair.forward.op.source,
+        source=str(pair.forward.op.source),
     )
 
 
@@ -469,7 +469,7 @@ def _residual(blob: str, step: Step, chosen: SavedSet, dropped_lists: set[str]) 
         decision=decision,
         was_saved=blob in step.pushed,
         reason=reason,
-        source=producer.source if producer is not None else "",
+        source=str(producer.source) if producer is not None else "",
     )
 
 
