@@ -236,7 +236,7 @@ def _named(pair: LoopPair) -> LoopPlan:
         path=pair.path,
         gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
         trips=trip_count(pair.forward),
-        source=pair.forward.op.source,
+        source=str(pair.forward.op.source),
     )
 
 

@@ -29,6 +29,7 @@ from rnnmem.tf.private.gradients import (
     with_gradient,
 )
 from rnnmem.tf.private.graphs import (
+    add_functions,
     copy_attribute,
     copy_call_time_captures,
     graph_of_function,
@@ -45,7 +46,6 @@ from rnnmem.tf.private.runtime import (
     memory_limits,
     new_executor,
     op_def,
-    register_function,
     retire,
     worker_addresses,
 )
