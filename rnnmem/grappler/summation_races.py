@@ -62,6 +62,10 @@ def racing(loop: Loop) -> frozenset[str]:
     be done. What is pushed, constant, a variable or the same in all iterations always is held;
     what one branch pushes, and another does not, depends on the branch.
     """
+    return loop.once(_racing)
+
+
+def _racing(loop: Loop) -> frozenset[str]:
     held = _held(loop)
     return frozenset(
         op.name
