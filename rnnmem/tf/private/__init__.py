@@ -38,6 +38,7 @@ from rnnmem.tf.private.graphs import (
 )
 from rnnmem.tf.private.halves import Halves
 from rnnmem.tf.private.lines import written_at
+from rnnmem.tf.private.optimized import optimized_nodes
 from rnnmem.tf.private.runtime import (
     eager_context_is_initialized,
     execute,
