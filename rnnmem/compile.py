@@ -16,7 +16,6 @@ from rnnmem.errors import CheckError, NetError, RaceError
 from rnnmem.grappler.boundaries import with_boundaries
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.grappler.lowering import sums_reordered
-from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import RUNS_PYTHON
@@ -59,11 +58,6 @@ _RACING_SUM = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
     "merges the two or not, as other ops stand, and the sum's last bits depend on that; compute it "
     "once"
-)
-_BESIDE_SHAPES = (
-    "the sum at {} begins with one addend or another, as the shapes that its gradient asks for are "
-    "taken before it or behind it, and any change to the function may turn that round; of tensors "
-    "whose dimensions are known (a batch size in the signature) no shape is asked"
 )
 _BY_NUMBER = (
     "the sum at {} adds up two states that TensorFlow sorts by a number that it counts up over the "
@@ -147,7 +141,6 @@ def compile_function(target: Target) -> Compiled:
 
 def compile_net(net: Net, target: Target) -> Compiled:
     """What becomes of a Net without dead code; raises what `compile_function` does."""
-    target = _unless(sums_beside_shapes(net), _BESIDE_SHAPES, target)
     try:
         made = _planned(net, target)
     except RaceError as error:

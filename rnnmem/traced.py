@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 import warnings
@@ -15,6 +16,8 @@ from rnnmem import log
 from rnnmem.analysis.machine import Machine
 from rnnmem.compile import Compiled, Target, compile_function, compile_net, waits_for_gradient
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.grappler.listing import Listing, reordered
+from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.planning.options import Options
@@ -27,6 +30,12 @@ from rnnmem.tf.gradient import rewrite_gradient
 
 DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
+_BESIDE_SHAPES = (
+    "the sum at {} begins with one addend or another, as the shapes that its gradient asks for are "
+    "taken before it or behind it, and TensorFlow would list those otherwise once the function is "
+    "rewritten; of tensors whose dimensions are known (a batch size in the signature) no shape is "
+    "asked"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +102,9 @@ def _exported(work: Work) -> Trace:
         if made.rewritten is not None:
             # A gradient that is asked for without a tape, of a graph, is the original's too.
             function = private.differentiate_as(function_of(made.rewritten, concrete), concrete)
+            if reason := work.reordered(concrete.graph, function.graph):
+                work.compile(reason)
+                return as_it_was
             if work.plan.cuts_rows:
                 return _by_chunks(as_it_was, made.net, function)
             return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
@@ -131,9 +143,24 @@ class Work:
         self.plan = Plan()
         self.made: Compiled | None = None
 
-    def compile(self) -> Compiled:
-        """Compiles the whole function."""
-        return self._keep(compile_function(Target(self.concrete, self.options, self.machine)))
+    def compile(self, left: str = "") -> Compiled:
+        """Compiles the whole function; to change nothing, where there is a reason for that."""
+        return self._keep(compile_function(self._target(left)))
+
+    def reordered(self, before: Any, after: Any) -> str:
+        """Why a sum would add up in another order in a rewritten FuncGraph; empty: none does."""
+        found = list(sums_beside_shapes(self.made.net)) if self.made is not None else []
+        if not found or private.is_compiled(self.concrete):
+            return ""
+        listed = [private.optimized_nodes(graph) for graph in (before, after)]
+        sum_of = found[0].ops[0]
+        if None not in listed:
+            sum_of = reordered(found, *map(Listing, listed))
+        return "" if sum_of is None else _BESIDE_SHAPES.format(sum_of.source or sum_of.name)
+
+    def _target(self, left: str, differentiated: bool = False) -> Target:
+        target = Target(self.concrete, self.options, self.machine, differentiated)
+        return target.leaving(left) if left else target
 
     def _keep(self, made: Compiled) -> Compiled:
         self.made, self.plan = made, made.plan
@@ -171,9 +198,9 @@ class Work:
                 self.make_again(again)
         return again.made
 
-    def _compile_gradient(self, net: Net) -> Net | None:
+    def _compile_gradient(self, net: Net, left: str = "") -> Net | None:
         """Compiles the function and its gradient as one Net."""
-        target = Target(self.concrete, self.options, self.machine, differentiated=True)
+        target = self._target(left, differentiated=True)
         return self._keep(compile_net(without_dead_ops(net), target)).rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
@@ -189,6 +216,9 @@ class Work:
         try:
             with paused():
                 made = rewrite_gradient(forward, backward, count, self._compile_gradient)
+                if made is not None and (reason := self.reordered(forward, made[0])):
+                    leave = functools.partial(self._compile_gradient, left=reason)
+                    made = rewrite_gradient(forward, backward, count, leave)
             self.make_again = make_again
             return made
         except Exception as error:

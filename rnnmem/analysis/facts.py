@@ -185,7 +185,8 @@ def merged(declared: Blob | Fact, found: Fact) -> Fact:
         shape = tuple(b if a is None else a for a, b in zip(shape, found.shape, strict=True))
     if shape == found.shape:
         return found
-    return dataclasses.replace(found, shape=shape)
+    fields = found.value, found.element, found.length, found.unset, found.pushed, found.asked
+    return Fact(shape, *fields)
 
 
 def vector(fact: Fact) -> tuple[int | None, ...] | None:
@@ -232,7 +233,9 @@ def small(value: int | Dim | None) -> int | Dim | None:
 
 def changed(held: Fact, **fields) -> Fact:
     """A list in which something else is than was."""
-    return dataclasses.replace(held, pushed=None, **fields)
+    if fields or held.pushed is not None:
+        held = dataclasses.replace(held, pushed=None, **fields)
+    return held
 
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -248,12 +251,15 @@ def results_of(op: Op, ins: Sequence[Fact]) -> list[Fact]:
     """
     rule, count = SHAPES.get(op.type), len(op.outputs)
     try:
-        found = list(rule(op, list(ins))) if rule else []
+        found = rule(op, list(ins))[:count] if rule else []
     except MALFORMED:
         found = []
-    found = [UNKNOWN if _is_negative(one.shape) else one for one in found[:count]]
-    return [*found, *[UNKNOWN] * (count - len(found))]
+    found = [UNKNOWN if one.shape and _is_negative(one.shape) else one for one in found]
+    return found if len(found) == count else [*found, *[UNKNOWN] * (count - len(found))]
 
 
-def _is_negative(shape: Shape) -> bool:
-    return bool(shape) and any(size is not None and size < 0 for size in shape)
+def _is_negative(shape: tuple[int | None, ...]) -> bool:
+    for size in shape:  # a generator takes longer than most rules
+        if size is not None and size < 0:
+            return True
+    return False

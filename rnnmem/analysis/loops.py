@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH
 from rnnmem.ir.order import through_identities
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +39,16 @@ class Loop:
     def cond(self) -> Net:
         """The step net that says whether another iteration runs."""
         return self.op.nets["cond"]
+
+    def once(self, find: Callable[[Loop], _T]) -> _T:
+        """``find(loop)``, worked out once for this loop."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable, Any]:
+        return {}
 
     @functools.cached_property
     def invariants(self) -> Mapping[str, int]:
@@ -137,6 +150,8 @@ def loop_pairs(
     """
     forward = {loop.op.name: loop for loop in loops_of(forward_net)}
     gradient = {loop.op.name: loop for loop in loops_of(gradient_net)}
+    if not (forward and gradient):
+        return ()
     same = forward_net is gradient_net
     links: dict[str, dict[str, list[Link]]] = {}
     for loop in gradient.values():

@@ -228,8 +228,9 @@ def _in_any(start: Fact, end: Fact) -> Fact:
 
     The length of a list is followed by itself (:mod:`rnnmem.analysis.list_lengths`).
     """
-    both = common((start, dataclasses.replace(end, length=start.length)))
-    return _without_value(both)
+    if end.length != start.length:
+        end = dataclasses.replace(end, length=start.length)
+    return _without_value(common((start, end)))
 
 
 def _differ(one: Fact, other: Fact) -> bool:
@@ -256,9 +257,11 @@ def _fills(net: Net, blob: str, index: int) -> bool:
       blob: the list.
       index: of the variable that it is; as another it would be read as that.
     """
-    if any(one == blob for place, one in enumerate(net.outputs) if place != index):
+    own = net.outputs[index : index + 1] == (blob,)
+    readers = net.readers.get(blob, ())
+    if net.fan_out(blob) > len(readers) + own:
         return False
-    for reader in net.readers.get(blob, ()):
+    for reader in readers:
         slots = [slot for slot, one in enumerate(reader.inputs) if one == blob]
         if reader.type in LOOPS:
             nets = list(reader.nets.values())
@@ -294,4 +297,6 @@ def _longer(fact: Fact) -> Fact:
 
 
 def _without_value(fact: Fact) -> Fact:
+    if fact.value is None and fact.pushed is None:
+        return fact
     return dataclasses.replace(fact, value=None, pushed=None)

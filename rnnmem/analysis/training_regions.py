@@ -46,14 +46,17 @@ def nested_steps(net: Net) -> tuple[NestedStep, ...]:
 
 def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[NestedStep]:
     """Places below a Net whose inputs hold handles of those variables, by input."""
-    paired = _paired(net)
+    holding = [
+        (op, label, inner)
+        for op in net.ops
+        if op.nets and op.type in (*LOOPS, *BRANCHES)
+        for label, inner in op.nets.items()
+        if label != "cond" and _holds_pairs(inner)
+    ]
+    paired = _paired(net) if holding else set()
     writers = Writers(net, frozenset(variables))
-    for op in net.ops:
-        if not op.nets or op.name in paired or op.type not in (*LOOPS, *BRANCHES):
-            continue
-        for label, inner in op.nets.items():
-            if label == "cond" or not _holds_pairs(inner):
-                continue
+    for op, label, inner in holding:
+        if op.name not in paired:
             inside = _inside(writers, op, inner, variables)
             here = path.child(op.name, label)
             if any(not pair.closed for pair in loop_pairs(inner, inner, {})):

@@ -14,7 +14,7 @@ from rnnmem.analysis.liveness import needed
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS
 
 _LIFETIME_PUT = "rnnmem/shelf_put"
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
@@ -39,7 +39,8 @@ def missed_results(op: Op, read: Collection[int], before: Collection[int] = ()) 
     """Results of a branch or loop to be read too, so that ops inside keep as many readers.
 
     What only an unread result needs, TensorFlow prunes inside: an optional, say, that a gradient
-    without a use was given. What had two readers would have one, and might be fused with it.
+    without a use was given. What had two readers would have one, and might be fused with it; not
+    where that one puts it into a list or an optional, which holds it from then on.
 
     Args:
       op: any op.
@@ -58,10 +59,12 @@ def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
     runs = needed(net, read).ops
     handed = [net.outputs[place] for place in read]
     reads = [*handed, *(blob for op in runs for blob in op.inputs)]
+    put_away = {op.inputs[PUTS[op.type]] for op in runs if op.type in PUTS}
     lonely = {
         blob
         for blob in reads
         if reads.count(blob) == 1 < net.fan_out(blob)
+        and blob not in put_away
         and net.blobs[blob].dtype in BYTES_PER_ELEMENT
         and (source := net.producer.get(blob)) is not None
         and source.type not in NEVER_FUSED

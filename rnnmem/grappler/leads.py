@@ -83,20 +83,21 @@ def _found(ops: tuple[Op, ...]) -> dict[tuple, tuple[Lead, ...]]:
 
 
 def _leads(body: Net) -> tuple[Lead, ...]:
+    trees = [(tree, list(_holders(body, sums_of(body), tree))) for tree in summation_trees(body)]
+    if not any(holding for _, holding in trees):
+        return ()
     makers = [body.producer[blob].name for blob in body.outputs if blob in body.producer]
     effects = [op.name for op in body.ops if op.stateful]
     running = all_needed_by(body, [*makers, *effects, *body.control_outputs])
-    trees = [tree for tree in summation_trees(body) if all(op.name in running for op in tree)]
-    if not trees:
-        return ()
-    sums = sums_of(body)
     slow = _slow_states(body, running)
     found: dict[Lead, None] = {}
-    for tree in trees:
+    for tree, holding in trees:
         names = {op.name for op in tree}
+        if not (holding and names <= running):
+            continue
         last = tree[0].name
         ordered = all_needed_by(body, names) | all_waiting_for(body, names)
-        for other in _holders(body, sums, tree):
+        for other in holding:
             if other.name in ordered or other.name not in running or other.type in ASKS_SHAPE:
                 continue
             both = slow[other.name] & slow[last]
@@ -121,6 +122,7 @@ def _is_list_op(op: Op) -> bool:
 
 def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
     """The other readers of what the tree adds up, that hold it until they are done."""
+    adding = {op.name for op in tree}
     inside = {blob for op in tree for blob in op.outputs}
     for blob in dict.fromkeys(blob for op in tree for blob in op.inputs):
         if blob in inside:
@@ -129,7 +131,7 @@ def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
         readers = [(one, op) for one in shared for op in body.readers.get(one, ())]
         if any(_puts_away(op, one) for one, op in readers):
             continue
-        yield from (op for _, op in readers if op.type not in SAME_BUFFER and op not in tree)
+        yield from (op for _, op in readers if op.type not in SAME_BUFFER and op.name not in adding)
         for one in shared:
             taking = body.producer.get(one)
             if taking is not None and taking.type in TAKES:

@@ -36,16 +36,16 @@ class Sums:
             for argument, result in zip(net.inputs, net.outputs, strict=True):
                 self._join(argument, result)
         for op in net.ops:
-            found |= self._look(op)
-        roots = {self._root(blob) for blob in found}
-        known = {*net.inputs, *(blob for op in net.ops for blob in op.outputs)}
-        self.addends = frozenset(blob for blob in known if self._root(blob) in roots)
+            if op.type in SAME_BUFFER and op.inputs:
+                self._join(op.inputs[0], op.outputs[0])
+            if op.nets:
+                found |= self._look(op)
         groups: dict[str, list[str]] = {}
-        for blob in known:
+        for blob in {*self._parent, *self._parent.values()}:  # all others are alone
             groups.setdefault(self._root(blob), []).append(blob)
-        unsteady = {self._root(blob) for blob in self._unsteady}
-        self.unsteady = frozenset(blob for blob in known if self._root(blob) in unsteady)
         self._groups = {root: tuple(sorted(blobs)) for root, blobs in groups.items()}
+        self.addends = self._with_shared(found)
+        self.unsteady = self._with_shared(self._unsteady)
 
     def share(self, one: str, other: str) -> bool:
         """Whether two blobs may stand in one buffer."""
@@ -55,10 +55,13 @@ class Sums:
         """The blobs of the Net that may stand in the buffer of this one, itself among them."""
         return self._groups.get(self._root(blob), (blob,))
 
+    def _with_shared(self, blobs: set[str]) -> frozenset[str]:
+        """The blobs, and those that may stand in a buffer with one of them."""
+        apart = {self._root(blob): blob for blob in blobs}
+        return frozenset(one for blob in apart.values() for one in self.sharing(blob))
+
     def _look(self, op: Op) -> set[str]:
-        """Joins what shares a buffer through the op; returns the addends of sums inside it."""
-        if op.type in SAME_BUFFER and op.inputs:
-            self._join(op.inputs[0], op.outputs[0])
+        """Joins what shares a buffer through the op's Nets; returns the addends of their sums."""
         given = op.inputs[1:] if op.type in BRANCHES else op.inputs
         found = set()
         held: dict[str, set[tuple]] = {}  # result -> in each branch, who else has its buffer
@@ -75,7 +78,9 @@ class Sums:
                     held.setdefault(outer, set()).add(below._kept_with(inner, blob))
             outside: dict[str, str] = {}
             for blob, outer in links:
-                self._join(outer, outside.setdefault(below._root(blob), outer))
+                first = outside.setdefault(below._root(blob), outer)
+                if first != outer:
+                    self._join(outer, first)
                 if blob in below.addends:
                     found.add(outer)
                 if blob in below.unsteady:

@@ -14,6 +14,7 @@ one, may be an addend of any sum.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from rnnmem.analysis.loops import Loop, loops_of
@@ -62,6 +63,10 @@ def racing(loop: Loop) -> frozenset[str]:
     be done. What is pushed, constant, a variable or the same in all iterations always is held;
     what one branch pushes, and another does not, depends on the branch.
     """
+    return loop.once(_racing)
+
+
+def _racing(loop: Loop) -> frozenset[str]:
     held = _held(loop)
     return frozenset(
         op.name
@@ -85,11 +90,25 @@ def summed_later(loop: Loop) -> frozenset[str]:
     return frozenset(blob for one in results for blob in sums_of(loop.body).sharing(one))
 
 
-def sums_beside_shapes(net: Net) -> Iterator[Op]:
-    """The sums, in forward step nets, that begin with an addend once its shape was taken, or not.
+@dataclasses.dataclass(frozen=True)
+class BesideShapes:
+    """Additions in a forward step net, an addend of which has no other readers but of its shape.
 
-    Both take no time, so one thread runs them one after the other, in the order in which the graph
-    optimizer lists ops that are ready together. That order depends on all names in the function.
+    Attributes:
+      loop: the loop op's name.
+      ops: the tree of additions; its last first.
+    """
+
+    loop: str
+    ops: tuple[Op, ...]
+
+
+def sums_beside_shapes(net: Net) -> Iterator[BesideShapes]:
+    """The sums, in forward step nets, whose order may depend on when shapes are taken.
+
+    The gradient asks for the shape of each partial sum of a tree of additions, so the graph
+    optimizer leaves those where they are, beside the one AddN that it makes of the tree. Which of
+    both begins first depends on how it lists ops (:mod:`rnnmem.grappler.listing`).
 
     Args:
       net: a whole Net, inlined and without dead ops.
@@ -100,7 +119,7 @@ def sums_beside_shapes(net: Net) -> Iterator[Op]:
                 yield from _beside_shapes(loop)
 
 
-def _beside_shapes(loop: Loop) -> Iterator[Op]:
+def _beside_shapes(loop: Loop) -> Iterator[BesideShapes]:
     body, among, held = loop.body, racing(loop), _held(loop)
     for tree in summation_trees(body):
         adding = {op.name for op in tree}
@@ -111,7 +130,7 @@ def _beside_shapes(loop: Loop) -> Iterator[Op]:
             source = body.producer.get(blob)
             given = source is None or source.type in _HANDING_OUT
             if others and others <= ASKS_SHAPE and not given and _may_be_let_go(body, blob, held):
-                yield tree[0]
+                yield BesideShapes(loop.op.name, tuple(tree))
                 break
 
 

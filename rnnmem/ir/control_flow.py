@@ -7,6 +7,7 @@ from typing import Any
 
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op, ShapeValue
+from rnnmem.ir.lines import Line
 
 
 def add_input(net: NetEditor, kind: Blob) -> str:
@@ -84,7 +85,7 @@ def counted_loop(
     *,
     name: str,
     controls: tuple[str, ...] = (),
-    source: str = "",
+    source: str | Line = "",
 ) -> Op:
     """A loop that goes on while one of its variables is less than another.
 

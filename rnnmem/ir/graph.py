@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from rnnmem.ir.lines import Line
+
 Shape = tuple[int | None, ...] | None
 """A blob's shape: None where the rank is unknown, a None entry where a dimension is."""
 
@@ -136,7 +138,7 @@ class Op:
     controls: tuple[str, ...] = ()
     nets: Mapping[str, Net] = dataclasses.field(default_factory=lambda: _NOTHING)
     device: str = ""
-    source: str = ""
+    source: str | Line = ""
     stateful: bool = False
     stateless: bool = False
 

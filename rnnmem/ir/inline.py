@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.ir.graph import Blob, DType, Net, Op
+from rnnmem.ir.lines import either
 from rnnmem.ir.marks import GIVEN
 from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS
 
@@ -150,7 +151,7 @@ class _Inliner:
             controls=controls,
             attributes=attributes,
             device=op.device or call.device,
-            source=op.source or call.source,
+            source=either(op.source, call.source),
         )
 
     def _free_prefix(self, name: str) -> str:

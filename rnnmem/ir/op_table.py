@@ -161,11 +161,14 @@ def acts(op: Op) -> bool:
     return op.stateful and op.type not in READERS and op.type not in _RUN_NETS
 
 
+_IN_PLACE = dict.fromkeys(MAY_RERUN & types("pointwise"), "all") | {
+    name: value for name, value in column("in_place").items() if name in MAY_RERUN
+}
+
+
 def in_place_slots(op: Op) -> tuple[int, ...]:
     """Inputs whose buffer the op may take for its first output, if that is as large."""
-    if op.type not in MAY_RERUN:
-        return ()
-    known = _ROWS[op.type].get("in_place", "all" if "pointwise" in _ROWS[op.type] else "none")
+    known = _IN_PLACE.get(op.type)
     return tuple(range(len(op.inputs))) if known == "all" else (0,) if known == "0" else ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 from rnnmem.errors import NetError
@@ -101,7 +102,7 @@ def needed_by(net: Net, name: str) -> list[str]:
     """Names of the ops that an op reads from or waits for."""
     producer, op = net.producer, net.op_by_name[name]
     read = [producer[blob].name for blob in op.inputs if blob in producer]
-    return [*read, *(one for one in op.controls if one in net.op_by_name)]
+    return read + [one for one in op.controls if one in net.op_by_name] if op.controls else read
 
 
 def waiting_for(net: Net, name: str) -> list[str]:
@@ -113,12 +114,12 @@ def waiting_for(net: Net, name: str) -> list[str]:
 
 def all_needed_by(net: Net, names: Iterable[str]) -> set[str]:
     """Names of the ops and of all that must have run before them."""
-    return set(reached(names, lambda name: needed_by(net, name)))
+    return set(reached(names, partial(needed_by, net)))
 
 
 def all_waiting_for(net: Net, names: Iterable[str]) -> set[str]:
     """Names of the ops and of all that must not run before them."""
-    return set(reached(names, lambda name: waiting_for(net, name)))
+    return set(reached(names, partial(waiting_for, net)))
 
 
 def through_identities(net: Net, blob: str) -> str:

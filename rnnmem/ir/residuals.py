@@ -43,7 +43,7 @@ class Residual:
 
 def rename_map(residuals: Iterable[Residual]) -> dict[str, bytes]:
     """The attribute that holds what stands for each residual."""
-    rows = sorted(map(dataclasses.astuple, residuals))
+    rows = sorted((one.blob, one.becomes, one.pushed, one.popped) for one in residuals)
     return {RENAME_MAP: json.dumps(rows).encode()}
 
 
@@ -58,6 +58,6 @@ def residuals_of(loop: Op) -> tuple[Residual, ...]:
         found = tuple(Residual(*row) for row in rows)
     except TypeError as error:
         raise ValueError(f"no rename map: {error}") from None
-    if not all(isinstance(part, str) for one in found for part in dataclasses.astuple(one)):
+    if not all(isinstance(part, str) for row in rows for part in row):
         raise ValueError("no rename map: it names something that is no text")
     return found

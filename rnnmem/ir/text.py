@@ -73,7 +73,7 @@ def _op_lines(net: Net, op: Op) -> Iterable[str]:
     if op.device:
         line += f" on {_quoted(op.device)}"
     if op.source:
-        line += f" @ {_quoted(op.source)}"
+        line += f" @ {_quoted(str(op.source))}"
     if not op.nets:
         yield line
         return

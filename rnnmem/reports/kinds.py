@@ -158,7 +158,7 @@ class Kinds:
     @functools.cached_property
     def sources(self) -> Mapping[Place, str]:
         """Loops -> the user's line of the innermost one."""
-        return {loops: op.source for loops, op in self._loops.items()}
+        return {loops: str(op.source) for loops, op in self._loops.items()}
 
     @functools.cached_property
     def _loops(self) -> Mapping[Place, Op]:

@@ -177,7 +177,7 @@ class _Drawing:
             dtype=known.dtype,
             shape=known.shape,
             bytes=known.bytes if blob else None,
-            source=one.source or one.name,
+            source=str(one.source or one.name),
             decision=told.word,
             reason=told.reason,
             opens="" if door is None else graph_id(self.side, door),

@@ -14,6 +14,7 @@ import collections
 import dataclasses
 
 from rnnmem.ir.graph import Shape
+from rnnmem.ir.lines import Line
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -33,7 +34,7 @@ class Origin:
 
     op: str = ""
     blob: str = ""
-    source: str = ""
+    source: str | Line = ""
     loops: tuple[str, ...] = ()
     saved_in: str = ""
     is_result: bool = False

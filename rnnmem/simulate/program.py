@@ -27,7 +27,7 @@ from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.variable_effects import handle_of, names_a_function, written_by
 from rnnmem.grappler.cse import Congruent
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op, static
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, FunctionRef, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
     ADVANCES,
@@ -82,6 +82,8 @@ _CROSS_ENTROPY = types("cross_entropy")
 _HANDLES = frozenset({"resource", "variant"})
 """Dtypes of blobs that hold no numbers themselves."""
 _NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.ROW, Kind.POP, Kind.GET, Kind.READ})
+_COMPUTED = frozenset({Kind.ALLOCATE, Kind.ROW})
+_TOLD_LENGTHS = frozenset({Kind.EMPTY, Kind.SET})
 _NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"zeros": Kind.ZEROS, "add": Kind.ADD_LISTS}
 _OF_LISTS = {name: _KINDS_OF_LISTS[role] for name, role in column("variant").items()}
@@ -244,10 +246,7 @@ class _Compiler:
 
     def _note_opaque(self, op: Op) -> None:
         """What an op holds or runs that is not looked into is unknown, not nothing."""
-        attributes = op.attributes.items()
-        if is_compiled_call(op) or any(
-            name[0] != "_" and names_a_function(value) for name, value in attributes
-        ):
+        if is_compiled_call(op) or _names_functions(op):
             self.unknown[f"what {op.name} runs"] = None
         elif not op.nets and op.type not in _HOLDERS:
             for blob in op.outputs:
@@ -275,12 +274,12 @@ class _Compiler:
         elif kind in _NEW_ELEMENTS:
             fill_in(step, self.known, self.constant, self.unknown)
             self._time(op, step)
-        elif kind in (Kind.ALLOCATE, Kind.ROW):
+        elif kind in _COMPUTED:
             if op.type != "Identity":
                 step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
             self._time(op, step)
-        elif kind in (Kind.EMPTY, Kind.SET):
+        elif kind in _TOLD_LENGTHS:
             fill_in(step, self.known, self.constant, self.unknown)
         return step
 
@@ -459,6 +458,13 @@ def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
             if read[position].dtype == dtype and read[position].bytes == size
         ]
     )
+
+
+def _names_functions(op: Op) -> bool:
+    for name, value in op.attributes.items():
+        if isinstance(value, (tuple, FunctionRef)) and name[0] != "_" and names_a_function(value):
+            return True
+    return False
 
 
 def _moves_only_ones(shape, order: tuple[int | None, ...]) -> bool:

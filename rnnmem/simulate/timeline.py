@@ -18,6 +18,7 @@ import dataclasses
 from rnnmem.analysis.machine import CPU, LONGEST_LOG, MOST_RUNS, Machine
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
+from rnnmem.ir.lines import Line
 from rnnmem.simulate import bfc
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Origin, Series, Span
 from rnnmem.simulate.executor import Run, Setting
@@ -41,7 +42,7 @@ class Alive:
 
     label: str
     bytes: int
-    source: str
+    source: str | Line
     kind: str
     loops: tuple[str, ...] = ()
 
@@ -62,7 +63,7 @@ class Timeline:
 
     peak_bytes: int | None
     peak_op: str
-    peak_source: str
+    peak_source: str | Line
     live_at_peak: tuple[Alive, ...]
     events: tuple[tuple[str, int], ...]
     unknown: tuple[str, ...] = ()

@@ -110,8 +110,8 @@ def new_graph(net: Net, name: str, likes, originals, names: Mapping[str, str] | 
     net = with_boundaries(net)
     graph = private.new_func_graph(name)
     graph_def = export_graph_def(net, _closed_functions(net, originals))
-    for function in graph_def.library.function:
-        private.register_function(function)
+    private.add_functions(graph_def.library, graph)
+    graph_def.ClearField("library")
     with graph.as_default():
         graph.inputs = [_placeholder(tensor, (names or {}).get(tensor.name)) for tensor in likes]
         tensors = dict(zip(net.inputs, graph.inputs, strict=True))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op
+from rnnmem.ir.lines import Line
 from rnnmem.ir.op_table import column
 from rnnmem.tf import signatures
 from rnnmem.tf.attributes import decode, decode_shape, dtype_name
@@ -172,7 +174,7 @@ class _Reader:
             controls=tuple(name[1:] for name in node.input if name.startswith("^")),
             nets=nets,
             device=node.device,
-            source=self.source_of(function, node.name),
+            source=Line(functools.partial(self.source_of, function, node.name)),
             stateful=signatures.is_stateful(node.op),
             stateless=not signatures.is_stateful(node.op),
         )

@@ -144,6 +144,8 @@ CASES = [
     ("UnsortedSegmentSum", {}, [floats(2, 3, 4), np.zeros((2, 3), np.int32), scalar(5)]),
     ("ZerosLike", {}, [ints(4, 2)]),
     ("Select", {}, [np.array([True, False]), floats(2, 3), floats(2, 3)]),
+    ("Select", {}, [np.array(True), floats(2, 3), floats(2, 3)]),
+    ("Select", {}, [floats(2, 3) > 0, floats(2, 3), floats(2, 3)]),
     ("SelectV2", {}, [np.array([True, False, True]), floats(2, 3), floats(3)]),
     ("TanhGrad", {}, [floats(2, 3), floats(2, 3)]),
     ("StatelessRandomGetKeyCounter", {}, [ints(1, 2)]),
@@ -259,7 +261,7 @@ def test_with_everything_known_most_rules_tell_the_shape():
         one, flat = made(op_type, attributes, inputs)
         if any(found.shape is None for found in results_of(one, [whole(value) for value in flat])):
             silent.add(op_type)
-    assert silent == {"Select", "StatelessRandomGetKeyCounter"}
+    assert silent == {"StatelessRandomGetKeyCounter"}
 
 
 def test_every_rule_is_tried():

@@ -28,7 +28,18 @@ def test_an_optional_without_a_reader_is_missed_where_it_leaves_one_reader_to_wh
 
 def test_nothing_is_missed_of_what_nobody_computes():
     assert missed_results(HELD, [2]) == set()
-    assert missed_results(HELD, [1]) == {0}
+
+
+def test_what_an_optional_alone_reads_is_fused_with_nothing():
+    assert missed_results(HELD, [1]) == set()
+
+
+def test_a_result_is_missed_where_an_op_that_may_be_fused_is_left_alone_with_what_it_reads():
+    ops = [
+        *(PRODUCT, op("s", "Sin", "m", "f[4]"), op("o", "OptionalFromValue", "s", "v[]")),
+        op("r", "Tanh", "m", "f[4]"),
+    ]
+    assert missed_results(branch(*ops), [1]) == {0}
 
 
 @pytest.mark.parametrize(

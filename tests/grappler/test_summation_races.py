@@ -112,7 +112,7 @@ def beside(*ops):
         *(op("f", "EmptyTensorList", "", "v[]"), while_op("loop", "zero x e f", body)),
     ]
     net = make_net({"x": "f[?,4]"}, outer, ["loop:1", "loop:2", "loop:3"])
-    return [one.name for one in sums_beside_shapes(net)]
+    return [one.ops[0].name for one in sums_beside_shapes(net)]
 
 
 SUM = op("s", "AddN", "h a b", "f[?,4]")

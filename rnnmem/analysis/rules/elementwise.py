@@ -197,6 +197,12 @@ def _hands_on(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     return [values[0]]
 
 
+@SHAPES.of("Select")
+def _select(op: Op, ins: list[Fact]) -> list[Fact]:
+    # Both values have the result's shape; the mask may be a vector of its rows.
+    return [Fact(merged(ins[1], ins[2]).shape)]
+
+
 @ROWS.of("Bitcast")
 def _bitcast(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     (held,) = values

@@ -51,15 +51,17 @@ def _with_item(held: Fact, item: Fact) -> Fact | None:
 
 def _item(held: Fact) -> Fact:
     """What is known of an element that is taken out."""
-    return UNKNOWN if held.element is None else dataclasses.replace(held.element, unset=False)
+    if held.element is None or not held.element.unset:
+        return held.element or UNKNOWN
+    return dataclasses.replace(held.element, unset=False)
 
 
 @SHAPES.of("TensorListPushBack")
 def _push(op: Op, ins: list[Fact]) -> list[Fact]:
-    length = None if ins[0].length is None else ins[0].length + 1
-    before = dataclasses.replace(ins[0], pushed=None)
-    element = _with_item(ins[0], ins[1])
-    return [dataclasses.replace(before, element=element, length=length, pushed=(before, ins[1]))]
+    before, element = changed(ins[0]), _with_item(ins[0], ins[1])
+    length = None if before.length is None else before.length + 1
+    pushed = before, ins[1]
+    return [Fact(before.shape, before.value, element, length, before.unset, pushed, before.asked)]
 
 
 @SHAPES.of("TensorListPopBack")
@@ -69,7 +71,9 @@ def _pop(op: Op, ins: list[Fact]) -> list[Fact]:
     length = None if ins[0].length is None else ins[0].length - 1
     element = _item(ins[0])
     shape = merged(element, Fact(_asked(ins[1]))).shape
-    return [changed(ins[0], length=length), dataclasses.replace(element, shape=shape)]
+    if shape != element.shape:
+        element = dataclasses.replace(element, shape=shape)
+    return [changed(ins[0], length=length), element]
 
 
 RESIZES = "resize_if_index_out_of_bounds"

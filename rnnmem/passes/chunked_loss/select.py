@@ -36,7 +36,7 @@ def losses_of(net: Net, machine: Machine) -> tuple[ChunkedLoss, ...]:
             dtype=kind.dtype,
             shape=kind.shape,
             bytes=kind.bytes,
-            line=op.source,
+            line=str(op.source),
         )
         try:
             region = find(known, op.name)

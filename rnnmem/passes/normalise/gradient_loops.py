@@ -17,14 +17,14 @@ training loop's body, too:
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rnnmem.analysis.liveness import Needed, Opened, needed_where
-from rnnmem.analysis.loops import GradientLoop, Loop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.analysis.loops import GradientLoop, LoopPair, inner_pairs, loop_pairs
 from rnnmem.analysis.training_regions import nested_steps, step_net, with_step_net
 from rnnmem.ir.builders import pop_freely, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import Net
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 
 
@@ -46,9 +46,11 @@ def without_dead_gradients(net: Net) -> Net:
 
 def _without(net: Net) -> Net:
     """The same of one Net's own gradient loops, and of those inside them."""
-    net = _without_variables(net)
+    pairs = loop_pairs(net, net, {})
+    if (changed := _without_variables(net, pairs)) is not net:
+        net, pairs = changed, loop_pairs(changed, changed, {})
     awaited, editor = _awaited(net), NetEditor(net)
-    for pair in loop_pairs(net, net, {}):
+    for pair in pairs:
         names = {pair.forward.op.name, *(one.loop.op.name for one in pair.gradients)}
         if not pair.closed and awaited.isdisjoint(names):
             _take_lists_out(editor, pair, _dead(pair))
@@ -60,14 +62,15 @@ def _edited(net: Net, editor: NetEditor) -> Net:
     return net if same else without_dead_ops(editor.net())
 
 
-def _without_variables(net: Net) -> Net:
+def _without_variables(net: Net, pairs: Collection[LoopPair]) -> Net:
     """The Net without the variables of gradient loops that no result and no effect needs."""
-    opened = _opened(net, loop_pairs(net, net, {}))
+    opened = _opened(net, pairs)
     if not opened:
         return net
-    live = needed_where(net, range(len(net.outputs)), opened, lambda op: Loop(net, op).pops)
+    pops = {one.loop.op.name: one.loop.pops for pair in pairs for one in pair.gradients}
+    live = needed_where(net, range(len(net.outputs)), opened, lambda op: pops[op.name])
     editor = NetEditor(net)
-    if not _take_variables_out(editor, net, live, keeps_pops=True):
+    if not _take_variables_out(editor, net, live, pops):
         return net
     for name in net.op_by_name.keys() - {op.name for op in live.ops}:
         editor.remove(name)
@@ -85,14 +88,16 @@ def _opened(net: Net, pairs: Iterable[LoopPair]) -> Opened:
     }
 
 
-def _take_variables_out(editor: NetEditor, net: Net, live: Needed, keeps_pops: bool) -> bool:
+def _take_variables_out(
+    editor: NetEditor, net: Net, live: Needed, kept: Mapping[str, Mapping[int, Op]]
+) -> bool:
     """Takes variables that are not needed out of the loops of a Net, and their ops.
 
     Args:
       editor: of the Net.
       net: the Net.
       live: what is needed of it.
-      keeps_pops: whether lists are popped nevertheless, until their forward loop loses them too.
+      kept: of each loop, the pops that stay nevertheless, until the forward loop loses them too.
 
     Returns:
       Whether there were any.
@@ -100,12 +105,11 @@ def _take_variables_out(editor: NetEditor, net: Net, live: Needed, keeps_pops: b
     changed = False
     for name, wanted in live.variables.items():
         inside = live.bodies[name]
-        loop = Loop(net, net.op_by_name[name])
-        body = loop.body
-        pops = loop.pops if keeps_pops else {}
+        op = net.op_by_name[name]
+        body, pops = op.nets["body"], kept.get(name, {})
         dead = [place for place in range(len(body.inputs)) if place not in wanted | pops.keys()]
-        edited = LoopEditor(editor, loop.op)
-        if not _take_variables_out(edited.body, body, inside, keeps_pops=False) and not dead:
+        edited = LoopEditor(editor, op)
+        if not _take_variables_out(edited.body, body, inside, {}) and not dead:
             continue
         for place in sorted(pops.keys() - wanted):
             pop_freely(edited.body, pops[place])

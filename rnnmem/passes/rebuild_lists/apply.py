@@ -114,8 +114,15 @@ def _look_up_row(body: NetEditor, item: Op, table: str, indices: str, constant: 
         dtypes = {"Tparams": kind[0], "Tindices": body.blobs[index].dtype, "Taxis": "int32"}
         attributes = {**{key: DType(one) for key, one in dtypes.items()}, "batch_dims": 0}
         inputs = (params, index, axis)
-        fields = {"device": item.device, "source": item.source}
-        made = body.add("GatherV2", inputs, (kind,), attributes, name="rnnmem/row", **fields)
+        made = body.add(
+            "GatherV2",
+            inputs,
+            (kind,),
+            attributes,
+            name="rnnmem/row",
+            device=item.device,
+            source=item.source,
+        )
         return made.outputs[0]
 
     row = gathered(table, gathered(indices, item.inputs[1], wanted), (rows.dtype, rows.shape))

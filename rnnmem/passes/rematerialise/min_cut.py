@@ -141,14 +141,14 @@ class Step:
         """
         found: set[str] = set()
         for op in self.body.ops:
-            sources = [self.body.producer.get(blob) for blob in op.inputs]
-            if op.type in ASKS_SHAPE or (
-                any(one is not None and one.name in found for one in sources)
-                and all(
-                    one is not None and (one.name in found or is_constant(one)) for one in sources
-                )
-            ):
+            if op.type in ASKS_SHAPE:
                 found.add(op.name)
+            elif found:
+                sources = [self.body.producer.get(blob) for blob in op.inputs]
+                if any(one is not None and one.name in found for one in sources) and all(
+                    one is not None and (one.name in found or is_constant(one)) for one in sources
+                ):
+                    found.add(op.name)
         return frozenset(found)
 
     def rematerialised_inputs(self, op: Op) -> tuple[str, ...]:
@@ -246,19 +246,23 @@ def collect(
       recomputed: names of ops.
       codec: in which form a saved blob is kept; None: in its own.
     """
-
-    def runs_again(blob: str) -> Op | None:
-        op = None if step.is_given(blob) else step.body.producer.get(blob)
-        return op if op is not None and (op.name in recomputed or is_constant(op)) else None
+    saved: set[str] = set()
+    rematerialised: set[str] = set()
+    given: set[str] = set()
 
     def needs(blob: str) -> Iterable[str]:
-        op = runs_again(blob)
-        return () if op is None else step.rematerialised_inputs(op)
+        op = step.body.producer.get(blob)
+        if step.is_given(blob):
+            given.add(blob)
+        elif op is not None and (op.name in recomputed or is_constant(op)):
+            rematerialised.add(op.name)
+            return step.rematerialised_inputs(op)
+        else:
+            saved.add(blob)
+        return ()
 
-    met = {blob: runs_again(blob) for blob in reached(step.live_in, needs)}
-    given = set(filter(step.is_given, met))
-    rematerialised = {op.name for op in met.values() if op is not None}
-    saved = {blob for blob, op in met.items() if op is None} - given
+    for _ in reached(step.live_in, needs):
+        pass
     saved |= step.free & step.pushed  # even an invariant's accumulator, which somebody else reads
     return _saved_set(
         step, saved, rematerialised, given, codec or (lambda blob: step.ways_to_keep(blob)[0])

@@ -62,7 +62,7 @@ def _residual(
         decision=decision,
         was_saved=blob in step.pushed,
         reason=reason,
-        source=producer.source if producer is not None else "",
+        source=str(producer.source) if producer is not None else "",
     )
 
 

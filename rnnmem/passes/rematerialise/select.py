@@ -236,7 +236,7 @@ def _named(pair: LoopPair) -> LoopPlan:
         path=pair.path,
         gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
         trips=trip_count(pair.forward),
-        source=pair.forward.op.source,
+        source=str(pair.forward.op.source),
     )
 
 
@@ -382,9 +382,9 @@ def _held_for_sums(pair: LoopPair, later: frozenset[str]) -> frozenset[str]:
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
     sums = sums_of(forward.body)
-    if order_shows(forward.body) or racing(forward):
-        return (sums.addends | later) & pushed
     found = later & pushed
+    if order_shows(forward.body) or racing(forward):
+        found |= sums.addends & pushed
     for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
         if argument in sums.addends and not any(sums.share(argument, blob) for blob in pushed):
             found |= {blob for blob in pushed if sums.share(result, blob)}

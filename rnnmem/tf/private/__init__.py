@@ -29,6 +29,7 @@ from rnnmem.tf.private.gradients import (
     with_gradient,
 )
 from rnnmem.tf.private.graphs import (
+    add_functions,
     copy_attribute,
     copy_call_time_captures,
     graph_of_function,
@@ -37,7 +38,7 @@ from rnnmem.tf.private.graphs import (
 )
 from rnnmem.tf.private.halves import Halves
 from rnnmem.tf.private.lines import written_at
-from rnnmem.tf.private.optimized import optimized_copy, optimized_graph
+from rnnmem.tf.private.optimized import optimized_copy, optimized_graph, optimized_nodes
 from rnnmem.tf.private.runtime import (
     eager_context_is_initialized,
     execute,
@@ -46,7 +47,6 @@ from rnnmem.tf.private.runtime import (
     memory_limits,
     new_executor,
     op_def,
-    register_function,
     retire,
     worker_addresses,
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import op_def_pb2 as _op_def_pb2
+from tensorflow.python.eager import context as _context
 from tensorflow.python.framework import func_graph as _func_graph
+from tensorflow.python.framework import function as _function
 
 from rnnmem.ir.op_table import LOOPS
 
@@ -13,6 +16,23 @@ from rnnmem.ir.op_table import LOOPS
 def new_func_graph(name: str):
     """An empty FuncGraph."""
     return _func_graph.FuncGraph(name)
+
+
+def add_functions(library: Any, graph: Any) -> None:
+    """Gives a FuncGraph the functions of a library, which eager code can call from then on too.
+
+    They are the runtime's own: with its library an imported GraphDef would leave two more copies of
+    each, and a third of all of it. A function that the runtime lacks would end the process.
+    """
+    context = _context.context()
+    context.ensure_initialized()
+    for definition in library.function:
+        context.add_function_def(definition)
+        made = _function._from_definition(definition)
+        made._c_func = context.get_c_function(definition.signature.name)
+        # A part of a message keeps the whole.
+        made._op_def = _op_def_pb2.OpDef.FromString(definition.signature.SerializeToString())
+        graph._add_function(made)
 
 
 def run_loops_in_turn(graph: Any) -> None:

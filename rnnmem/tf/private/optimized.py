@@ -32,12 +32,30 @@ def optimized_graph(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef 
 
 def optimized_copy(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
     """The same of a copy of the function, so that nothing of it is left in the runtime."""
+    return _copied(function.graph, len(function.function_type.flat_outputs), inputs)
+
+
+def optimized_nodes(graph: Any) -> list[Any] | None:
+    """NodeDefs of a FuncGraph in the order in which TensorFlow lists them; None: it needs a call."""
+    captured = [outside for outside, _ in graph.captures]
+    given = graph.inputs[: len(graph.inputs) - len(captured)]
+    if (
+        not tf.executing_eagerly()
+        or list(graph.deferred_external_captures)
+        or any(one.dtype in (tf.resource, tf.variant) for one in given)
+        or any(tf.is_symbolic_tensor(tensor) for tensor in captured)
+    ):
+        return None
+    found = _copied(graph, len(graph.outputs), [None] * len(given) + captured)
+    return None if found is None else list(found.node)
+
+
+def _copied(graph: Any, results: int, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
     if not _is_told_without_a_run():
         return None
-    graph = function.graph
-    outputs, count = graph.outputs, len(function.function_type.flat_outputs)
-    name = f"__rnnmem_optimized_{id(function)}"
-    graph.outputs = outputs[:count]  # a gradient that was taken of it has added others
+    outputs = graph.outputs
+    name = f"__rnnmem_optimized_{id(graph)}"
+    graph.outputs = outputs[:results]  # a gradient that was taken of it has added others
     try:
         copied = _atomic_function.from_func_graph(name, graph, {}, overwrite=True)
     finally:

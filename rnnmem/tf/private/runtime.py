@@ -78,12 +78,6 @@ def memory_limits() -> dict[str, int]:
     return limits
 
 
-def register_function(function_def) -> None:
-    """Makes a FunctionDef callable from eager code; an unregistered one crashes the process."""
-    _context.context().ensure_initialized()
-    _context.context().add_function_def(function_def)
-
-
 def execute(op_type: str, results: int, inputs: list, attributes: tuple) -> list:
     """Runs one kernel eagerly; ``attributes`` are names and values in turn."""
     context = _context.context()
