@@ -18,7 +18,7 @@ from rnnmem.compile import Compiled, Target, compile_function, compile_net, wait
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
-from rnnmem.ir.graph import Net
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan, without_peaks
@@ -27,6 +27,7 @@ from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of
 from rnnmem.tf.gc import paused
 from rnnmem.tf.gradient import rewrite_gradient
+from rnnmem.tf.optimized import other_arithmetic, other_gradient
 
 DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
@@ -35,6 +36,10 @@ _BESIDE_SHAPES = (
     "taken before it or behind it, and TensorFlow would list those otherwise once the function is "
     "rewritten; of tensors whose dimensions are known (a batch size in the signature) no shape is "
     "asked"
+)
+_OTHERWISE = (
+    "TensorFlow's graph optimizer would compute {} in another way than in the original, and last "
+    "bits would differ"
 )
 
 
@@ -102,14 +107,14 @@ def _exported(work: Work) -> Trace:
         if made.rewritten is not None:
             # A gradient that is asked for without a tape, of a graph, is the original's too.
             function = private.differentiate_as(function_of(made.rewritten, concrete), concrete)
-            if reason := work.reordered(concrete.graph, function.graph):
+            if reason := work.reordered(concrete.graph, function.graph) or work.differs(function):
                 work.compile(reason)
                 return as_it_was
             if work.plan.cuts_rows:
                 return _by_chunks(as_it_was, made.net, function)
             return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
         if not work.plan.loops and waits_for_gradient(made.net):
-            function = private.with_gradient(concrete, work.gradient)
+            function = private.with_gradient(concrete, work.gradient, work.accept)
             return dataclasses.replace(as_it_was, function=function, gradient_only=True)
     except Exception as error:
         work.give_up(error)
@@ -122,7 +127,7 @@ def _by_chunks(as_it_was: Trace, net: Net, function: Any) -> Trace:
         return dataclasses.replace(as_it_was, taped_as_it_was=True, untaped=function)
     work = as_it_was.work
     of_gradient = Work(work.concrete, work.options, work.where)
-    taped = private.with_gradient(work.concrete, of_gradient.gradient)
+    taped = private.with_gradient(work.concrete, of_gradient.gradient, of_gradient.accept)
     return dataclasses.replace(as_it_was, function=taped, gradient_only=True, untaped=function)
 
 
@@ -152,11 +157,38 @@ class Work:
         found = list(sums_beside_shapes(self.made.net)) if self.made is not None else []
         if not found or private.is_compiled(self.concrete):
             return ""
-        listed = [private.optimized_nodes(graph) for graph in (before, after)]
-        sum_of = found[0].ops[0]
-        if None not in listed:
-            sum_of = reordered(found, *map(Listing, listed))
+        first, second = private.optimized_nodes(before), private.optimized_nodes(after)
+        sum_of: Op | None = found[0].ops[0]
+        if first is not None and second is not None:
+            sum_of = reordered(found, Listing(first), Listing(second))
         return "" if sum_of is None else _BESIDE_SHAPES.format(sum_of.source or sum_of.name)
+
+    def differs(self, function: Any) -> str:
+        """Why last bits would be others in a rewritten function; empty: they would not."""
+        if self._may_differ():
+            return ""
+        return self._otherwise(other_arithmetic(self.concrete, function))
+
+    def accept(self, graphs: Any, pair: Any, made: Any) -> bool:
+        """Whether a rewritten pair may run instead of TensorFlow's; if not, the plan says why."""
+        if self._may_differ():
+            return True
+        count = private.result_count(self.concrete)
+        reason = self._otherwise(other_gradient(self.concrete, count, pair, made))
+        if reason:
+            forward, backward = graphs
+            leave = functools.partial(self._compile_gradient, left=reason)
+            rewrite_gradient(forward, backward, count, leave)
+        return not reason
+
+    def _may_differ(self) -> bool:
+        """Whether the plan gives other bits anyway, or other ops that give the same."""
+        plan = self.plan
+        encoded = any(loop.encodings for loop in plan.every_loop() if not loop.closed)
+        return encoded or plan.cuts_rows or private.is_compiled(self.concrete)
+
+    def _otherwise(self, op: str | None) -> str:
+        return "" if op is None else _OTHERWISE.format(op)
 
     def _target(self, left: str, differentiated: bool = False) -> Target:
         target = Target(self.concrete, self.options, self.machine, differentiated)

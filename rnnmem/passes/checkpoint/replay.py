@@ -81,7 +81,8 @@ class ReplayWriter:
         taken = self.checkpoints.take(self.net, states_kept, kept, left)
         values = [barrier(self.net, *pair) for pair in zip(taken.values, kept, strict=True)]
         (start, *states), left_over = values, taken.lists
-        dtypes, held = [], []
+        dtypes: list[str] = []
+        held: list[str] = []
         if self.segments.slots:
             advance = SegmentAdvance(self, left, kept, loop_invariant)
             begun = Taken(left_over, values, taken.free)

@@ -16,7 +16,7 @@ from rnnmem.tf.private.lines import tell_lines_of
 from rnnmem.tf.private.vectorisation import is_vectorised_or_differentiated_again, vectorise_call
 
 
-def with_gradient(concrete: Any, rewrite: Any) -> Any:
+def with_gradient(concrete: Any, rewrite: Any, accept: Any) -> Any:
     """The same function, whose gradient comes from a rewritten pair of graphs.
 
     TensorFlow differentiates a call of a function inside a graph by a pair of functions that it
@@ -26,11 +26,13 @@ def with_gradient(concrete: Any, rewrite: Any) -> Any:
       concrete: a ConcreteFunction; an eager tape gets the pair of graphs of it that was rewritten.
       rewrite: called once with TensorFlow's ``(forward FuncGraph, backward FuncGraph)``; returns
         such a pair to use instead, or None to use the one given.
+      accept: called with TensorFlow's graphs, the functions that it made of them, and those of the
+        rewritten pair; returns whether these may run instead.
     """
     made = _concrete_function.ConcreteFunction(concrete._inference_function)
     made._arg_keywords = concrete._arg_keywords
     made._num_positional_args = concrete._num_positional_args
-    made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite)
+    made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite, accept)
     # An eager tape asks for no other pair, as long as no forward accumulator watches.
     for one in (made, concrete):
         one._first_order_tape_functions.setdefault((False, ()), _PairForTape(one))
@@ -54,12 +56,13 @@ def differentiate_as(concrete: Any, original: Any) -> Any:
 class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
     """TensorFlow's maker of forward and backward functions, with a rewrite behind it."""
 
-    def __init__(self, concrete, rewrite):
+    def __init__(self, concrete, rewrite, accept):
         self.__dict__.update(concrete._delayed_rewrite_functions.__dict__)
         self._cached_function_pairs = {}
         self._gradient_name = None
         self._original = concrete._delayed_rewrite_functions
         self._rewrite = rewrite
+        self._accept = accept
 
     def _construct_forward_backward(self, num_doutputs):
         if num_doutputs != self._num_inference_outputs:
@@ -73,6 +76,9 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
         made = _concrete_function._create_forward_backward_with_graph(
             self._attrs, self._func_graph, backward
         )
+        if not self._accept(originals, pair, made):
+            self._func_graph = originals[0]
+            return pair
         for one in (made[0], made[1]._inference_function):
             tell_lines_of(one, *originals)
         return made

@@ -36,7 +36,7 @@ def optimized_copy(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef |
 
 
 def optimized_nodes(graph: Any) -> list[Any] | None:
-    """NodeDefs of a FuncGraph in the order in which TensorFlow lists them; None: it needs a call."""
+    """Ops of a FuncGraph in the order in which TensorFlow lists them; None: it needs a call."""
     captured = [outside for outside, _ in graph.captures]
     given = graph.inputs[: len(graph.inputs) - len(captured)]
     if (
