@@ -34,7 +34,15 @@ MAY_IMPORT = {
     "planning": {"analysis", "ir", "passes", "simulate"},
     "storage": {"analysis", "ir"},
     # What knows TensorFlow.
-    "tf": {"analysis", "grappler", "ir", "planning", "storage"},
+    "tf": {
+        "analysis",
+        "grappler",
+        "ir",
+        "planning",
+        "storage",
+        "verify.arithmetic",
+        "verify.flat_graph",
+    },
     "conversion": {"tf"},
     "pipeline": {"analysis", "ir", "tf"},
     "reports": {"analysis", "ir", "passes", "planning", "simulate", "spared", "tf"},

@@ -10,7 +10,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from rnnmem.tf import private
-from rnnmem.verify.arithmetic import FILL, FLOATS, FlatGraph, FlatOp, Half, difference
+from rnnmem.verify.arithmetic import FILL, FLOATS, Half, difference
+from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 
 _LOG = logging.getLogger("rnnmem")
 
@@ -125,7 +126,7 @@ def _op(node: node_def_pb2.NodeDef) -> FlatOp:
         dtypes=dtypes,
         detail=_detail(node),
         value=_content(node) if node.op == "Const" and dtypes[0] in FLOATS else None,
-        index=node.attr["index"].i if node.op in ("_Arg", "_Retval") else 0,
+        index=node.attr["index"].i if "index" in node.attr else 0,
         frame=node.attr["frame_name"].s.decode() if node.op == "Enter" else "",
     )
 

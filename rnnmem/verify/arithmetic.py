@@ -22,6 +22,8 @@ import itertools
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from rnnmem.verify.flat_graph import FlatGraph, FlatOp
+
 ROUNDS = 3
 """How often the states of loops are numbered; what differs in one iteration shows in the first."""
 
@@ -45,79 +47,6 @@ _IN_ORDER = 9
 """Values that AddN adds up one after the other, at most; of more it makes groups."""
 _REPLAYS = re.compile(r"rnnmem/(way|again)(_\d+)?$")
 """Loops that run iterations of a forward loop again."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FlatOp:
-    """An op of a function without step nets: loops and branches are Switch, Merge and the like.
-
-    Attributes:
-      name: its name.
-      type: its type.
-      inputs: ``(op, output)`` that it reads, without control edges.
-      dtypes: of its outputs.
-      detail: what else says how it computes: the attributes that matter.
-      value: of a constant, what stands for its content.
-      index: which argument, or result, of the function it is.
-      frame: of an Enter, the loop.
-    """
-
-    name: str
-    type: str
-    inputs: tuple[tuple[str, int], ...]
-    dtypes: tuple[str, ...]
-    detail: Hashable = ()
-    value: tuple[Hashable, ...] | None = None
-    index: int = 0
-    frame: str = ""
-
-
-class FlatGraph:
-    """A function as the graph optimizer left it, its ops in an order in which they may run."""
-
-    def __init__(self, ops: Iterable[FlatOp]):
-        self.ops = {op.name: op for op in ops}
-        self.readers: dict[tuple[str, int], list[FlatOp]] = {}
-        for op in self.ops.values():
-            for blob in op.inputs:
-                self.readers.setdefault(blob, []).append(op)
-        self.order = self._ordered()
-
-    def back_edge(self, merge: FlatOp) -> FlatOp | None:
-        """The op whose result is the state in the next iteration; None where it is no loop's."""
-        for source, _ in merge.inputs:
-            if self.ops[source].type == "NextIteration":
-                return self.ops[source]
-        return None
-
-    def merge_of(self, exit: FlatOp) -> FlatOp | None:
-        """The Merge of the loop whose state an Exit gives."""
-        switch = self.ops[exit.inputs[0][0]]
-        found = self.ops[switch.inputs[0][0]] if switch.type == "Switch" else None
-        return found if found is not None and found.type == "Merge" else None
-
-    def _ordered(self) -> list[FlatOp]:
-        """Back edges are no dependencies; what leaves a loop comes after the loop's step."""
-        left: dict[str, int] = {}
-        after: dict[str, list[str]] = {}
-        for op in self.ops.values():
-            sources = [name for name, _ in op.inputs if self.ops[name].type != "NextIteration"]
-            if op.type == "Exit" and (merge := self.merge_of(op)) is not None:
-                back = self.back_edge(merge)
-                sources += [] if back is None else [back.name]
-            left[op.name] = len(sources)
-            for name in sources:
-                after.setdefault(name, []).append(op.name)
-        ready = [name for name, count in left.items() if not count]
-        order = []
-        while ready:
-            name = ready.pop()
-            order.append(self.ops[name])
-            for reader in after.get(name, ()):
-                left[reader] -= 1
-                if not left[reader]:
-                    ready.append(reader)
-        return order
 
 
 class Table:
@@ -169,8 +98,8 @@ class Table:
         return self.list_of(frozenset().union(*map(self.elements, lists)))
 
     def content(self, of: int) -> frozenset[int]:
-        """What is ever put into a list, but for zeros, which one that lacks elements gives too."""
-        return self.elements(of) - {self.zero} or self.elements(of)
+        """What is ever put into a list, but for zeros, which are read where an element lacks."""
+        return self.elements(of) - {self.zero} or frozenset([self.zero])
 
     def element(self, of: int) -> int:
         """The number of what a list gives."""
@@ -178,7 +107,9 @@ class Table:
         return next(iter(found)) if len(found) == 1 else self.number("one of", found)
 
     def plus(self, one: int, other: int) -> int:
-        """The number of a sum of two."""
+        """The number of a sum of two; a zero takes the sign off another at most."""
+        if self.zero in (one, other):
+            return other if one == self.zero else one
         return self.number("+", min(one, other), max(one, other))
 
     def list_sum(self, one: int, other: int) -> int:
@@ -317,27 +248,44 @@ class Numbered:
             return (functools.reduce(self.table.list_sum, reads),)
         if not _is_numbered(op.dtypes[0]):
             return (_OTHER,)
-        if len(reads) > _IN_ORDER:
-            return (self.table.number("AddN", tuple(reads), self._overwritable(op)),)
-        if len(reads) > 2:
-            may = self._overwritable(op)
-            first = may.index(True) if True in may else 0
+        if len(reads) - reads.count(self.table.zero) > 2:  # zeros may be added wherever
+            buffers = tuple(self._buffer(blob) for blob in op.inputs)
+            first = next((at for at, one in enumerate(buffers) if one != _HELD), 0)
+            if len(reads) > _IN_ORDER or buffers[first] == _SHARED:
+                return (self.table.number("AddN", tuple(reads), buffers),)
             reads[0], reads[first] = reads[first], reads[0]
         return (functools.reduce(self.table.plus, reads),)
 
-    def _overwritable(self, op: FlatOp) -> tuple[bool, ...]:
-        """Of each addend, whether nothing but the sum reads its buffer."""
-        return tuple(self._is_alone(blob) for blob in op.inputs)
-
-    def _is_alone(self, blob: tuple[str, int]) -> bool:
-        while len(self.graph.readers[blob]) == 1:
+    def _buffer(self, blob: tuple[str, int]) -> str:
+        """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
+        found, seen = _ALONE, {blob}
+        while True:
+            readers = self.graph.readers[blob]
+            if any(self._keeps(reader) for reader in readers):
+                return _HELD
+            if len(readers) > 1:
+                found = _SHARED
             source = self.graph.ops[blob[0]]
-            if source.type in ("Const", "_Arg"):
-                return False
+            if source.type in ("Const", "_Arg", "Enter"):
+                return _HELD
             if source.type not in _SHARES:
-                return True
-            blob = source.inputs[0]
-        return False
+                return found
+            back = self.graph.back_edge(source) if source.type == "Merge" else None
+            blob = (source if back is None else back).inputs[0]
+            if blob in seen:
+                return _HELD
+            seen.add(blob)
+
+    def _keeps(self, reader: FlatOp) -> bool:
+        """Whether what an op reads stays alive in what it makes: in a list, or as a result."""
+        if reader.type == "_Retval":
+            return True
+        if reader.type not in _HOLDS:
+            return False
+        after = self.graph.readers.get((reader.name, 0), [])
+        if reader.type in _LISTS:
+            return any(one.type != "TensorListPopBack" for one in after)
+        return any(self._keeps(one) for one in after)
 
     def _optional(self, op: FlatOp) -> tuple[int, ...]:
         return (self.table.optional_of(tuple(self.of(blob) for blob in op.inputs)),)
@@ -408,6 +356,10 @@ class Numbered:
 
 _HANDLES = _SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
 """What may read a variable's handle and writes nothing."""
+_LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
+_HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
+"""Op types whose result may hold the buffer that they read."""
+_ALONE, _SHARED, _HELD = "alone", "shared", "held"
 _SHARES = (_SAME - {"Enter"}) | {"Switch", "Merge", "Exit", "OptionalFromValue", "OptionalGetValue"}
 """Op types whose first output is the buffer that they read."""
 _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {

@@ -1,0 +1,79 @@
+"""A function as TensorFlow runs it: without step nets; loops and branches are ops of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlatOp:
+    """An op of a function without step nets: loops and branches are Switch, Merge and the like.
+
+    Attributes:
+      name: its name.
+      type: its type.
+      inputs: ``(op, output)`` that it reads, without control edges.
+      dtypes: of its outputs.
+      detail: what else says how it computes: the attributes that matter.
+      value: of a constant, what stands for its content.
+      index: which argument, or result, of the function it is.
+      frame: of an Enter, the loop.
+    """
+
+    name: str
+    type: str
+    inputs: tuple[tuple[str, int], ...]
+    dtypes: tuple[str, ...]
+    detail: Hashable = ()
+    value: tuple[Hashable, ...] | None = None
+    index: int = 0
+    frame: str = ""
+
+
+class FlatGraph:
+    """A function as the graph optimizer left it, its ops in an order in which they may run."""
+
+    def __init__(self, ops: Iterable[FlatOp]):
+        self.ops = {op.name: op for op in ops}
+        self.readers: dict[tuple[str, int], list[FlatOp]] = {}
+        for op in self.ops.values():
+            for blob in op.inputs:
+                self.readers.setdefault(blob, []).append(op)
+        self.order = self._ordered()
+
+    def back_edge(self, merge: FlatOp) -> FlatOp | None:
+        """The op whose result is the state in the next iteration; None where it is no loop's."""
+        for source, _ in merge.inputs:
+            if self.ops[source].type == "NextIteration":
+                return self.ops[source]
+        return None
+
+    def merge_of(self, exit: FlatOp) -> FlatOp | None:
+        """The Merge of the loop whose state an Exit gives."""
+        switch = self.ops[exit.inputs[0][0]]
+        found = self.ops[switch.inputs[0][0]] if switch.type == "Switch" else None
+        return found if found is not None and found.type == "Merge" else None
+
+    def _ordered(self) -> list[FlatOp]:
+        """Back edges are no dependencies; what leaves a loop comes after the loop's step."""
+        left: dict[str, int] = {}
+        after: dict[str, list[str]] = {}
+        for op in self.ops.values():
+            sources = [name for name, _ in op.inputs if self.ops[name].type != "NextIteration"]
+            if op.type == "Exit" and (merge := self.merge_of(op)) is not None:
+                back = self.back_edge(merge)
+                sources += [] if back is None else [back.name]
+            left[op.name] = len(sources)
+            for name in sources:
+                after.setdefault(name, []).append(op.name)
+        ready = [name for name, count in left.items() if not count]
+        order = []
+        while ready:
+            name = ready.pop()
+            order.append(self.ops[name])
+            for reader in after.get(name, ()):
+                left[reader] -= 1
+                if not left[reader]:
+                    ready.append(reader)
+        return order
