@@ -38,7 +38,7 @@ _OTHER = 0
 _SAME = frozenset(
     """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
     PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
-    PlaceholderWithDefault _Retval""".split()
+    PlaceholderWithDefault BroadcastTo Tile _Retval""".split()
 )
 """Op types that give what they read first."""
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -345,11 +345,6 @@ class Numbered:
     def _fill(self, op: FlatOp) -> tuple[int, ...]:
         return self._each(op, lambda _: self.of(op.inputs[1]))
 
-    def _repeated(self, op: FlatOp) -> tuple[int, ...]:
-        whole = self.of(op.inputs[0])
-        made = self.table.number(op.type, whole)
-        return self._each(op, lambda _: whole if whole in self.table.fills else made)
-
     def _several(self, op: FlatOp) -> tuple[int, ...]:
         return tuple(map(self.of, op.inputs))
 
@@ -360,7 +355,13 @@ _LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
 _HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
 """Op types whose result may hold the buffer that they read."""
 _ALONE, _SHARED, _HELD = "alone", "shared", "held"
-_SHARES = (_SAME - {"Enter"}) | {"Switch", "Merge", "Exit", "OptionalFromValue", "OptionalGetValue"}
+_SHARES = (_SAME - {"Enter", "BroadcastTo", "Tile", "DeepCopy"}) | {
+    "Switch",
+    "Merge",
+    "Exit",
+    "OptionalFromValue",
+    "OptionalGetValue",
+}
 """Op types whose first output is the buffer that they read."""
 _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "_Arg": Numbered._argument,
@@ -394,8 +395,6 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "ZerosLike": Numbered._zeros,
     "OnesLike": Numbered._ones,
     "Fill": Numbered._fill,
-    "BroadcastTo": Numbered._repeated,
-    "Tile": Numbered._repeated,
     **dict.fromkeys(_SUMS, Numbered._sum),
 }
 
