@@ -187,8 +187,14 @@ class Work:
         encoded = any(loop.encodings for loop in plan.every_loop() if not loop.closed)
         return encoded or plan.cuts_rows or private.is_compiled(self.concrete)
 
-    def _otherwise(self, op: str | None) -> str:
-        return "" if op is None else _OTHERWISE.format(op)
+    def _otherwise(self, name: str | None) -> str:
+        """What the plan says of an op, by the user's line if one is known; empty without an op."""
+        if name is None:
+            return ""
+        nets = () if self.made is None else self.made.net.walk()
+        ops = [op for _, net in nets for op in net.ops if f"/{name}".endswith(f"/{op.name}")]
+        line = str(max(ops, key=lambda op: len(op.name)).source) if ops else ""
+        return _OTHERWISE.format(line or name)
 
     def _target(self, left: str, differentiated: bool = False) -> Target:
         target = Target(self.concrete, self.options, self.machine, differentiated)

@@ -470,14 +470,17 @@ def _replays_agree(halves: Sequence[Numbered]) -> bool:
 def _first_unknown(befores: Sequence[Numbered], afters: Sequence[Numbered]) -> str:
     """The first op whose number the original does not have, though it has what the op reads."""
     known = {number for half in befores for numbers in half.numbers.values() for number in numbers}
+    constant = ""
     for half in afters:
         for op in half.graph.order:
-            if op.type in _RULES and op.type not in _SUMS or op.type in _SAME:
+            new = not known.issuperset(half.numbers[op.name])
+            if not new or not all(half.of(blob) in known for blob in op.inputs):
                 continue
-            numbers = half.numbers[op.name]
-            if not known.issuperset(numbers) and all(half.of(blob) in known for blob in op.inputs):
+            if op.type == "Const":
+                constant = constant or op.name
+            elif op.type in _SUMS or op.type not in _RULES and op.type not in _SAME:
                 return op.name
-    return "a loop's state"
+    return constant or "a loop's state"
 
 
 def _is_numbered(dtype: str) -> bool:
