@@ -13,9 +13,7 @@ from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.errors import CheckError, NetError, RaceError
-from rnnmem.grappler.boundaries import with_boundaries
 from rnnmem.grappler.cse import racing_sums
-from rnnmem.grappler.lowering import sums_reordered
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import RUNS_PYTHON
@@ -58,11 +56,6 @@ _RACING_SUM = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
     "merges the two or not, as other ops stand, and the sum's last bits depend on that; compute it "
     "once"
-)
-_BY_NUMBER = (
-    "the sum at {} adds up two states that TensorFlow sorts by a number that it counts up over the "
-    "whole function; the change would take one of them from 99 to 100, or the like, and the sum "
-    "into another order; an op more or less in the function may help"
 )
 
 
@@ -130,12 +123,9 @@ def compile_function(target: Target) -> Compiled:
       CheckError: the verifier cannot prove what was rewritten.
       NotUnderstood: the function holds something that a Net cannot.
     """
-    original = net_of(target.concrete)
-    inlined = without_dead_ops(inline(original))
+    inlined = without_dead_ops(inline(net_of(target.concrete)))
     net = without_dead_gradients(inlined)
     made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
-    if reason := _changed_by_number(original, made, target):
-        made = compile_net(net, target.leaving(reason))
     return _with_dead_code(inlined, made)
 
 
@@ -170,14 +160,6 @@ def _unless(found: Iterator[Op], reason: str, target: Target) -> Target:
     if racing is None:
         return target
     return target.leaving(reason.format(racing.source or racing.name))
-
-
-def _changed_by_number(original: Net, made: Compiled, target: Target) -> str:
-    """Why a sum would add up in another order, by the numbers in names; empty: none does."""
-    if made.rewritten is None or target.by_xla:
-        return ""
-    found = next(sums_reordered(original, made.net, with_boundaries(made.rewritten)), None)
-    return "" if found is None else _BY_NUMBER.format(found.source or found.name)
 
 
 def _with_dead_code(inlined: Net, made: Compiled) -> Compiled:
