@@ -57,16 +57,6 @@ def _is_held_by_none(net: Net, blob: str) -> bool:
     return op.type != "Identity" or _is_held_by_none(net, op.inputs[0])
 
 
-def reader_counts(net: Net) -> dict[str, int]:
-    """How many ops read each input of a Net, equal ones counted once, and handing it on as one."""
-    numbers = _Numbers(net, constants=True).of
-    return {
-        blob: len({tuple(numbers[one] for one in op.outputs) or op.name for op in readers})
-        + (blob in net.outputs)
-        for blob, readers in ((blob, net.readers.get(blob, ())) for blob in net.inputs)
-    }
-
-
 class Congruent:
     """Which ops TensorFlow merges: those of one type, device, attributes, inputs and control edges.
 

@@ -132,11 +132,17 @@ class Numbered:
         self.numbers: dict[str, tuple[int, ...]] = {}
         self.replayed: dict[str, int] = {}
         self._states: dict[str, int] = {}
-        for _ in range(ROUNDS):
-            self.replayed = {}
-            for op in graph.order:
-                self.numbers[op.name] = self._of(op)
-            self._states = {op.name: self.following(op) for op in graph.order if self.is_state(op)}
+        self._returned = [op for op in graph.order if op.type == "_Retval"]
+
+    def look(self) -> None:
+        """Numbers all values once more, states by what they were found to be the last time."""
+        order = self.graph.order
+        states = [op for op in order if self.is_state(op)]
+        if self.numbers:
+            self._states = {op.name: self.following(op) for op in states}
+        self.replayed = {}
+        for op in order:
+            self.numbers[op.name] = self._of(op)
 
     def of(self, blob: tuple[str, int]) -> int:
         """The number of one output of an op."""
@@ -154,8 +160,7 @@ class Numbered:
 
     def results(self) -> dict[int, int]:
         """Index of a result -> its number."""
-        ops = (op for op in self.graph.order if op.type == "_Retval")
-        return {op.index: self.of(op.inputs[0]) for op in ops}
+        return {op.index: self.of(op.inputs[0]) for op in self._returned}
 
     def effects(self) -> list[tuple[str, tuple[int, ...]]]:
         """What is written into variables: op type, and what it reads, in no order."""
@@ -436,18 +441,23 @@ def difference(original: Sequence[Half], rewritten: Sequence[Half]) -> str | Non
 def _numbered(halves: Sequence[Half], table: Table) -> list[Numbered]:
     found: list[Numbered] = []
     for half in halves:
-        results = found[-1].results() if found else {}
+        before = found[-1] if found else None
 
-        def given(index: int, dtype: str, half: Half = half, results: dict = results) -> int:
+        def given(
+            index: int, dtype: str, half: Half = half, before: Numbered | None = before
+        ) -> int:
             kind, place = half.sources.get(index, ("argument", index))
-            if kind == "result":
-                return results[place]
+            if kind == "result" and before is not None:
+                return before.results()[place]
             if not _is_numbered(dtype):
                 return _OTHER
             number = table.number(kind, place)
             return table.list_of(frozenset([number])) if dtype == LIST else number
 
         found.append(Numbered(half.graph, table, given))
+    for _ in range(ROUNDS):  # all halves at once: a replay's loops are those of the half before
+        for one in found:
+            one.look()
     return found
 
 
