@@ -8,7 +8,7 @@ the rewrite they are split again, and exchange only what the rewrite still saves
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.inline import inline
@@ -74,18 +74,24 @@ class Halves:
     exchanged: tuple[str, ...]
 
 
-def split(joint: Net, inputs: int, outputs: int) -> Halves:
+def split(joint: Net, inputs: int, outputs: int, fed: Collection[str] = ()) -> Halves:
     """The inverse of :func:`join`.
 
     Args:
       joint: a joint Net, rewritten or not.
       inputs: how many of its inputs are the function's.
       outputs: how many of its outputs are the function's.
+      fed: blobs that the forward Net hands to the backward one wherever this reads them: a graph
+        optimizer that saw how they are made would compute what reads them in another way.
     """
-    before = _forward_ops(joint, outputs)
+    read_behind = {blob for op in joint.ops if _is_backward(op) for blob in op.inputs}
+    fed = read_behind.intersection(fed)
+    before = _forward_ops(joint, [*joint.outputs[:outputs], *sorted(fed)])
     forward_ops = tuple(op for op in joint.ops if op.name in before)
     backward_ops = [op for op in joint.ops if op.name not in before]
-    constants = {op.outputs[0]: op for op in forward_ops if op.type == "Const"}
+    constants = {
+        op.outputs[0]: op for op in forward_ops if op.type == "Const" and fed.isdisjoint(op.outputs)
+    }
     own = {blob for op in backward_ops for blob in op.outputs} | set(joint.inputs[inputs:])
     read = [blob for op in backward_ops for blob in op.inputs] + list(joint.outputs[outputs:])
     needed = dict.fromkeys(blob for blob in read if blob not in own)
@@ -203,20 +209,20 @@ def _is_handed_out_by_a_loop(net: Net, blob: str) -> bool:
     return op is not None and op.type in LOOPS
 
 
-def _forward_ops(joint: Net, outputs: int) -> set[str]:
+def _is_backward(op: Op) -> bool:
+    return op.name.startswith(f"{_BACKWARD}/")
+
+
+def _forward_ops(joint: Net, handed_out: Iterable[str]) -> set[str]:
     """Names of the ops that the function itself needs: for its results and its side effects."""
     producer = joint.producer
-
-    def belongs_to_backward(op: Op) -> bool:
-        return op.name.startswith(f"{_BACKWARD}/")
-
-    wanted = [producer[blob].name for blob in joint.outputs[:outputs] if blob in producer]
-    wanted += [op.name for op in joint.ops if not is_pure(op) and not belongs_to_backward(op)]
+    wanted = [producer[blob].name for blob in handed_out if blob in producer]
+    wanted += [op.name for op in joint.ops if not is_pure(op) and not _is_backward(op)]
     found = all_needed_by(joint, wanted)
     for name in joint.control_outputs:
         op = joint.op_by_name[name]
         if (
-            not belongs_to_backward(op)
+            not _is_backward(op)
             and all(producer[blob].name in found for blob in op.inputs if blob in producer)
             and all(one in found for one in op.controls)
         ):

@@ -38,7 +38,7 @@ def rewrite_gradient(
     rewritten = rewrite(join(own, gradient, feeds))
     if rewritten is None:
         return None
-    halves = split(rewritten, len(own.inputs), results)
+    halves = split(rewritten, len(own.inputs), results, set(feeds.values()))
     new_forward = _forward_graph(halves.forward, forward, results)
     exchanged = new_forward.outputs[results:]
     opened = [tensor for tensor in backward.inputs if tensor.name not in feeds]

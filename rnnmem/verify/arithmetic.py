@@ -350,6 +350,11 @@ class Numbered:
     def _fill(self, op: FlatOp) -> tuple[int, ...]:
         return self._each(op, lambda _: self.of(op.inputs[1]))
 
+    def _square(self, op: FlatOp) -> tuple[int, ...]:
+        read = self.of(op.inputs[0])
+        made = self.table.number("Mul", (), (read, read))
+        return self._each(op, lambda place: self.table.number(made, place))
+
     def _several(self, op: FlatOp) -> tuple[int, ...]:
         return tuple(map(self.of, op.inputs))
 
@@ -400,6 +405,7 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "ZerosLike": Numbered._zeros,
     "OnesLike": Numbered._ones,
     "Fill": Numbered._fill,
+    "Square": Numbered._square,
     **dict.fromkeys(_SUMS, Numbered._sum),
 }
 
