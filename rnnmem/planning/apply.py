@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.loops import LoopPair, loop_pairs
@@ -71,12 +72,12 @@ def apply_plan(
             ),
         )
         held += left.forward
-        for gradient, lists in zip(pair.gradients, left.gradients, strict=True):
-            if gradient.loop.op.name in alive:  # else who waits for its lists would make it run
-                held += lists
+        held += itertools.chain(*left.gradients)
         encoded[loop.path] = left.encoded
     held += _cut_into_segments(editor, plan, encoded, reads, constant, keeps_alive)
-    names = [_hold(editor, blob) for blob in held]
+    # Who waited for a list of a loop that does not run would make it run.
+    runs = {blob for op in editor.ops.values() if op.name in alive for blob in op.outputs}
+    names = [_hold(editor, blob) for blob in held if blob in runs]
     if nested_step is None:
         editor.control_outputs += names
     elif names:
