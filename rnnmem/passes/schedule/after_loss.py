@@ -76,7 +76,10 @@ def _edges(net: Net, op: Op, loss: Op, forward: set[str]) -> Iterable[Edge]:
 
 def _moves(source: Op, op: Op) -> bool:
     """Whether the source only moves data, and no graph optimizer fuses the op with it."""
-    # A transposition goes into the flags of a matrix product.
+    # A power becomes a square or nothing where its base's shape is seen; a transposition goes into
+    # the flags of a matrix product.
+    if op.type == "Pow":
+        return False
     return source.type == STACK or (source.type == "Transpose" and op.type not in MATRIX_PRODUCTS)
 
 
