@@ -67,7 +67,8 @@ class Addends:
 
     def neighbours(self, op: FlatOp) -> Hashable:
         """What decides a race: what else the loops of both do, and how many iterations at once."""
-        loops = {self._loops[op.name], *self._racing.get(op.name, ())}
+        others = self._racing.get(op.name)
+        loops = {self._loops[op.name], *others} if others else ()
         return tuple(sorted((self._types(one), self._parallel(one)) for one in loops))
 
     def _types(self, loops: tuple[str, ...]) -> tuple[str, ...]:
@@ -113,6 +114,7 @@ class Addends:
                 ):
                     return HELD
                 found = RACING  # what stays the same goes ahead to the loop's end
+                self._racing.setdefault(op.name, set()).add(loops)
             for reader, after in self._readers(name, later, loops, {op.name}):
                 one_by_one = bool(after) and self._parallel(loops) == 1
                 if self._keeps(reader) or ordered.follows(reader, after):
@@ -124,7 +126,8 @@ class Addends:
                     continue
                 if not one_by_one and not ordered.precedes(reader, after):
                     found = RACING
-                    self._racing.setdefault(op.name, set()).add(self._loops[reader.name])
+                    if not beside:  # those beside the sum begin together with it in both
+                        self._racing.setdefault(op.name, set()).add(self._loops[reader.name])
             if source.type == "NextIteration" and _is_around(self._loops[source.name], loops):
                 later -= 1
         return found
