@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.variable_effects import Writers
+from rnnmem.errors import NetError
+from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Constant, Net, Op
 
 
@@ -67,3 +69,20 @@ class Context:
     of: Callable[[str], tuple[Any, ...]]
     constant: Callable[[Any, str], Constant]
     keeps_alive: bool
+
+
+def planned_op(editor: NetEditor, name: str, type: str | None = None) -> Op:
+    """The op that a decision names.
+
+    Args:
+      editor: of the Net that the decision is applied to.
+      name: of the op.
+      type: of the op; None: any.
+
+    Raises:
+      NetError: there is none of that name and type.
+    """
+    op = editor.ops.get(name)
+    if op is None or type not in (None, op.type):
+        raise NetError(f"the plan is for another function: no {type or 'loop'} {name!r}")
+    return op

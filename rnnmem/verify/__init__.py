@@ -11,8 +11,8 @@ cannot prove:
     lists       each pop gives back one push of one iteration
     segments    iterations that are replayed are those that ran
     encodings   what is decoded is what was encoded, but for rounding (where allowed)
-    lazy lists  a list of gradients that begins without elements ends as one that began with zeros
-    broadcasts  an op that broadcasts an operand itself gives what it gave of the whole operand
+    equals      where the rewritten Net gets a value in another way, the original could (each module
+                of `rnnmem.verify.lowering` that has a ``lower_original`` shows it for one way)
     chunks      a loop over chunks of rows gives what its ops give for all rows (where allowed)
     values      outputs, what effects read, how often loops run, which branch is taken
 
@@ -28,11 +28,10 @@ from rnnmem.ir.graph import Net
 from rnnmem.verify.compare import verify_agreements, verify_guards, verify_trips, verify_values
 from rnnmem.verify.effects import Effects, verify_effects
 from rnnmem.verify.expressions import Operator, Table
+from rnnmem.verify.lowering import lowered_original
 from rnnmem.verify.lowering.checkpoint import lower_checkpoints
 from rnnmem.verify.lowering.chunked_loss import lower_chunked_losses
 from rnnmem.verify.lowering.encode import lower_encodings, verify_roundings
-from rnnmem.verify.lowering.implicit_broadcast import lower_broadcasts
-from rnnmem.verify.lowering.lazy_gradient_lists import lower_lazy_lists
 from rnnmem.verify.nested import Handles, handles_of, without_nested
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
@@ -70,7 +69,7 @@ def _verify(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = F
     verify_signature(original, rewritten)
     verify_devices(original, rewritten)
     flat = without_nested(original, rewritten, handles, _verify)
-    original = lower_lazy_lists(lower_broadcasts(original, flat), flat)
+    original = lowered_original(original, flat)
     if chunks:
         original, flat = lower_chunked_losses(original, flat)
     table, flat = Table(), lower_encodings(lower_checkpoints(flat))

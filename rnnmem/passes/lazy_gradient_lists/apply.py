@@ -17,7 +17,7 @@ from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType, Net, Op
-from rnnmem.passes.decision import Context
+from rnnmem.passes.decision import Context, planned_op
 from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 
 
@@ -36,22 +36,15 @@ def begin_empty(editor: NetEditor, starts: Iterable[LazyGradientList]) -> None:
       NetError: a start names an op that the Net does not have, or that is another.
     """
     for start in starts:
-        zeros, loop = _op(editor, start.zeros, "ZerosLike"), _op(editor, start.loop)
+        zeros, loop = planned_op(editor, start.zeros, "ZerosLike"), planned_op(editor, start.loop)
         body = NetEditor(loop.nets["body"])
-        items = [_op(body, name, "TensorListSetItem") for name in start.items]
+        items = [planned_op(body, name, "TensorListSetItem") for name in start.items]
         if not items:
             raise NetError(f"the plan is for another function: no op adds to {start.zeros!r}")
         for item in items:
             body.ops[item.name] = item.replace(inputs=(*item.inputs[:2], _with_zero(body, item)))
         editor.ops[loop.name] = loop.replace(nets={**loop.nets, "body": body.net()})
         editor.ops[zeros.name] = _reserved(editor, zeros, items[0].attributes["element_dtype"])
-
-
-def _op(editor: NetEditor, name: str, type: str | None = None) -> Op:
-    op = editor.ops.get(name)
-    if op is None or type not in (None, op.type):
-        raise NetError(f"the plan is for another function: no {type or 'loop'} {name!r}")
-    return op
 
 
 def _reserved(editor: NetEditor, zeros: Op, dtype: DType) -> Op:

@@ -17,7 +17,7 @@ _POINTWISE = ("Mul", "RealDiv", "Sub")
 _ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
 
 
-def lower_broadcasts(original: Net, rewritten: Net) -> Net:
+def lower_original(original: Net, rewritten: Net) -> Net:
     """The original, with operands broadcast where those of the rewritten Net are.
 
     Args:

@@ -21,7 +21,7 @@ _ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
 _FINDING_ZEROS = ("TensorListGetItem", "TensorListStack")
 
 
-def lower_lazy_lists(original: Net, rewritten: Net) -> Net:
+def lower_original(original: Net, rewritten: Net) -> Net:
     """The original, with lists of gradients begun empty where those of the rewritten Net are.
 
     Args:
@@ -34,7 +34,7 @@ def lower_lazy_lists(original: Net, rewritten: Net) -> Net:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op and op.nets:
             nets = {
-                label: lower_lazy_lists(inner, other.nets[label]) if label in other.nets else inner
+                label: lower_original(inner, other.nets[label]) if label in other.nets else inner
                 for label, inner in op.nets.items()
             }
             if any(nets[label] is not inner for label, inner in op.nets.items()):
