@@ -144,6 +144,9 @@ def test_an_inner_gradient_of_what_is_broadcast_adds_up_as_before(given):
     original = tf.function(step, input_signature=signature)
     expected = bits(original(*inputs))
     optimised = rnnmem.optimize(original, max_slowdown=2.0)
-    (loop,) = optimised.plan(*inputs).loops
-    assert any(name.endswith("AddN") for name in loop.recomputed)
+    plan = optimised.plan(*inputs)
+    recomputed = [name for loop in plan.loops for name in loop.recomputed]
+    # A sum of the gradient races with the next iteration's readers of its addends.
+    races = any("graph optimizer would compute" in note for note in plan.notes)
+    assert races or any(name.endswith("AddN") for name in recomputed)
     assert bits(optimised(*inputs)) == expected

@@ -100,6 +100,10 @@ def test_every_run_has_the_bits_of_some_run_of_the_original(loss, fusions, deter
         pairs = [(step(x), function(x)) for _ in range(RUNS)]
     finally:
         tf.config.optimizer.set_experimental_options(dict.fromkeys(REWRITERS, True))
+    plan = function.plan(x)
+    if plan.changes_nothing:  # the original races, and so does what was left as it was
+        assert any("graph optimizer would compute" in note for note in plan.notes)
+        return
     for place in range(3):
         known = {original[place].numpy().tobytes() for original, _ in pairs}
         assert {run[place].numpy().tobytes() for _, run in pairs} <= known
