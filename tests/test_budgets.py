@@ -61,7 +61,6 @@ def hopeless():
     return str(raised.value)
 
 
-@pytest.mark.slow
 MEASURED = """
 import json, sys
 import rnnmem
@@ -72,6 +71,7 @@ print(json.dumps([rnnmem.measure(step, X, WEIGHT, repeats=2).peak_bytes for step
 """
 
 
+@pytest.mark.slow
 def test_budgets_are_met_with_the_same_bits(expected):
     least = int(re.search(r"be (\d+) bytes", hopeless()).group(1))
     budgets = [least, 2 * least, 4 * least]
