@@ -110,10 +110,16 @@ CHEAP_SECONDS = 3e-6
 (``executor.cc``, ``kOpIsExpensiveThresholdCycles``)."""
 PAUSE = 3e-3
 """Seconds that a thread may be away; the peak of a run is that of its worst moment. By hand."""
+STALL = 1.0
+"""Seconds that a thread is away where a budget must hold all the same: more than any op takes."""
 STEADY_AFTER = 3
 """Iterations beyond the window until all are alike: a state may be handed on and saved later.
 
 By hand; see `tests/simulate/test_timeline.py`."""
+LARGE = 0.1
+"""Part of a peak that an op must hold for its stall to be looked at."""
+MOST_STALLED = 8
+"""Ops whose stall is looked at, those that hold most; one simulation each."""
 MOST_RUNS = 400_000
 """Runs of ops that are simulated, about; a function of more has shorter looks at its loops.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rnnmem.errors import BudgetError
@@ -44,9 +44,9 @@ def needed_budget(peak: int) -> int:
 
 def budget_for(plan: Plan) -> int:
     """The smallest budget that a plan, whose peak was predicted, may be run under."""
-    if any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop()):
-        return _with_room(_predicted(plan), SCHEDULE_HEADROOM)
-    return needed_budget(_predicted(plan))
+    slots = any(loop.segments is not None and loop.segments.slots for loop in plan.every_loop())
+    usual = _with_room(_predicted(plan), SCHEDULE_HEADROOM if slots else HEADROOM)
+    return max(usual, _with_room(plan.worst_peak or 0, 0.0))
 
 
 def _predicted(plan: Plan) -> int:
@@ -76,6 +76,25 @@ def cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
     )
     error.smallest = smallest
     return error
+
+
+def least_held(
+    plans: Iterable[Plan], found: Iterable[Plan], at_worst: Callable[[Plan], Plan]
+) -> Plan:
+    """The plan that may be run under the smallest budget, an op that is held up included.
+
+    Args:
+      plans: simulated.
+      found: those whose worst peak is known.
+      at_worst: finds it.
+    """
+    least = list(found)
+    known = (plan for plan in plans if plan.predicted_peak is not None)
+    for plan in sorted(known, key=budget_for):
+        if least and budget_for(plan) > min(map(budget_for, least)):
+            break
+        least.append(at_worst(plan))
+    return min(least, key=lambda plan: (budget_for(plan), plan.slowdown))
 
 
 def least_of(refusals: Sequence[BudgetError]) -> BudgetError:

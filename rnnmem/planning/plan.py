@@ -70,6 +70,7 @@ class Plan:
       slowdown: estimated factor of step time.
       original_peak: estimated peak of the original above the resident state, in bytes, or None.
       predicted_peak: the same for the rewritten Net.
+      worst_peak: the same where a thread is held up; known where a budget asked for it, not kept.
       nested: decisions for step nets that hold loop pairs of their own, inner ones first; each plan
         is for one run of its step net.
     """
@@ -80,6 +81,7 @@ class Plan:
     slowdown: float = 1.0
     original_peak: int | None = None
     predicted_peak: int | None = None
+    worst_peak: int | None = dataclasses.field(default=None, compare=False)
     nested: tuple[NestedPlan, ...] = ()
 
     def of(self, name: str) -> tuple[Any, ...]:
@@ -203,7 +205,7 @@ def without_peaks(plan: Plan) -> Plan:
 
 def _data(plan: Plan) -> dict[str, Any]:
     return {
-        **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
+        **{one.name: getattr(plan, one.name) for one in dataclasses.fields(plan) if one.compare},
         "loops": list(map(to_data, plan.loops)),
         "decisions": {name: list(map(to_data, decided)) for name, decided in plan.decisions},
         "nested": [{**vars(one), "plan": _data(one.plan)} for one in plan.nested],

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.training_regions import NestedStep
-from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
@@ -24,6 +23,7 @@ from rnnmem.planning.choice import (
     cannot_be_met,
     is_cut,
     kept,
+    least_held,
     needed_budget,
     tried_in,
     worth_its_time,
@@ -40,7 +40,7 @@ from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
 from rnnmem.planning.setting import Setting
 from rnnmem.planning.tried import Tried
-from rnnmem.simulate.timeline import counted_peak
+from rnnmem.simulate.timeline import counted_peak, worst_peak
 
 _TURNED = 3
 """Plans of which it is looked at whether large buffers may take turns, where no budget is met."""
@@ -290,7 +290,7 @@ class Search:
         """
         if not self.candidates.pairs and not self.losses:
             return self.unchanged(budget), None
-        if self.original_peak is not None and needed_budget(self.original_peak) <= budget:
+        if self.original_peak is not None and budget_for(self._original) <= budget:
             return self._as_it_was(_FITS), None
         if self.original_peak is None:
             smallest = list(reversed(self.frontier_plans))[:MOST_TRIED]
@@ -300,20 +300,36 @@ class Search:
 
         def fits(plan: Plan) -> bool:
             known = self.simulated(plan)
-            return known.predicted_peak is not None and budget_for(known) <= budget
+            fit = known.predicted_peak is not None and budget_for(known) <= budget
+            return fit and budget_for(self._at_worst(known)) <= budget
 
         found = None
         if _count(self.net) > _SCANNED:
             found = next(filter(None, (bisected(steps, fits) for steps in self._frontiers)), None)
         found = found or next(filter(fits, self.reachable), None)
         if found is None:
-            ordered = (
-                plan for plan, serialised in self._serialised if budget_for(serialised) <= budget
-            )
+            ordered = [one for one, turns in self._serialised if budget_for(turns) <= budget]
             found = min(ordered, key=lambda plan: plan.slowdown, default=None)
         if found is None:
-            raise self._too_small(budget)
+            ends = [self._original, *(turns for _, turns in self._serialised)]
+            plans = map(self.simulated, self.reachable)
+            raise cannot_be_met(budget, least_held(plans, ends, self._at_worst))
         return self.finished(found)
+
+    @functools.cached_property
+    def _original(self) -> Plan:
+        """The plan that changes nothing, with its peak where an op is held up."""
+        known = self.known if self.beside is None else self.beside.known
+        return dataclasses.replace(self._as_it_was(""), worst_peak=worst_peak(known))
+
+    def _at_worst(self, plan: Plan) -> Plan:
+        """The simulated plan with its peak where an op is held up; looked at only for a budget."""
+        known, rewritten = self.finished(plan)
+        if known.worst_peak is None:
+            known = dataclasses.replace(known, worst_peak=worst_peak(rewritten or self.known))
+            self._simulated[known.loops, tried_in(known)] = known
+            self._latest = known, rewritten
+        return known
 
     @functools.cached_property
     def _serialised(self) -> list[tuple[Plan, Plan]]:
@@ -338,7 +354,9 @@ class Search:
         found, ordered = with_edges_where_they_pay(net, plan, self.setting.machine, math.inf)
         if ordered is None:
             return None
-        return dataclasses.replace(found, predicted_peak=counted_peak(ordered))
+        return dataclasses.replace(
+            found, predicted_peak=counted_peak(ordered), worst_peak=worst_peak(ordered)
+        )
 
     def finished(self, plan: Plan) -> tuple[Plan, Net | None]:
         """The plan with the peaks that a simulation predicts, and the rewritten Net."""
@@ -400,9 +418,9 @@ class Search:
           BudgetError: the original's predicted peak does not fit in the budget.
         """
         peak = self.original_peak
-        if peak is None or needed_budget(peak) <= budget:
+        if peak is None or budget_for(self._original) <= budget:
             return self._as_it_was(_UNKNOWN if peak is None else _FITS)
-        return self._fitting(budget, self._as_it_was(""), "nothing can be recomputed")
+        return self._fitting(budget, self._original, "nothing can be recomputed")
 
     def as_it_is(self, budget: int | None) -> Plan:
         """The plan that does nothing more to a Net to which something was done already.
@@ -451,14 +469,6 @@ class Search:
         if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
             raise cannot_be_met(options.budget, plan)
         return plan, rewritten
-
-    def _too_small(self, budget: int) -> BudgetError:
-        """The refusal of a budget; names the least that any plan needs."""
-        plans = map(self.simulated, self.reachable)
-        known = [plan for plan in plans if plan.predicted_peak is not None]
-        known += [self._as_it_was(""), *(serialised for _, serialised in self._serialised)]
-        least = min(known, key=lambda plan: (budget_for(plan), plan.slowdown))
-        return cannot_be_met(budget, least)
 
 
 def _count(net: Net) -> int:

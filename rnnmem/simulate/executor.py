@@ -19,7 +19,7 @@ import collections
 import dataclasses
 from heapq import heappop, heappush
 
-from rnnmem.analysis.machine import PAUSE, STEADY_AFTER
+from rnnmem.analysis.machine import PAUSE, STALL, STEADY_AFTER
 from rnnmem.ir.marks import KEEPS
 from rnnmem.simulate.actions import ACTIONS
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value, series_like
@@ -37,12 +37,14 @@ class Setting:
       events: takes (op, bytes alive) of every op; None: nobody asks for them.
       newest_first: which of several ops that become ready together is dealt out first: the last
         one, not the first. TensorFlow's executor does either, as threads happen to wake.
+      stalled: an op whose thread is held up while it runs, until nothing but loops can go on.
     """
 
     ledger: Ledger
     threads: int
     events: list[tuple[str, int]] | None = None
     newest_first: bool = False
+    stalled: Step | None = None
 
 
 class Frame:
@@ -315,7 +317,8 @@ class Run:
         if self.events is not None:
             self.events.append((step.op.name, self.ledger.live))
         self.order += 1
-        entry = (self.now + step.seconds, self.order, thread, frame, index, scratch)
+        seconds = STALL if step is self.setting.stalled else step.seconds
+        entry = (self.now + seconds, self.order, thread, frame, index, scratch)
         heappush(self.busy, entry)
 
     def _finish(self, frame: Frame, index: int, scratch: Buffer | None) -> None:

@@ -15,7 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnnmem.analysis.machine import CPU, LONGEST_LOG, MOST_RUNS, Machine
+from rnnmem.analysis.machine import (
+    CPU,
+    LARGE,
+    LONGEST_LOG,
+    MOST_RUNS,
+    MOST_STALLED,
+    Machine,
+)
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
 from rnnmem.ir.lines import Line
@@ -23,7 +30,7 @@ from rnnmem.simulate import bfc
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Origin, Series, Span
 from rnnmem.simulate.executor import Run, Setting
 from rnnmem.simulate.program import compile_net
-from rnnmem.simulate.steps import Program, spare
+from rnnmem.simulate.steps import Program, Step, spare
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
 
@@ -122,6 +129,38 @@ def counted_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     return bfc.counted_peak(ledger.log, ledger.peak)
 
 
+def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
+    """The peak, counted as `counted_peak` does, where the worst of the large ops is held up.
+
+    A thread that has to wait holds what its op reads and writes while the other ones go on. That is
+    rare, so it is not what is predicted; a budget must hold all the same.
+    """
+    program, unknown = _prepared(net, machine)
+    if unknown:
+        return None
+    ledger = _worse(program, machine)
+    if len(ledger.log) <= LONGEST_LOG:
+        stalls = (_run(program, machine, stalled=step) for step in _largest(program, ledger.peak))
+        ledger = max((ledger, *stalls), key=lambda one: one.peak)
+    return bfc.counted_peak(ledger.log, ledger.peak)
+
+
+def _largest(program: Program, peak: int) -> list[Step]:
+    """The ops outside of loops that hold most while they run."""
+    size_of = {
+        slot: size
+        for step in program.steps
+        for slot, size in zip(step.outputs, step.sizes, strict=False)
+    }
+    held = {
+        id(step): sum(size_of.get(slot, 0) for slot in {*step.read, *step.outputs})
+        for step in program.steps
+        if not step.inner
+    }
+    large = [step for step in program.steps if held.get(id(step), 0) > LARGE * peak]
+    return sorted(large, key=lambda step: -held[id(step)])[:MOST_STALLED]
+
+
 def peaks(net: Net | KnownNet, machine: Machine = CPU) -> tuple[int, int]:
     """Bytes alive at the peak, where the oldest of several ready ops runs first and the newest.
 
@@ -171,10 +210,11 @@ def _run(
     machine: Machine,
     newest_first: bool = False,
     events: list[tuple[str, int]] | None = None,
+    stalled: Step | None = None,
 ) -> Ledger:
     """Simulates a run; ``events``, where given, takes what `Timeline` tells of it."""
     ledger = Ledger()
-    setting = Setting(ledger, machine.threads, events, newest_first)
+    setting = Setting(ledger, machine.threads, events, newest_first, stalled)
     run = Run(program, setting, eager=True)
     for value in run.execute([None] * len(program.inputs)):
         _mark_results(value)

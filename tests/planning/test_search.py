@@ -18,7 +18,7 @@ from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, check_fits
 from rnnmem.planning.search import Search, decide
 from rnnmem.planning.setting import Setting
-from rnnmem.simulate.timeline import counted_peak
+from rnnmem.simulate.timeline import counted_peak, worst_peak
 from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
 
 WIDE = "f[32,64]"
@@ -177,7 +177,7 @@ def test_large_buffers_take_turns_where_nothing_else_meets_a_budget(monkeypatch)
 
 def test_large_buffers_take_turns_where_there_is_no_loop(monkeypatch):
     def with_edges_where_they_pay(net, plan):
-        return dataclasses.replace(plan, predicted_peak=1000)
+        return dataclasses.replace(plan, predicted_peak=1000, worst_peak=1000)
 
     net = make_net({"x": WIDE}, [op("y", "Tanh", "x", WIDE), op("z", "Exp", "y", WIDE)], ["y", "z"])
     made = decision(net, scheduling_edges=True)
@@ -185,6 +185,28 @@ def test_large_buffers_take_turns_where_there_is_no_loop(monkeypatch):
     assert under(made, 1200)[1] is None
     with pytest.raises(BudgetError, match="be 1200 bytes.*nothing can be recomputed"):
         under(made, 1199)
+
+
+def test_a_budget_holds_where_a_thread_is_held_up():
+    large = "f[1024,1024]"
+    ops = [
+        const("axes", (0, 1)),
+        const("turn", (1, 0)),
+        op("y", "Exp", "x", large),
+        op("loss", "Sum", "y axes", "f[]"),
+        op("b", "Transpose", "y turn", large),
+        op("c", "Transpose", "b turn", large),
+        op("total", "Sum", "c axes", "f[]"),
+    ]
+    made = decision(make_net({"x": large}, ops, ["loss", "total"]))
+    with pytest.raises(BudgetError) as raised:
+        under(made, needed_budget(made.original_peak))
+    worst = worst_peak(made.net)
+    assert worst <= raised.value.smallest < needed_budget(worst)
+    plan, rewritten = under(made, raised.value.smallest)
+    assert rewritten is None and plan.predicted_peak < worst
+    with pytest.raises(BudgetError):
+        under(made, raised.value.smallest - 1)
 
 
 def test_of_several_refusals_the_least_is_told():

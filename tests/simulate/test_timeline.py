@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.analysis.liveness import needed
 from rnnmem.analysis.shapes import known_net
-from rnnmem.simulate.timeline import counted_peak, record, simulate
+from rnnmem.simulate.timeline import counted_peak, record, simulate, worst_peak
 from tests.handmade import const, empty_list, make_net, op, push, rnn, while_op
 
 K = 1024  # f[256]
@@ -759,6 +759,24 @@ def test_of_ops_that_are_ready_together_the_worse_order_counts(names):
     net = make_net({"x": "f[512,512]"}, ops, ["frees", "makes"])
     assert counted_peak(net) > 2 * 512 * 512 * 4
     assert max(record(net).in_use) == counted_peak(net)
+
+
+def test_a_thread_that_is_held_up_holds_what_its_op_reads():
+    # y ─► Sum may still be under way when b and c are made; no order of ready ops shows that
+    wide, size = "f[1024,1024]", 4 * 2**20
+    ops = [
+        const("axes", (0, 1)),
+        const("turn", (1, 0)),
+        op("y", "Exp", "x", wide),
+        op("b", "Transpose", "y turn", wide),
+        op("c", "Transpose", "b turn", wide),
+        op("total", "Sum", "c axes", "f[]"),
+    ]
+    alone = make_net({"x": wide}, ops, ["total"])
+    assert worst_peak(alone) == counted_peak(alone)
+    beside = make_net({"x": wide}, [*ops, op("loss", "Sum", "y axes", "f[]")], ["loss", "total"])
+    assert counted_peak(beside) < worst_peak(beside)
+    assert worst_peak(beside) >= counted_peak(beside) + size
 
 
 def test_the_report_names_the_peak():
