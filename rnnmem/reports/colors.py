@@ -41,4 +41,4 @@ OF_LEGEND: Mapping[str, str] = {
     DEAD: "no longer kept",
     "": "temporary",
 }
-"""Fate -> what the page's legend says of its colour."""
+"""Decision -> what the page's legend says of its colour."""
