@@ -255,7 +255,7 @@ def placed(net):
 concrete, x, held = traced((6, 16, 33), relu=True)
 net = without_dead_ops(inline(net_of(concrete)))
 for means in ({"offload"}, {"rematerialise", "offload"}):
-    plan = plan_net(net, GPU, 1e9, segments=False, means=frozenset(means))
+    plan = plan_net(net, GPU, 1e9, segments=False, techniques=frozenset(means))
     rewritten = apply_plan(net, plan, constant)
     check(net, rewritten)
     lists = {
