@@ -22,7 +22,6 @@ import itertools
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-from rnnmem.verify.addends import RACING, SAME, Addends, may_begin
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 
 ROUNDS = 3
@@ -36,6 +35,12 @@ FILL = "fill"
 """The first of a constant's value that is the same number everywhere, which is the second."""
 _OTHER = 0
 """The number of all that is no such value."""
+_SAME = frozenset(
+    """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
+    PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
+    PlaceholderWithDefault BroadcastTo Tile _Retval""".split()
+)
+"""Op types that give what they read first."""
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
 _COMMUTE = frozenset({"Mul", "SquaredDifference"})
 _IN_ORDER = 9
@@ -127,8 +132,6 @@ class Numbered:
         self.numbers: dict[str, tuple[int, ...]] = {}
         self.replayed: dict[str, int] = {}
         self._states: dict[str, int] = {}
-        self._addends = Addends(graph)
-        self._buffers: dict[str, tuple[str, ...]] = {}
         self._returned = [op for op in graph.order if op.type == "_Retval"]
 
     def look(self) -> None:
@@ -174,7 +177,7 @@ class Numbered:
         if rule is not None:
             return rule(self, op)
         reads = [self.of(blob) for blob in op.inputs]
-        if op.type in SAME:
+        if op.type in _SAME:
             return (reads[0],) * max(1, len(op.dtypes)) if reads else (_OTHER,)
         if not any(map(_is_numbered, op.dtypes)):
             return (_OTHER,) * len(op.dtypes)
@@ -204,7 +207,7 @@ class Numbered:
             return self._branches([self.of(blob) for blob in op.inputs], dtype), _OTHER
         enter = next(blob for blob in op.inputs if blob[0] != back.name)
         start = self.of(enter)
-        if dtype not in FLOATS or self.graph.is_invariant(op):
+        if dtype not in FLOATS or self._is_invariant(op, back):
             return start, _OTHER
         if start in self.table.states and _REPLAYS.search(self.graph.ops[enter[0]].frame):
             self.replayed[op.name] = start
@@ -221,6 +224,12 @@ class Numbered:
         if len(distinct) == 1:
             return distinct[0]
         return self.table.number("branches", tuple(distinct)) if distinct else reads[0]
+
+    def _is_invariant(self, merge: FlatOp, back: FlatOp) -> bool:
+        source = self.graph.ops[back.inputs[0][0]]
+        while source.type == "Identity":
+            source = self.graph.ops[source.inputs[0][0]]
+        return source.type == "Switch" and source.inputs[0][0] == merge.name
 
     def _exit(self, op: FlatOp) -> tuple[int, ...]:
         value = self.of(op.inputs[0])
@@ -245,17 +254,43 @@ class Numbered:
         if not _is_numbered(op.dtypes[0]):
             return (_OTHER,)
         if len(reads) - reads.count(self.table.zero) > 2:  # zeros may be added wherever
-            buffers = self._buffers.get(op.name) or self._addends.of(op)
-            self._buffers[op.name] = buffers
-            places = may_begin(buffers)
-            if any(RACING in buffers[place] for place in places):
-                beside = self._addends.neighbours(op)
-                return (self.table.number("AddN", tuple(reads), buffers, beside),)
-            if len(reads) > _IN_ORDER or len(places) > 1:
+            buffers = tuple(self._buffer(blob) for blob in op.inputs)
+            first = next((at for at, one in enumerate(buffers) if one != _HELD), 0)
+            if len(reads) > _IN_ORDER or buffers[first] == _SHARED:
                 return (self.table.number("AddN", tuple(reads), buffers),)
-            first = places[0]
             reads[0], reads[first] = reads[first], reads[0]
         return (functools.reduce(self.table.plus, reads),)
+
+    def _buffer(self, blob: tuple[str, int]) -> str:
+        """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
+        found, seen = _ALONE, {blob}
+        while True:
+            readers = self.graph.readers[blob]
+            if any(self._keeps(reader) for reader in readers):
+                return _HELD
+            if len(readers) > 1:
+                found = _SHARED
+            source = self.graph.ops[blob[0]]
+            if source.type in ("Const", "_Arg", "Enter"):
+                return _HELD
+            if source.type not in _SHARES:
+                return found
+            back = self.graph.back_edge(source) if source.type == "Merge" else None
+            blob = (source if back is None else back).inputs[0]
+            if blob in seen:
+                return _HELD
+            seen.add(blob)
+
+    def _keeps(self, reader: FlatOp) -> bool:
+        """Whether what an op reads stays alive in what it makes: in a list, or as a result."""
+        if reader.type == "_Retval":
+            return True
+        if reader.type not in _HOLDS:
+            return False
+        after = self.graph.readers.get((reader.name, 0), [])
+        if reader.type in _LISTS:
+            return any(one.type != "TensorListPopBack" for one in after)
+        return any(self._keeps(one) for one in after)
 
     def _optional(self, op: FlatOp) -> tuple[int, ...]:
         return (self.table.optional_of(tuple(self.of(blob) for blob in op.inputs)),)
@@ -324,8 +359,20 @@ class Numbered:
         return tuple(map(self.of, op.inputs))
 
 
-_HANDLES = SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
+_HANDLES = _SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
 """What may read a variable's handle and writes nothing."""
+_LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
+_HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
+"""Op types whose result may hold the buffer that they read."""
+_ALONE, _SHARED, _HELD = "alone", "shared", "held"
+_SHARES = (_SAME - {"Enter", "BroadcastTo", "Tile", "DeepCopy"}) | {
+    "Switch",
+    "Merge",
+    "Exit",
+    "OptionalFromValue",
+    "OptionalGetValue",
+}
+"""Op types whose first output is the buffer that they read."""
 _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "_Arg": Numbered._argument,
     "Const": Numbered._constant,
@@ -447,7 +494,7 @@ def _first_unknown(befores: Sequence[Numbered], afters: Sequence[Numbered]) -> s
                 continue
             if op.type == "Const":
                 constant = constant or op.name
-            elif op.type in _SUMS or op.type not in _RULES and op.type not in SAME:
+            elif op.type in _SUMS or op.type not in _RULES and op.type not in _SAME:
                 return op.name
     return constant or "a loop's state"
 
