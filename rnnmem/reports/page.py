@@ -50,7 +50,7 @@ def _data(report: Report) -> dict[str, Any]:
 
 
 def _legend(graphs: Sequence[Graph]) -> list[tuple[str, str]]:
-    """(Decision, what it means) of those that are drawn; decisions that mean the same stand once."""
+    """(Decision, what it means) of those drawn; decisions that mean the same stand once."""
     drawn = {"", *(node.decision for graph in graphs for node in graph.nodes)}
     told = {what: decision for decision, what in colors.OF_LEGEND.items() if decision in drawn}
     return [(decision, what) for what, decision in told.items()]

@@ -38,7 +38,7 @@ _OTHER = 0
 _SAME = frozenset(
     """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
     PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
-    PlaceholderWithDefault BroadcastTo Tile _Retval""".split()
+    PlaceholderWithDefault BroadcastTo Tile Transpose Gather GatherV2 _Retval""".split()
 )
 """Op types that give what they read first."""
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
@@ -324,13 +324,11 @@ class Numbered:
         return self._each(op, lambda _: self.table.element(self.of(op.inputs[0])))
 
     def _stack(self, op: FlatOp) -> tuple[int, ...]:
-        elements = self.table.content(self.of(op.inputs[0]))
-        return self._each(op, lambda _: self.table.number("stack", elements))
+        return self._each(op, lambda _: self.table.element(self.of(op.inputs[0])))
 
     def _unstack(self, op: FlatOp) -> tuple[int, ...]:
         whole = self.of(op.inputs[0])
-        row = whole if whole in self.table.fills else self.table.number("row", whole)
-        return (self.table.list_of(frozenset([row])),)
+        return (self.table.list_of(frozenset([whole])),)
 
     def _lists_joined(self, op: FlatOp) -> tuple[int, ...]:
         return (self.table.joined(map(self.of, op.inputs[:2])),)
@@ -355,6 +353,11 @@ class Numbered:
         made = self.table.number("Mul", (), (read, read))
         return self._each(op, lambda place: self.table.number(made, place))
 
+    def _rows(self, op: FlatOp) -> tuple[int, ...]:
+        """Rows of a variable, which another may read whole and take rows of."""
+        read = self.table.number("ReadVariableOp", (), (self.of(op.inputs[0]),))
+        return self._each(op, lambda place: self.table.number(read, place))
+
     def _several(self, op: FlatOp) -> tuple[int, ...]:
         return tuple(map(self.of, op.inputs))
 
@@ -365,7 +368,9 @@ _LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
 _HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
 """Op types whose result may hold the buffer that they read."""
 _ALONE, _SHARED, _HELD = "alone", "shared", "held"
-_SHARES = (_SAME - {"Enter", "BroadcastTo", "Tile", "DeepCopy"}) | {
+_SHARES = (
+    _SAME - {"Enter", "BroadcastTo", "Tile", "DeepCopy", "Transpose", "Gather", "GatherV2"}
+) | {
     "Switch",
     "Merge",
     "Exit",
@@ -405,6 +410,7 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "ZerosLike": Numbered._zeros,
     "OnesLike": Numbered._ones,
     "Fill": Numbered._fill,
+    "ResourceGather": Numbered._rows,
     "Square": Numbered._square,
     **dict.fromkeys(_SUMS, Numbered._sum),
 }
