@@ -42,6 +42,7 @@ MAY_IMPORT = {
         "storage",
         "verify.arithmetic",
         "verify.flat_graph",
+        "verify.value_numbers",
     },
     "conversion": {"tf"},
     "pipeline": {"analysis", "ir", "tf"},

@@ -10,8 +10,9 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from rnnmem.tf import private
-from rnnmem.verify.arithmetic import FILL, FLOATS, Half, difference
+from rnnmem.verify.arithmetic import FLOATS, Half, difference
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
+from rnnmem.verify.value_numbers import FILL
 
 _LOG = logging.getLogger("rnnmem")
 

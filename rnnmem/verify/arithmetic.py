@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
+from rnnmem.verify.value_numbers import FILL, Table
 
 ROUNDS = 3
 """How often the states of loops are numbered; what differs in one iteration shows in the first."""
@@ -31,8 +31,6 @@ LIST, RESOURCE = "variant", "resource"
 FLOATS = frozenset({"float32", "float64", "float16", "bfloat16", "complex64", "complex128"})
 """Types of what has a number."""
 
-FILL = "fill"
-"""The first of a constant's value that is the same number everywhere, which is the second."""
 _OTHER = 0
 """The number of all that is no such value."""
 _SAME = frozenset(
@@ -47,77 +45,6 @@ _IN_ORDER = 9
 """Values that AddN adds up one after the other, at most; of more it makes groups."""
 _REPLAYS = re.compile(r"rnnmem/(way|again)(_\d+)?$")
 """Loops that run iterations of a forward loop again."""
-
-
-class Table:
-    """Numbers of values: the same for what is made in the same way, in whichever function."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}
-        self.lists: dict[int, frozenset[int]] = {}
-        self.optionals: dict[int, tuple[int, ...]] = {}
-        self.states: set[int] = set()
-        self.fills: set[int] = set()
-        self.zero = self.constant((FILL, 0.0))
-
-    def number(self, *how: Hashable) -> int:
-        """The number of what is made so."""
-        return self._numbers.setdefault(how, len(self._numbers) + 1)
-
-    def constant(self, value: tuple[Hashable, ...]) -> int:
-        """The number of a constant."""
-        found = self.number("constant", value)
-        if value[0] == FILL:
-            self.fills.add(found)
-        return found
-
-    def state(self, start: int, following: int) -> int:
-        """The number of a loop's state."""
-        found = self.number("state", start, following)
-        self.states.add(found)
-        return found
-
-    def list_of(self, elements: frozenset[int]) -> int:
-        """The number of a list by the values that are ever put into it."""
-        found = self.number("list", elements)
-        self.lists[found] = elements
-        return found
-
-    def optional_of(self, values: tuple[int, ...]) -> int:
-        """The number of an optional that holds these; of none where there are none."""
-        found = self.number("optional", values)
-        self.optionals[found] = values
-        return found
-
-    def elements(self, of: int) -> frozenset[int]:
-        """What is ever put into a list."""
-        return self.lists.get(of) or frozenset()
-
-    def joined(self, lists: Iterable[int]) -> int:
-        """The number of a list that holds what any of them does."""
-        return self.list_of(frozenset().union(*map(self.elements, lists)))
-
-    def content(self, of: int) -> frozenset[int]:
-        """What is ever put into a list, but for zeros, which are read where an element lacks."""
-        return self.elements(of) - {self.zero} or frozenset([self.zero])
-
-    def element(self, of: int) -> int:
-        """The number of what a list gives."""
-        found = self.content(of)
-        return next(iter(found)) if len(found) == 1 else self.number("one of", found)
-
-    def plus(self, one: int, other: int) -> int:
-        """The number of a sum of two; a zero takes the sign off another at most."""
-        if self.zero in (one, other):
-            return other if one == self.zero else one
-        return self.number("+", min(one, other), max(one, other))
-
-    def list_sum(self, one: int, other: int) -> int:
-        """The number of a list of sums; an element that one list lacks is taken from the other."""
-        if not self.elements(one) or not self.elements(other):
-            return self.joined([one, other])
-        pairs = itertools.product(self.elements(one), self.elements(other))
-        return self.list_of(frozenset(self.plus(*pair) for pair in pairs))
 
 
 Given = Callable[[int, str], int]
