@@ -175,11 +175,19 @@ class Work:
             return True
         count = private.result_count(self.concrete)
         reason = self._otherwise(other_gradient(self.concrete, count, pair, made))
-        if reason:
-            forward, backward = graphs
-            leave = functools.partial(self._compile_gradient, left=reason)
-            rewrite_gradient(forward, backward, count, leave)
-        return not reason
+        if not reason:
+            return True
+        forward, backward = graphs
+        try:
+            with paused():
+                leave = functools.partial(self._compile_gradient, left=reason)
+                rewrite_gradient(forward, backward, count, leave)
+        except Exception as error:
+            self.give_up(error)
+        finally:
+            if not self.keeps_nets:
+                self.forget_nets()
+        return False
 
     def _may_differ(self) -> bool:
         """Whether the plan gives other bits anyway, or other ops that give the same."""

@@ -17,7 +17,6 @@ class Table:
         self.lists: dict[int, frozenset[int]] = {}
         self.optionals: dict[int, tuple[int, ...]] = {}
         self.states: set[int] = set()
-        self.fills: set[int] = set()
         self.zero = self.constant((FILL, 0.0))
 
     def number(self, *how: Hashable) -> int:
@@ -26,10 +25,7 @@ class Table:
 
     def constant(self, value: tuple[Hashable, ...]) -> int:
         """The number of a constant."""
-        found = self.number("constant", value)
-        if value[0] == FILL:
-            self.fills.add(found)
-        return found
+        return self.number("constant", value)
 
     def state(self, start: int, following: int) -> int:
         """The number of a loop's state."""

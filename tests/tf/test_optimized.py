@@ -124,3 +124,21 @@ def test_so_is_one_whose_gradient_would(monkeypatch, differs):
     plan = optimised.plan(*ARGUMENTS)
     assert plan.changes_nothing is differs
     assert any(LEFT in note for note in plan.notes) is differs
+
+
+def test_an_error_in_leaving_a_gradient_alone_is_a_warning(monkeypatch):
+    real, calls = traced.rewrite_gradient, []
+
+    def fails_then(*given):
+        calls.append(given)
+        if len(calls) == 2:
+            raise ZeroDivisionError("a defect")
+        return real(*given)
+
+    monkeypatch.setattr(traced, "other_gradient", lambda *given: "while/Tanh")
+    monkeypatch.setattr(traced, "rewrite_gradient", fails_then)
+    kernels = weights((16, 16))
+    optimised = rnnmem.optimize(tf.function(recurrent(kernels)), max_slowdown=2.0)
+    with pytest.warns(rnnmem.RnnmemWarning, match="ZeroDivisionError"), tf.GradientTape() as tape:
+        loss = tf.reduce_sum(optimised(*ARGUMENTS) ** 2)
+    assert tape.gradient(loss, kernels) is not None and len(calls) == 2
