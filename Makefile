@@ -14,11 +14,11 @@ demo: .venv/ready-nmt
 
 # A process for each core.
 test: lint
-	$(PY) -m pytest -n $(TEST_PROCESSES) -m "not slow" $(TEST_FLAGS)
+	$(PY) -m pytest -n $(TEST_PROCESSES) --dist=worksteal -m "not slow" $(TEST_FLAGS)
 
 # The tests that take seconds each; continuous integration runs them too.
 test-slow: .venv/ready-test
-	$(PY) -m pytest -n $(TEST_PROCESSES) -m slow $(TEST_FLAGS)
+	$(PY) -m pytest -n $(TEST_PROCESSES) --dist=worksteal -m slow $(TEST_FLAGS)
 
 # Which lines no test runs; what runs in a process of its own is not counted.
 coverage: .venv/ready-test

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -242,6 +243,16 @@ WORKLOADS: dict[str, Callable[[float], Workload]] = {
     )
 }
 
+
+def _nested(name: str, max_slowdown: float) -> Workload:
+    from benchmarks import nested  # Keras takes seconds to import
+
+    return _paired(*nested.PROGRAMS[name](), max_slowdown)
+
+
+NESTED = ("ponder", "conv_lstm_2d", "scheduled_sampling", "soft_scheduled_sampling", "euler")
+WORKLOADS |= {name: functools.partial(_nested, name) for name in NESTED}
+
 ALL = (
     Job("keras_lstm_bfloat16", goal_bytes=45 * MIB, goal_time=1.0),
     Job("keras_lstm", goal_bytes=45 * MIB),
@@ -260,6 +271,7 @@ ALL = (
     Job("keras_lstm_jit_100"),
     Job("keras_lstm_jit_400"),
     Job("fit_nothing_to_save", goal_time=1.05),
+    *(Job(name, bound, goal_time=bound) for name in NESTED for bound in (1.1, 1.33)),
 )
 
 

@@ -166,10 +166,11 @@ class Optimized(Generic[P, R]):
         self._unverified: set[int] = set()
         self._stepped_down: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self._concrete = fn if private.is_concrete(fn) else None
+        self._concrete: Any = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
         # under a tape, the outer function is that graph.
-        self._base = self._outer = None
+        self._base: Any = None
+        self._outer: Any = None
         if self._concrete is None:
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
             self._outer = private.function_like(self._base, self._run_traced)
@@ -198,7 +199,7 @@ class Optimized(Generic[P, R]):
                 return private.call(self._base, trace.function, args, kwargs)
 
         if trace.untaped is not None and not private.a_tape_is_active():
-            trace = dataclasses.replace(trace, function=trace.untaped)
+            trace = dataclasses.replace(trace, function=trace.untaped, gradient_only=False)
 
         def call(function):
             return private.call(self._base, function, args, kwargs)
@@ -221,15 +222,16 @@ class Optimized(Generic[P, R]):
     def _run_first(self, trace: Trace, call: Callable[[Any], Any], inputs: list[Any]) -> Any:
         """Runs the optimised function and the original; holds the peak against the budget."""
         peaks: list[int | None] = []
+        budget = self._options.budget
 
         def measured(function):
-            if function is not trace.function or self._options.budget is None:
+            if function is not trace.function or budget is None:
                 return call(function)
             results, peak = run_measured(lambda: call(function))
             peaks.append(peak)
             return results
 
-        kept = trace.original.variables if self._options.budget is not None else ()
+        kept = trace.original.variables if budget is not None else ()
         before = [tf.identity(variable) for variable in kept]
         if trace.function is trace.original or trace.gradient_only:
             results = measured(trace.function)
@@ -245,7 +247,7 @@ class Optimized(Generic[P, R]):
         peak = peaks[-1] if peaks else None
         if peaks and peak is None:
             warn_user(f"the budget is not held against a measured peak: {uncounted()}")
-        if peak is not None and peak > self._options.budget:
+        if peak is not None and budget is not None and peak > budget:
             self._step_down(trace, peak, before)
         else:
             self._verified.add(id(trace.original))
@@ -305,7 +307,7 @@ class Optimized(Generic[P, R]):
     def _smaller(self, trace: Trace, peak: int) -> Trace | None:
         """What runs under a plan that fits if it is as far off as this one; None: there is none."""
         budget, predicted = self._options.budget, trace.plan().predicted_peak
-        if predicted is None or trace.function is trace.original:
+        if budget is None or predicted is None or trace.function is trace.original:
             return None
         stricter = dataclasses.replace(self._options, budget=min(predicted, budget**2 // peak))
         try:
@@ -364,7 +366,8 @@ class Optimized(Generic[P, R]):
         """A report that prints as tables: each saved blob, what is decided and why; other plans."""
         trace = self._trace_of(args, kwargs)
         name = getattr(self, "__name__", "function")
-        plan, notes = trace.plan(), []
+        plan = trace.plan()
+        notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
         return explain(_noted(plan, notes), name=name, frontier=frontier)
 
@@ -457,7 +460,7 @@ def _tolerance(plan: Plan) -> dict[str, float] | None:
     """How far numbers may be off under a plan; None where no bit may be."""
     if plan.rounds:
         return ROUNDED
-    return TOLERANCE if plan.cuts_rows else None
+    return TOLERANCE if plan.sums_by_chunks else None
 
 
 def _noted(plan: Plan, notes: list[str]) -> Plan:

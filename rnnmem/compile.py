@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import tensorflow as tf
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.training_regions import nested_steps
-from rnnmem.errors import CheckError, NetError, RaceError
+from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
@@ -25,16 +26,24 @@ from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD
 from rnnmem.passes.normalise.decision import dead_code, zero_lists
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
+from rnnmem.passes.registry import BY_NAME
 from rnnmem.passes.schedule.apply import with_edges
-from rnnmem.planning.choice import budget_for
+from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
+from rnnmem.planning.decide import decide
 from rnnmem.planning.losses import all_closed, decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
-from rnnmem.planning.options import Options
+from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.planning.saved import apply_saved, of_this_function
 from rnnmem.planning.scheduling_edges import predicted_peak, with_edges_where_they_pay
-from rnnmem.planning.search import Search, decide
+from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
+from rnnmem.planning.straight_line import (
+    Chosen,
+    loops_and_regions,
+    with_regions_where_they_pay,
+)
+from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.device import check_offload
@@ -52,6 +61,11 @@ _IN_A_PIPELINE = (
 _IN_PYTHON = (
     "the budget is held against a prediction that knows nothing of what Python functions take"
 )
+_LOSSES = ("chunked_loss", "row_chunks")
+_BEFORE_LOOPS = (*_LOSSES, "zero_lists")
+"""Passes that have decided before the loops are planned."""
+_BOUNDS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
+"""Bounds on time whose plans a budget may take where residuals outside of loops run again."""
 _RACING_SUM = (
     "an addend of the sum at {} is computed twice in the loop, with equal constants: TensorFlow "
     "merges the two or not, as other ops stand, and the sum's last bits depend on that; compute it "
@@ -86,10 +100,24 @@ class Target:
     @property
     def by_chunks(self) -> bool:
         """Whether softmax losses may, or by a saved plan must, run by chunks."""
-        if self.by_xla or self.differentiated:
-            return False
         saved = self.options.plan
-        return "chunked_loss" in self.options.passes if saved is None else saved.cuts_rows
+        return bool(self.chunk_passes) if saved is None else self.may_cut and saved.cuts_rows
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether a loop over chunks may stand in the function."""
+        return not self.by_xla and not self.differentiated
+
+    @property
+    def chunk_passes(self) -> tuple[str, ...]:
+        """The passes that may be used by which softmax losses run by chunks."""
+        known = [one for one in ("row_chunks", "chunked_loss") if one in self.options.passes]
+        return tuple(known) if self.may_cut else ()
+
+    def within(self, max_slowdown: float) -> Target:
+        """The same within a bound on time, and no budget."""
+        options = dataclasses.replace(self.options, budget=None, max_slowdown=max_slowdown)
+        return dataclasses.replace(self, options=options)
 
     def leaving(self, reason: str) -> Target:
         """The same where nothing is to be changed; a budget must be met so."""
@@ -132,11 +160,10 @@ def compile_function(target: Target) -> Compiled:
 def compile_net(net: Net, target: Target) -> Compiled:
     """What becomes of a Net without dead code; raises what `compile_function` does."""
     try:
-        made = _planned(net, target)
+        made = _decided(net, target)
     except RaceError as error:
         target = target.leaving(str(error))
-        made = _planned(net, target)
-    _verify(made)
+        made = _decided(net, target)
     made = dataclasses.replace(made, plan=_with_notes(made.plan, net, target))
     ordered = _in_turns(made, target)
     if ordered is not made:
@@ -146,7 +173,9 @@ def compile_net(net: Net, target: Target) -> Compiled:
 
 def waits_for_gradient(net: Net) -> bool:
     """Whether the Net has loops and no gradient loop yet: somebody may differentiate it later."""
-    return bool(loops_of(net)) and not loop_pairs(net, net, {}) and not nested_steps(net)
+    if not loops_of(net) or loop_pairs(net, net, {}):
+        return False
+    return not any(one.has_loops for one in nested_steps(net))
 
 
 def machine_here() -> Machine:
@@ -170,11 +199,94 @@ def _with_dead_code(inlined: Net, made: Compiled) -> Compiled:
     return dataclasses.replace(made, plan=made.plan.having(dead_code=gone))
 
 
+def _decided(net: Net, target: Target) -> Compiled:
+    """The plan for a Net, inside loops and outside, applied and verified."""
+    made = _least(net, target)
+    try:
+        _verify(made)
+    except CheckError as error:
+        fewer = () if target.options.plan is not None else target.options.simpler(made.plan)
+        for options, names in fewer:
+            made = _least(net, dataclasses.replace(target, options=options))
+            if _is_verified(made):
+                note = left_outside(names, str(error).splitlines()[0])
+                return dataclasses.replace(made, plan=made.plan.noting(note))
+        raise
+    return made
+
+
+def _least(net: Net, target: Target) -> Compiled:
+    """The plan for a Net, inside loops and outside, applied; not verified yet."""
+    options = target.options
+    left = target.differentiated or target.by_xla or waits_for_gradient(net)
+    if left or "straight_line" not in options.passes or options.plan is not None:
+        return _planned(net, target)
+    if options.budget is not None:
+        return _within_budget(net, target, options.budget)
+    made = _planned(net, target)
+    if made.search is None:
+        return made
+    bound, chosen = options.max_slowdown, (made.search, made.plan, made.rewritten)
+    return _having(
+        made, loops_and_regions(net, chosen, bound, functools.partial(_within, made, target))
+    )
+
+
+def _having(made: Compiled, chosen: Chosen) -> Compiled:
+    search, plan, rewritten = chosen
+    return dataclasses.replace(made, search=search, plan=plan, rewritten=rewritten)
+
+
+def _within(made: Compiled, target: Target, max_slowdown: float) -> Chosen | None:
+    """The same choice where loops have another time; None where they have no say in it."""
+    assert made.search is not None
+    options = target.within(max_slowdown).options
+    search, plan, rewritten = (
+        (made.search, *decide(made.search, options))
+        if made.search.losses
+        else decide_with_nested_steps(made.search, options)
+    )
+    if rewritten is None and search.losses:
+        return None
+    names = _BEFORE_LOOPS if rewritten is not None else _LOSSES
+    return search, plan.having(**{name: made.plan.of(name) for name in names}), rewritten
+
+
+def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
+    """The least time in which loops, or loops and what lies outside of them, fit in a budget.
+
+    Raises:
+      BudgetError: nothing fits.
+    """
+    refused: list[BudgetError] = []
+    made = None
+    try:
+        made = _planned(net, target)
+    except BudgetError as error:
+        refused.append(error)
+    for bound in _BOUNDS:
+        if made is not None and made.plan.slowdown <= bound:
+            return made
+        tried = _planned(net, target.within(bound))
+        if tried.search is not None:
+            chosen = tried.search, tried.plan, tried.rewritten
+            tried = _having(tried, with_regions_where_they_pay(net, chosen, bound))
+        if tried.plan.predicted_peak is None or tried.rewritten is None:
+            continue
+        plan = dataclasses.replace(tried.plan, worst_peak=worst_peak(tried.rewritten))
+        if budget_for(plan) <= budget:
+            return dataclasses.replace(tried, plan=plan)
+        refused.append(cannot_be_met(budget, plan))
+    if made is None:
+        raise least_of(refused)
+    return made
+
+
 def _planned(net: Net, target: Target) -> Compiled:
     """The plan for a Net, applied; not verified yet."""
     options, saved = target.options, target.options.plan
     check_offload(net, options, machine_here().device)
-    if waits_for_gradient(net) and not target.by_chunks:
+    if waits_for_gradient(net) and not nested_steps(net) and not _cuts_forward(target):
         return Compiled(net)
     setting = _setting(net, target)
     may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
@@ -200,6 +312,7 @@ def _setting(net: Net, target: Target) -> Setting:
         scheduling_edges=options.plan is None
         and not target.differentiated
         and _may_take_turns(net, target),
+        runs_once=options.runs_once,
     )
 
 
@@ -209,7 +322,9 @@ def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
     if saved is not None:
         search = plain
         if target.differentiated:
-            saved = saved.having(chunked_loss=())
+            saved = saved.having(chunked_loss=(), row_chunks=())
+        if target.by_xla:
+            saved = saved.without(["straight_line"])
         if saved.cuts_rows:
             with of_this_function():
                 search = _by_chunks(plain, saved.losses)
@@ -218,31 +333,47 @@ def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
         # Peaks are of TensorFlow's executor: they choose among plans, and promise nothing.
         options = dataclasses.replace(options, budget=None, max_slowdown=math.inf)
     if target.by_chunks:
-        return _with_losses(plain, options)
+        return _with_losses(plain, target, options)
     if target.differentiated:
         return plain, *decide(plain, options)
     return decide_with_nested_steps(plain, options)
 
 
-def _with_losses(plain: Search, options: Options) -> tuple[Search, Plan, Net | None]:
+def _cuts_forward(target: Target) -> bool:
+    """Whether a function that somebody may differentiate later runs by chunks where nobody does."""
+    saved = target.options.plan
+    return "chunked_loss" in target.chunk_passes if saved is None else target.by_chunks
+
+
+def _with_losses(
+    plain: Search, target: Target, options: Options
+) -> tuple[Search, Plan, Net | None]:
     """The same where softmax losses may run by chunks."""
-    losses = losses_of(plain.net, plain.setting.machine)
-    searches = [plain]
-    if not all(loss.closed for loss in losses):
-        try:
-            searches.append(_by_chunks(plain, losses))
-        except (CheckError, NetError) as error:
-            losses = all_closed(losses, f"it was not understood: {str(error).splitlines()[0]}")
-    if len(searches) > 1:
-        return decide_with_losses(searches, options)
-    plan, rewritten = decide(plain, options)
-    return plain, plan.having(chunked_loss=losses), rewritten
+    searches, left = [plain], {}
+    machine = plain.setting.machine
+    for name in target.chunk_passes:
+        exact = BY_NAME[name].exact
+        if exact and (machine.device != CPU.device or waits_for_gradient(plain.net)):
+            continue  # whose rows keep their bits was measured on a CPU
+        losses = losses_of(plain.net, machine, exact)
+        left[name] = losses
+        if not all(loss.closed for loss in losses):
+            try:
+                searches.append(_by_chunks(plain, losses))
+                del left[name]
+            except (CheckError, NetError) as error:
+                reason = f"it was not understood: {str(error).splitlines()[0]}"
+                left[name] = all_closed(losses, reason)
+    several = len(searches) > 1
+    found = decide_with_losses(searches, options) if several else None
+    search, plan, rewritten = found or decide_with_nested_steps(plain, options)
+    return search, plan.having(**left), rewritten
 
 
 def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...]) -> Search:
     """The search for the Net with these losses by chunks."""
     cut = apply_chunks(plain.net, losses, constant)
-    check(plain.net, cut, chunks=True)
+    check(plain.net, cut, chunks=any(not one.closed and not one.exact for one in losses))
     return Search(cut, plain.setting, losses=losses, beside=plain)
 
 
@@ -254,7 +385,15 @@ def _verify(made: Compiled) -> None:
     """
     if made.rewritten is not None:
         plan = made.plan
-        check(made.net, made.rewritten, chunks=plan.cuts_rows, roundings=plan.rounds)
+        check(made.net, made.rewritten, chunks=plan.sums_by_chunks, roundings=plan.rounds)
+
+
+def _is_verified(made: Compiled) -> bool:
+    try:
+        _verify(made)
+    except CheckError:
+        return False
+    return True
 
 
 def _with_notes(plan: Plan, net: Net, target: Target) -> Plan:

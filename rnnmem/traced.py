@@ -7,20 +7,24 @@ import functools
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from rnnmem import log
 from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.sums import sums_of_nothing
+from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.compile import Compiled, Target, compile_function, compile_net, waits_for_gradient
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import without_dead_ops
-from rnnmem.planning.options import Options
+from rnnmem.passes.straight_line.apply import CLONE
+from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.tf import private
 from rnnmem.tf.device import check_budget
@@ -37,6 +41,8 @@ _BESIDE_SHAPES = (
     "rewritten; of tensors whose dimensions are known (a batch size in the signature) no shape is "
     "asked"
 )
+_MOST_LEFT = 4
+"""Ops that are tried to run once because their clones would be computed in another way."""
 _OTHERWISE = (
     "TensorFlow's graph optimizer would compute {} in another way than in the original, and last "
     "bits would differ"
@@ -55,7 +61,7 @@ class Trace:
       taped_as_it_was: whether the original runs under a tape: what was rewritten holds a gradient,
         or delayed inputs in the way of one, and its own gradient would be another.
       untaped: what runs instead of ``function`` where no tape records it: a softmax loss by chunks
-        of tokens is not differentiated.
+        of tokens is not differentiated, nor a training loop.
     """
 
     original: Any
@@ -93,38 +99,52 @@ def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
     began = time.perf_counter()
     with paused():
         made = _exported(work)
-    if not made.gradient_only:
+    if not made.gradient_only or made.untaped is not None:
         work.log_since(began)
     return made
 
 
 def _exported(work: Work) -> Trace:
     """What runs instead of a function: as a whole, or of its gradient once somebody asks for it."""
-    concrete = work.concrete
-    as_it_was = Trace(concrete, concrete, work)
+    as_it_was = Trace(work.concrete, work.concrete, work)
     try:
-        made = work.compile()
-        if made.rewritten is not None:
-            # A gradient that is asked for without a tape, of a graph, is the original's too.
-            function = private.differentiate_as(function_of(made.rewritten, concrete), concrete)
-            if reason := work.reordered(concrete.graph, function.graph) or work.differs(function):
-                work.compile(reason)
-                return as_it_was
-            if work.plan.cuts_rows:
-                return _by_chunks(as_it_was, made.net, function)
-            return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
-        if not work.plan.loops and waits_for_gradient(made.net):
-            function = private.with_gradient(concrete, work.gradient, work.accept)
-            return dataclasses.replace(as_it_was, function=function, gradient_only=True)
+        found = _as_planned(work)
+        if isinstance(found, Trace):
+            return found
+        for fewer in work.simpler(found):
+            made = _as_planned(fewer)
+            if isinstance(made, Trace):
+                return made
+        work.compile(found)
     except Exception as error:
         work.give_up(error)
     return as_it_was
 
 
-def _by_chunks(as_it_was: Trace, net: Net, function: Any) -> Trace:
-    """What becomes of a function with a softmax loss by chunks; under a tape it has none."""
-    if not waits_for_gradient(net):
-        return dataclasses.replace(as_it_was, taped_as_it_was=True, untaped=function)
+def _as_planned(work: Work) -> Trace | str:
+    """The same by one plan; a text: why last bits would be others."""
+    concrete, made = work.concrete, work.compile()
+    as_it_was = Trace(concrete, concrete, work)
+    if made.rewritten is not None:
+        # A gradient that is asked for without a tape, of a graph, is the original's too.
+        function = private.differentiate_as(function_of(made.rewritten, concrete), concrete)
+        if reason := work.reordered(concrete.graph, function.graph) or work.differs(function):
+            return reason
+        if waits_for_gradient(made.net):
+            return _apart(as_it_was, function)
+        if work.plan.cuts_rows:
+            return dataclasses.replace(as_it_was, taped_as_it_was=True, untaped=function)
+        return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
+    if not work.plan.loops and waits_for_gradient(made.net):
+        if nested_steps(made.net):
+            return _apart(as_it_was, concrete)
+        function = private.with_gradient(concrete, work.gradient, work.accept)
+        return dataclasses.replace(as_it_was, function=function, gradient_only=True)
+    return as_it_was
+
+
+def _apart(as_it_was: Trace, function: Any) -> Trace:
+    """What becomes of a function that is rewritten in one way, and its gradient in another."""
     work = as_it_was.work
     of_gradient = Work(work.concrete, work.options, work.where)
     taped = private.with_gradient(work.concrete, of_gradient.gradient, of_gradient.accept)
@@ -145,12 +165,41 @@ class Work:
         self.machine = machine
         self.make_again: Callable[[Work], Any] | None = Work.compile
         self.keeps_nets = False
+        self.remarks: tuple[str, ...] = ()
         self.plan = Plan()
         self.made: Compiled | None = None
+        self.otherwise = ""  # the op that was found to be computed in another way
 
     def compile(self, left: str = "") -> Compiled:
         """Compiles the whole function; to change nothing, where there is a reason for that."""
         return self._keep(compile_function(self._target(left)))
+
+    def simpler(self, reason: str) -> Iterator[Work]:
+        """The same work where less is done outside of loops, for that reason.
+
+        First what was computed otherwise does not run again, then nothing does that did.
+        """
+        tried = self
+        for _ in range(_MOST_LEFT):
+            if not (names := tried._computed_otherwise()):
+                break
+            once = tried.options.runs_once | names
+            tried = self._with(dataclasses.replace(self.options, runs_once=once))
+            yield tried
+        for options, left in self.options.simpler(self.plan):
+            made = self._with(options)
+            made.remarks = (left_outside(left, reason),)
+            yield made
+
+    def _with(self, options: Options) -> Work:
+        return Work(self.concrete, options, self.where, self.machine)
+
+    def _computed_otherwise(self) -> frozenset[str]:
+        """The op, at most, whose clone TensorFlow was found to compute in another way."""
+        name, is_clone, _ = f"/{self.otherwise}".partition(f"/{CLONE}")
+        regions = self.plan.at_every_depth("straight_line") if is_clone else ()
+        found = [op for one in regions for op in one.ops if name.endswith(f"/{op}")]
+        return frozenset([max(found, key=len)] if found else ())
 
     def reordered(self, before: Any, after: Any) -> str:
         """Why a sum would add up in another order in a rewritten FuncGraph; empty: none does."""
@@ -167,7 +216,12 @@ class Work:
         """Why last bits would be others in a rewritten function; empty: they would not."""
         if self._may_differ():
             return ""
-        return self._otherwise(other_arithmetic(self.concrete, function))
+
+        def of_nothing() -> frozenset[str]:
+            made = self.made
+            return frozenset() if made is None else sums_of_nothing(known_net(made.net))
+
+        return self._otherwise(other_arithmetic(self.concrete, function, of_nothing))
 
     def accept(self, graphs: Any, pair: Any, made: Any) -> bool:
         """Whether a rewritten pair may run instead of TensorFlow's; if not, the plan says why."""
@@ -193,10 +247,11 @@ class Work:
         """Whether the plan gives other bits anyway, or other ops that give the same."""
         plan = self.plan
         encoded = any(loop.encodings for loop in plan.every_loop() if not loop.closed)
-        return encoded or plan.cuts_rows or private.is_compiled(self.concrete)
+        return encoded or plan.sums_by_chunks or private.is_compiled(self.concrete)
 
     def _otherwise(self, name: str | None) -> str:
         """What the plan says of an op, by the user's line if one is known; empty without an op."""
+        self.otherwise = name or ""
         if name is None:
             return ""
         nets = () if self.made is None else self.made.net.walk()
@@ -209,6 +264,7 @@ class Work:
         return target.leaving(left) if left else target
 
     def _keep(self, made: Compiled) -> Compiled:
+        made = dataclasses.replace(made, plan=made.plan.noting(*self.remarks))
         self.made, self.plan = made, made.plan
         if made.search is not None:
             self.machine = made.search.setting.machine
@@ -252,19 +308,20 @@ class Work:
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
         count, began = private.result_count(self.concrete), time.perf_counter()
+        compiled = private.is_compiled(self.concrete)
 
         def make_again(work: Work) -> None:
             def compile_only(net: Net) -> None:  # and nothing is made of it
                 work._compile_gradient(net)
 
-            rewrite_gradient(forward, backward, count, compile_only)
+            rewrite_gradient(forward, backward, count, compile_only, compiled)
 
         try:
             with paused():
-                made = rewrite_gradient(forward, backward, count, self._compile_gradient)
+                made = rewrite_gradient(forward, backward, count, self._compile_gradient, compiled)
                 if made is not None and (reason := self.reordered(forward, made[0])):
                     leave = functools.partial(self._compile_gradient, left=reason)
-                    made = rewrite_gradient(forward, backward, count, leave)
+                    made = rewrite_gradient(forward, backward, count, leave, compiled)
             self.make_again = make_again
             return made
         except Exception as error:

@@ -56,12 +56,13 @@ def _profiled(fn, args, folder):
 
 def _events(space):
     for plane in space.planes:
-        events = {key: value.name for key, value in plane.event_metadata.items()}
+        names = {key: value.name for key, value in plane.event_metadata.items()}
+        events = {key: name for key, name in names.items() if name.startswith("Memory")}
         stats = {key: value.name for key, value in plane.stat_metadata.items()}
         for line in plane.lines:
             for event in line.events:
-                name = events[event.metadata_id]
-                if name.startswith("Memory"):
+                name = events.get(event.metadata_id)
+                if name is not None:
                     found = {stats[stat.metadata_id]: stat for stat in event.stats}
                     when = line.timestamp_ns * 1000 + event.offset_ps
                     allocates = name.startswith("MemoryAllocation")

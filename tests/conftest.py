@@ -1,5 +1,6 @@
 import gc
 import os
+import sys
 
 # TensorFlow reads these when it starts, so they come before any import of it.
 os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "true"
@@ -36,3 +37,12 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Stable: what is fast fails first, and each group keeps its order.
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_determinism_behind_a_module():
+    """Op determinism that a module asks for is not the next one's, which may measure."""
+    yield
+    config = sys.modules.get("tensorflow.python.framework.config")
+    if config is not None:
+        config.disable_op_determinism()

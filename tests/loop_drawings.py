@@ -106,11 +106,13 @@ def _anchor(loop: LoopDrawing, blob: str) -> None:
     loop.next[held], _ = loop.body.pop(pushed, name="anchor_pop")
 
 
-def nested(recompute: bool = False) -> Net:
+def nested(recompute: bool = False, read_elsewhere: bool = False) -> Net:
     """A loop in a loop: the inner lists are pushed, whole, into the outer one's.
 
     outer   h ──► inner: g ──Sin──► s ──Mul h──► g'  (3 times) ──► h'     saved: h, list of (g, s)
     rewrite s = Sin(pop g) in the inner gradient step net; the list of s is gone on both levels
+
+    Where it is ``read_elsewhere``, the outer gradient step net carries zeros like the list of s.
     """
     saved = ("g",) if recompute else ("g", "s")
     top = Drawing("top", x="float32", n="int32")
@@ -138,10 +140,10 @@ def nested(recompute: bool = False) -> Net:
         loop.next[f"acc_{label}"] = loop.body.push(f"acc_{label}", inside[f"acc_{label}"])
     loop.next["acc_h"] = loop.body.push("acc_h", "h")
     done = loop.close(counted("i", "n"))
-    return top.net(done["h"], _nested_gradient(top, done, saved, recompute))
+    return top.net(done["h"], _nested_gradient(top, done, saved, recompute, read_elsewhere))
 
 
-def _nested_gradient(top: Drawing, done, saved, recompute: bool) -> str:
+def _nested_gradient(top: Drawing, done, saved, recompute: bool, read_elsewhere: bool) -> str:
     loop = LoopDrawing(top, "gradient")
     loop.carry("j", top.const(0)), loop.carry("n", done["i"])
     loop.carry("d", top.const(1.0, "float32"))
@@ -155,6 +157,9 @@ def _nested_gradient(top: Drawing, done, saved, recompute: bool) -> str:
         loop.next[f"acc_{label}"], popped[label] = body.pop(
             f"acc_{label}", name=f"pop_{label}", element=element
         )
+    if read_elsewhere:
+        zeros = loop.carry("zeros", top.empty_list())
+        loop.next[zeros] = body.op("ZerosLike", popped["s"], gives="variant", name="zeros_like")
     inner = LoopDrawing(body, "inner_gradient")
     inner.carry("k", body.const(0)), inner.carry("three", body.const(3))
     inner.carry("d", "d"), inner.carry("h", popped["h"])

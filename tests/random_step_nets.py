@@ -255,11 +255,19 @@ class Built:
         )
         self.rows = None if recipe.dynamic else ROWS
         self._outside: dict[Callable, Callable] = {}
-        self.original = tf.function(
+        self.original = self.traced()
+
+    def traced(self):
+        """The step as TensorFlow runs it, in a trace of its own.
+
+        TensorFlow's executor runs an op beside others until some thirty runs have shown that it is
+        cheap; then it runs in turn. So early runs of a trace may win other races than later ones.
+        """
+        return tf.function(
             self.step,
             input_signature=[
                 tf.TensorSpec([7, self.rows, COLUMNS], self.dtype),
-                tf.TensorSpec([recipe.states, self.rows, COLUMNS], self.dtype),
+                tf.TensorSpec([self.recipe.states, self.rows, COLUMNS], self.dtype),
                 tf.TensorSpec([], tf.int32),
             ],
             autograph=False,

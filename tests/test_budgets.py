@@ -1,12 +1,8 @@
 """Budgets and saved plans on real functions: met, or refused by name, the function untouched."""
 
 import dataclasses
-import json
 import re
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +14,8 @@ from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.planning.choice import needed_budget
 from rnnmem.planning.plan import Plan
 from rnnmem.sizes import KIB, MIB
+from tests.alone import run_alone
 
-ROOT = Path(__file__).resolve().parent.parent
 STEPS = 60
 
 
@@ -61,14 +57,18 @@ def hopeless():
     return str(raised.value)
 
 
-MEASURED = """
-import json, sys
-import rnnmem
-from tests.test_budgets import WEIGHT, X, train_step
+def measured_alone(made: str, *budgets: int) -> list[int]:
+    """The peaks of this module's `made(budget)` in a process of their own."""
+    return run_alone(__name__, "measured", made, budgets)
 
-steps = [rnnmem.optimize(train_step, budget=int(budget)) for budget in sys.argv[1:]]
-print(json.dumps([rnnmem.measure(step, X, WEIGHT, repeats=2).peak_bytes for step in steps]))
-"""
+
+def measured(made, budgets):
+    steps = map(globals()[made], budgets)
+    return [rnnmem.measure(*step, repeats=2).peak_bytes for step in steps]
+
+
+def budgeted(budget):
+    return rnnmem.optimize(train_step, budget=budget), X, WEIGHT
 
 
 @pytest.mark.slow
@@ -83,11 +83,7 @@ def test_budgets_are_met_with_the_same_bits(expected):
         assert needed_budget(plan.predicted_peak) <= budget
         slowdowns.append(plan.slowdown)
     assert slowdowns == sorted(slowdowns, reverse=True)
-    # In a process of their own: chunks that other tests left are taken whole.
-    command = [sys.executable, "-c", MEASURED, *map(str, budgets)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    for peak, budget in zip(json.loads(done.stdout), budgets, strict=True):
+    for peak, budget in zip(measured_alone("budgeted", *budgets), budgets, strict=True):
         assert peak <= budget
 
 
@@ -187,18 +183,28 @@ def gathering(index, **options):
     return step, (numbers(STEPS, 64, 64), tf.constant(0))
 
 
+def gathered(budget):
+    step, args = gathering(lambda i, start: i, budget=budget)
+    return step, *args
+
+
+def gathered_as_it_was(_):
+    step, args = gathering(lambda i, start: i)
+    return step.__wrapped__, *args
+
+
 def test_a_list_that_writes_lengthen_is_within_the_budget_or_the_budget_is_refused():
     step, args = gathering(lambda i, start: i)
     plan = step.plan(*args)
-    measured = rnnmem.measure(step.__wrapped__, *args, repeats=2).peak_bytes
-    assert abs(plan.original_peak - measured) <= 0.25 * measured
+    (peak,) = measured_alone("gathered_as_it_was", 0)
+    assert abs(plan.original_peak - peak) <= 0.25 * peak
     assert not plan.notes
     step, _ = gathering(lambda i, start: i, budget=1)
     with pytest.raises(BudgetError) as raised:
         step(*args)
-    for budget in (raised.value.smallest, plan.original_peak):
-        step, _ = gathering(lambda i, start: i, budget=budget)
-        assert rnnmem.measure(step, *args, repeats=2).peak_bytes <= budget
+    budgets = raised.value.smallest, plan.original_peak
+    for peak, budget in zip(measured_alone("gathered", *budgets), budgets, strict=True):
+        assert peak <= budget
 
 
 def test_a_list_whose_length_only_a_run_can_tell_is_told():
@@ -245,11 +251,16 @@ def test_under_xla_no_peak_is_told_and_no_budget_promised(options):
     assert not told.before.areas
 
 
-def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
-    def branches(x):
-        wide = [tf.tanh(tf.matmul(x, tf.ones([64, 2048]) * (0.1 + k))) for k in range(8)]
-        return tf.add_n([tf.reduce_sum(one * tf.sin(one), 1) for one in wide])
+def branches(x):
+    wide = [tf.tanh(tf.matmul(x, tf.ones([64, 2048]) * (0.1 + k))) for k in range(8)]
+    return tf.add_n([tf.reduce_sum(one * tf.sin(one), 1) for one in wide])
 
+
+def branches_in_turn(budget):
+    return rnnmem.optimize(branches, budget=budget), numbers(256, 64)
+
+
+def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
     args = (numbers(256, 64),)
     with pytest.raises(BudgetError) as alone:
         rnnmem.optimize(branches, budget=1, allow=("recompute",))(*args)
@@ -257,9 +268,9 @@ def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
         rnnmem.optimize(branches, budget=1)(*args)
     least = serialised.value.smallest
     assert least < 0.8 * alone.value.smallest
-    step = rnnmem.optimize(branches, budget=least)
-    assert step.plan(*args).scheduling_edges
-    assert rnnmem.measure(step, *args, repeats=2).peak_bytes <= least
+    assert rnnmem.optimize(branches, budget=least).plan(*args).scheduling_edges
+    (peak,) = measured_alone("branches_in_turn", least)
+    assert peak <= least
 
 
 def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expected):

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "simulate": {"analysis", "grappler", "ir"},
     # The verifier: nothing of those who select or apply, and of the analyses the shapes alone. With
     # the Net and the op table they are what it trusts, and are held against TensorFlow's kernels.
-    "verify": {"analysis.row_rules", "analysis.shapes", "ir"},
+    "verify": {"analysis.row_rules", "analysis.row_views", "analysis.shapes", "ir"},
     # Deciding and applying.
     "passes": {"analysis", "grappler", "ir", "simulate", "storage"},
     "planning": {"analysis", "ir", "passes", "simulate"},
@@ -44,9 +44,9 @@ MAY_IMPORT = {
         "verify.flat_graph",
         "verify.value_numbers",
     },
-    "conversion": {"tf"},
+    "conversion": {"tables", "tf"},
     "pipeline": {"analysis", "ir", "tf"},
-    "reports": {"analysis", "ir", "passes", "planning", "simulate", "spared", "tf"},
+    "reports": {"analysis", "ir", "passes", "planning", "simulate", "spared", "tables", "tf"},
 }
 # Planning never imports TensorFlow, so that it is tested in milliseconds on hand-made Nets.
 PURE = (

@@ -50,6 +50,12 @@ def differentiated(f, x):
     return tape.gradient(loss, x)
 
 
+def planned_and_differentiated(f, x):
+    """A tape that asked first would get a pair of its own, and that a plan of its own."""
+    f.plan(x)
+    return differentiated(f, x)
+
+
 def called(f, x):
     return f(x)
 
@@ -69,7 +75,7 @@ WAYS = [
     pytest.param(step, called, {"allow": ()}, id="nothing allowed"),
     pytest.param(step, called, {"allow": ("order",)}, id="order"),
     pytest.param(training, called, {}, id="training"),
-    pytest.param(forward, differentiated, {}, id="forward"),
+    pytest.param(forward, planned_and_differentiated, {}, id="forward"),
     pytest.param(racing_sums, called, {}, id="sums by chance"),
     pytest.param(lambda x: 2.0 * x, called, {}, id="no loop"),
 ]

@@ -14,6 +14,7 @@ import tensorflow as tf
 import rnnmem
 from rnnmem.errors import BudgetError, OptionError
 from rnnmem.sizes import KIB
+from tests.alone import run_alone
 
 WEIGHT = tf.Variable(np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8)
 
@@ -37,18 +38,19 @@ def rows(count):
     return tf.ones([count, 16, 64])
 
 
-def peak(fn, count):
-    return rnnmem.measure(fn, rows(count), repeats=3).peak_bytes
+def peaks(*counts):
+    step = tf.function(train_step)
+    return [rnnmem.measure(step, rows(count), repeats=3).peak_bytes for count in counts]
 
 
 @pytest.mark.slow
 def test_it_is_the_largest_that_runs_within_the_budget_and_optimised_it_goes_further():
-    plain = tf.function(train_step)
     before = WEIGHT.numpy()
-    found = rnnmem.largest(plain, rows, "320KiB", low=4, high=64)
+    found = rnnmem.largest(tf.function(train_step), rows, "320KiB", low=4, high=64)
     assert WEIGHT.numpy().tobytes() == before.tobytes()
-    assert peak(plain, found) <= 1.1 * 320 * KIB
-    assert peak(plain, found + 3) > 0.95 * 320 * KIB
+    fits, more = run_alone(__name__, "peaks", found, found + 3)
+    assert fits <= 1.1 * 320 * KIB
+    assert more > 0.95 * 320 * KIB
     optimised = rnnmem.optimize(train_step, max_slowdown=9.0)
     assert rnnmem.largest(optimised, rows, "320KiB", low=found, high=found + 8) > found
 

@@ -40,6 +40,7 @@ GROUPS = {
     "branch": "`tf.cond`, `tf.switch_case`",
     "several": "several loops",
     "gradients": "two losses, custom and second gradients",
+    "calls": "functions with a backward half of their own",
     "training": "training loops with the tape inside",
     "sparse": "embeddings",
     "ragged": "ragged and variable length",
@@ -47,6 +48,7 @@ GROUPS = {
     "effects": "prints, assigns, Python, asserts",
     "keras": "Keras layers",
     "keras_like": "Keras models",
+    "straight": "steps without a loop, and code beside one or in a training loop",
 }
 """Beginning of a program's name -> what its group is called."""
 

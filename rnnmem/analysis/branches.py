@@ -1,23 +1,30 @@
-"""Branches that read variables and otherwise compute: they may run again, given what was read."""
+"""Branches and loops that read variables and otherwise compute: they may run again, given values.
+
+What stands inside may read a variable at any depth, by a handle that is handed down unchanged:
+
+    If(handle) { While(handle) { read ─► MatMul } }   =>   If(value) { While(value) { MatMul } }
+
+So may its rows be looked up, where it is read whole inside, too.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READ, is_prunable, is_pure
+from rnnmem.ir.op_table import BRANCHES, LOOKUP, LOOPS, READ, is_prunable, is_pure
 from rnnmem.ir.order import topological
 
 
 @dataclasses.dataclass(frozen=True)
-class BranchRead:
-    """The first read of a variable in a branch op.
+class ReadInside:
+    """The first read of a variable in an op that runs Nets.
 
     Attributes:
-      handle: the input of the branch op that holds the variable's handle.
+      handle: the input of the op that holds the variable's handle.
       op: the read.
       blob: what it gives.
     """
@@ -27,38 +34,82 @@ class BranchRead:
     blob: Blob
 
 
-def branch_reads(op: Op) -> dict[str, BranchRead] | None:
-    """The variables that a branch op reads, by handle.
+def reads_inside(op: Op) -> dict[str, ReadInside] | None:
+    """The variables that a branch or loop reads, at any depth, by handle.
 
     Returns:
-      Handle -> read; None where the op is no branch, reads nothing, or does anything else that may
+      Handle -> read; None where the op runs no Nets, reads nothing, or does anything else that may
       not be done twice.
     """
-    if op.type not in BRANCHES:
-        return None
-    found: dict[str, BranchRead] = {}
+    found: dict[str, ReadInside] = {}
+    looked_up: set[str] = set()
+    understood = _find_reads(op, {blob: blob for blob in op.inputs}, found, looked_up)
+    return found if understood and found and looked_up <= found.keys() else None
+
+
+def _find_reads(
+    op: Op, handles: Mapping[str, str], found: dict[str, ReadInside], looked_up: set[str]
+) -> bool:
+    """Adds the reads inside an op; tells whether it does nothing else but compute.
+
+    Args:
+      op: any op.
+      handles: blob of the Net around the op -> the handle outside that it would be.
+      found: the reads by handle.
+      looked_up: the handles of variables of which rows are looked up.
+    """
+    if op.type not in (*BRANCHES, *LOOPS):
+        return False
     for net in op.nets.values():
-        given = dict(zip(net.inputs, op.inputs[1:], strict=True))
+        given = {
+            inside: handles[blob]
+            for inside, blob in zip(net.inputs, given_inside(op), strict=True)
+            if blob in handles
+        }
         for one in net.ops:
             if one.type == READ and one.inputs[0] in given:
                 handle, blob = given[one.inputs[0]], net.blobs[one.outputs[0]]
-                if found.setdefault(handle, BranchRead(handle, one, blob)).blob.dtype != blob.dtype:
-                    return None
-            elif not is_pure(one) or _holds_a_handle(net, one.inputs):
-                return None
-        if _holds_a_handle(net, net.outputs):
-            return None
-    return found or None
+                first = found.setdefault(handle, ReadInside(handle, one, blob))
+                if first.blob.dtype != blob.dtype:
+                    return False
+            elif is_lookup(one) and one.inputs[0] in given:
+                looked_up.add(given[one.inputs[0]])
+            elif is_pure(one) and not _holds_a_handle(net, one.inputs):
+                continue
+            elif not _find_reads(one, given, found, looked_up):
+                return False
+    return _hands_on(op)
 
 
-def branch_read_of(body: Net, handle: str) -> BranchRead:
-    """The first read, in a branch of the step net, of the variable of a handle.
+def is_lookup(op: Op) -> bool:
+    """Whether the op looks up rows of a variable along its first axis."""
+    return op.type == LOOKUP and not op.attributes.get("batch_dims")
+
+
+def given_inside(op: Op) -> tuple[str, ...]:
+    """What the Nets of a branch or loop are given."""
+    return op.inputs[1:] if op.type in BRANCHES else op.inputs
+
+
+def _hands_on(op: Op) -> bool:
+    """Whether each handle that the op gives back is the one that it was given in that place."""
+    nets = [op.nets["body"]] if op.type in LOOPS else list(op.nets.values())
+    return all(
+        op.type in LOOPS and blob == net.inputs[place]
+        for net in nets
+        for place, blob in enumerate(net.outputs)
+        if net.blobs[blob].dtype == "resource"
+    )
+
+
+def read_inside_of(body: Net, handle: str) -> ReadInside:
+    """The first read, inside a branch or loop of the step net, of the variable of a handle.
 
     Raises:
       NetError: there is none.
     """
     for op in body.ops:
-        found = branch_reads(op) if handle in op.inputs else None
+        found = reads_inside(op) if handle in op.inputs else None
         if found and handle in found:
             return found[handle]
     raise NetError(f"no branch of {body.name} reads the variable of {handle!r}")

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rnnmem.analysis.trip_count import LARGEST
 from rnnmem.ir.graph import Blob, Op, Shape
+from rnnmem.ir.marks import PART
 
 _Rule = TypeVar("_Rule", bound=Callable)
 
@@ -254,8 +255,18 @@ def results_of(op: Op, ins: Sequence[Fact]) -> list[Fact]:
         found = rule(op, list(ins))[:count] if rule else []
     except MALFORMED:
         found = []
+    if PART in op.attributes:
+        found = [_part(one, op.attributes[PART]) for one in found or [Fact((None,))]]
     found = [UNKNOWN if one.shape and _is_negative(one.shape) else one for one in found]
     return found if len(found) == count else [*found, *[UNKNOWN] * (count - len(found))]
+
+
+def _part(whole: Fact, most: int) -> Fact:
+    """What is known of some rows, of which there are so many at most."""
+    if not whole.shape:
+        return whole
+    first, *rest = whole.shape
+    return Fact((most if first is None else min(most, first), *rest))
 
 
 def _is_negative(shape: tuple[int | None, ...]) -> bool:

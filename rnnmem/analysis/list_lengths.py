@@ -52,8 +52,8 @@ def lengths_behind(
         if length is not None and trips != 0:
             changes = lengthened or end.length != length
             chain = _chain(loop, index) if changes else []
-            length = None if chain is None else _behind(loop, chain, start, end, trips, given)
-            if length is not None:
+            length = None if chain is None else _behind(loop, chain, length, end, trips, given)
+            if chain is not None and length is not None:
                 grown |= {op.outputs[0]: length for op in chain if _resizes(op)}
         lengths.append(length)
     return lengths, grown
@@ -62,7 +62,7 @@ def lengths_behind(
 def _behind(
     loop: Loop,
     chain: list[Op],
-    start: Fact,
+    start: int,
     end: Fact,
     trips: int | None,
     given: Mapping[str, Number],
@@ -70,12 +70,12 @@ def _behind(
     """The length of a list that goes through these ops in every iteration."""
     writes = [op for op in chain if _resizes(op)]
     if not writes:
-        if end.length is None or end.length == start.length:
+        if end.length is None or end.length == start:
             return end.length
-        return None if trips is None else start.length + trips * (end.length - start.length)
+        return None if trips is None else start + trips * (end.length - start)
     if trips is None or any(op.type != "TensorListSetItem" for op in chain):
         return None
-    length = start.length
+    length = start
     for op in writes:
         written = course(loop, op.inputs[1], given)
         if written is None:

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import FindsOnce, Net, Op
 from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH
 from rnnmem.ir.order import through_identities
 
-_T = TypeVar("_T")
-
 
 @dataclasses.dataclass(frozen=True)
-class Loop:
+class Loop(FindsOnce):
     """A loop op; variable ``i`` is ``op.inputs[i]`` before it and ``op.outputs[i]`` after it."""
 
     net: Net
@@ -39,16 +36,6 @@ class Loop:
     def cond(self) -> Net:
         """The step net that says whether another iteration runs."""
         return self.op.nets["cond"]
-
-    def once(self, find: Callable[[Loop], _T]) -> _T:
-        """``find(loop)``, worked out once for this loop."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return self._found[find]
-
-    @functools.cached_property
-    def _found(self) -> dict[Callable, Any]:
-        return {}
 
     @functools.cached_property
     def invariants(self) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ together keeps them in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rnnmem.analysis.facts import MALFORMED, Dim, possible, results_of
 from rnnmem.analysis.row_values import (
@@ -111,7 +111,11 @@ def _of_all_rows(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     return None
 
 
-def segments_stay_in_rows(ops: Sequence[Op], values: Mapping[str, Value]) -> bool:
+def segments_stay_in_rows(
+    ops: Sequence[Op],
+    values: Mapping[str, Value],
+    elsewhere: Collection[tuple[str, Dim]] = (),
+) -> bool:
     """Whether each sum into places of rows has labels that picked a column of each row before.
 
     A label out of range is refused by that gather (on a GPU it gives zeros there), so no sum
@@ -120,13 +124,15 @@ def segments_stay_in_rows(ops: Sequence[Op], values: Mapping[str, Value]) -> boo
     Args:
       ops: of the program.
       values: of its blobs.
+      elsewhere: labels, and how many columns a gather has that picks by them outside of the ops.
     """
-    picked = set()
+    picked = set(elsewhere)
     for op in ops:
         if op.type == "GatherV2" and isinstance(held := values.get(op.inputs[0]), Rows):
             axis = numbers(values[op.inputs[2]])
-            if axis is not None and len(held.shape) == 2 and op.attributes.get("batch_dims") == 1:
-                picked.add((op.inputs[1], held.shape[1]))
+            last, shared = len(held.shape) - 1, op.attributes.get("batch_dims")
+            if axis is not None and shared == last > 0 and product(held.shape[1:-1]) == ONE:
+                picked.add((op.inputs[1], held.shape[-1]))
     for op in ops:
         if op.type == "UnsortedSegmentSum":
             ids = values[op.inputs[1]]

@@ -19,8 +19,9 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.analysis.trip_count import growth, trip_count
 from rnnmem.ir.graph import Blob, Net, Op, Path
-from rnnmem.ir.op_table import LOOPS, types
-from rnnmem.ir.order import topological
+from rnnmem.ir.marks import TRIPS
+from rnnmem.ir.op_table import BRANCHES, LOOPS, types
+from rnnmem.ir.order import through_identities, topological
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -70,7 +71,19 @@ def known_net(
       unknown_trips: stand for trip counts that stay unknown, of the Net's own loops, of those in
         their bodies, and so on; the last of them for all that are deeper.
     """
-    return _Filler(net, unknown_dimension, observed, path, unknown_trips).run(inputs)
+    filler = _Filler(net, unknown_dimension, observed, path, unknown_trips)
+    if observed:  # of this place alone
+        return filler.run(inputs)
+    asked = None if inputs is None else tuple(inputs), unknown_dimension, tuple(unknown_trips)
+    answers = net.once(_answers)
+    if asked not in answers:
+        answers[asked] = filler.run(inputs)
+    return answers[asked]
+
+
+def _answers(net: Net) -> dict[tuple, KnownNet]:
+    """What was found out about a Net so far: one plan leaves alone what another rewrites."""
+    return {}
 
 
 def with_known_shapes(net: Net) -> Net:
@@ -79,16 +92,24 @@ def with_known_shapes(net: Net) -> Net:
 
 
 def filled(known: KnownNet) -> Net:
-    """The Net with the shapes that were found, here and in all step nets."""
+    """The Net with the shapes that were found, here and in all step nets, and with trip counts."""
     if not known.inner:
         return known.net
     ops = tuple(
-        op.replace(nets={key: filled(known.inner[op.name, key]) for key in op.nets})
+        _filled(op, known)
         if op.nets and all((op.name, key) in known.inner for key in op.nets)
         else op
         for op in known.net.ops
     )
     return known.net.replace(ops=ops)
+
+
+def _filled(op: Op, known: KnownNet) -> Op:
+    trips = known.trips.get(op.name)
+    return op.replace(
+        nets={key: filled(known.inner[op.name, key]) for key in op.nets},
+        attributes=op.attributes if trips is None else {**op.attributes, TRIPS: trips},
+    )
 
 
 class _Filler:
@@ -109,6 +130,7 @@ class _Filler:
         self.given: dict[str, int | float | bool | tuple] = {}  # values among the facts
         self.trips: dict[str, int | None] = {}
         self.inner: dict[tuple[str, str], KnownNet] = {}
+        self.ways: dict[str, tuple[str, dict[str, Fact]]] = {}  # blob -> what decides, by branch
 
     def run(self, inputs: Sequence[Fact] | None) -> KnownNet:
         for index, name in enumerate(self.net.inputs):
@@ -156,11 +178,27 @@ class _Filler:
     def _branches(self, op: Op, ins: list[Fact]) -> list[Fact]:
         """A call or a branch: what all of its Nets agree on."""
         results: list[list[Fact]] = []
+        decides = through_identities(self.net, op.inputs[0]) if op.type in BRANCHES else ""
         for key, inner in op.nets.items():
-            known = self._inner(op, key, ins[len(ins) - len(inner.inputs) :])
+            first = len(ins) - len(inner.inputs)
+            given = [
+                self._where_taken(blob, fact, decides, key)
+                for blob, fact in zip(op.inputs[first:], ins[first:], strict=True)
+            ]
+            known = self._inner(op, key, given)
             self.inner[op.name, key] = known
             results.append([known.facts[blob] for blob in inner.outputs])
+        for place, blob in enumerate(op.outputs if decides else ()):
+            self.ways[blob] = (
+                decides,
+                {key: one[place] for key, one in zip(op.nets, results, strict=True)},
+            )
         return [common(facts) for facts in zip(*results, strict=True)]
+
+    def _where_taken(self, blob: str, fact: Fact, decides: str, key: str) -> Fact:
+        """What is known in a branch: of what another gave that went the same way, its own."""
+        decided, ways = self.ways.get(blob, ("", {}))
+        return ways.get(key, fact) if decides and decided == decides else fact
 
     def _loop(self, op: Op, ins: list[Fact]) -> list[Fact]:
         loop = Loop(self.net, op)

@@ -1,8 +1,9 @@
-"""Places: step nets below a Net in which a loop stands together with its gradient loop.
+"""Places: step nets below a Net in which something stands together with its gradient.
 
 A training loop with the tape inside is such a step net, and so is a branch that trains:
 
     while (step net: forward loop ─► gradient loop ─► update of the variables)
+    while (step net: layers ─► their gradient ─► update of the variables)
 
 What happens in one run of such a step net is a whole step, so it is planned, rewritten and verified
 like one. Pairs inside the step nets of another pair are no places: they belong to that pair.
@@ -15,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from rnnmem.analysis.loops import Loop, loop_pairs
+from rnnmem.analysis.tape import takes_gradient
 from rnnmem.analysis.variable_effects import ANY, Writers
-from rnnmem.ir.graph import Net, Op, Path
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Path
 from rnnmem.ir.marks import IN_PLACE
 from rnnmem.ir.op_table import BRANCHES, LOOPS
 from rnnmem.ir.order import all_needed_by, reached
@@ -24,34 +26,45 @@ from rnnmem.ir.order import all_needed_by, reached
 
 @dataclasses.dataclass(frozen=True)
 class NestedStep:
-    """A step net that holds loop pairs of its own.
+    """A step net that holds a gradient, and what it is of.
 
     Attributes:
       path: the way to it.
       net: the step net.
+      has_loops: whether loops stand in it together with their gradient loops.
+      bytes: of all blobs of the function around it whose size is known.
+      results: places of the numbers that it computes and that something outside needs.
       variables: its inputs that hold the handle of one variable each, of which no two are the same,
         and which nothing outside writes while the step net runs.
     """
 
     path: Path
     net: Net
+    has_loops: bool
+    bytes: int
+    results: frozenset[int]
     variables: frozenset[str]
 
 
 def nested_steps(net: Net) -> tuple[NestedStep, ...]:
     """Every place below the Net, outer ones first."""
+    return net.once(_nested_steps)
+
+
+def _nested_steps(net: Net) -> tuple[NestedStep, ...]:
     variables = {blob: blob for blob in net.inputs if net.blobs[blob].dtype == "resource"}
-    return tuple(_below(net, variables, Path()))
+    size = sum(blob.bytes or 0 for _, inner in net.walk() for blob in inner.blobs.values())
+    return tuple(_below(net, variables, Path(), size))
 
 
-def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[NestedStep]:
+def _below(net: Net, variables: Mapping[str, str], path: Path, size: int) -> Iterator[NestedStep]:
     """Places below a Net whose inputs hold handles of those variables, by input."""
     holding = [
         (op, label, inner)
         for op in net.ops
         if op.nets and op.type in (*LOOPS, *BRANCHES)
         for label, inner in op.nets.items()
-        if label != "cond" and _holds_pairs(inner)
+        if label != "cond" and _holds_steps(inner)
     ]
     paired = _paired(net) if holding else set()
     writers = Writers(net, frozenset(variables))
@@ -59,15 +72,28 @@ def _below(net: Net, variables: Mapping[str, str], path: Path) -> Iterator[Neste
         if op.name not in paired:
             inside = _inside(writers, op, inner, variables)
             here = path.child(op.name, label)
-            if any(not pair.closed for pair in loop_pairs(inner, inner, {})):
-                yield NestedStep(here, inner, frozenset(inside))
-            yield from _below(inner, inside, here)
+            has_loops = any(not pair.closed for pair in loop_pairs(inner, inner, {}))
+            if has_loops or takes_gradient(inner):
+                results = frozenset(_results(net, op, inner))
+                yield NestedStep(here, inner, has_loops, size, results, frozenset(inside))
+            yield from _below(inner, inside, here, size)
 
 
-def _holds_pairs(net: Net) -> bool:
-    """Whether a loop stands together with its gradient loop in the Net or below it."""
+def _results(net: Net, op: Op, inner: Net) -> Iterator[int]:
+    """Places of numbers that a step net computes and that the Net, or the loop's cond, needs."""
+    cond = op.nets.get("cond")
+    for place, (blob, outside) in enumerate(zip(inner.outputs, op.outputs, strict=True)):
+        decides = cond is not None and cond.fan_out(cond.inputs[place])
+        if blob in inner.producer and inner.blobs[blob].dtype in BYTES_PER_ELEMENT:
+            if decides or net.fan_out(outside):
+                yield place
+
+
+def _holds_steps(net: Net) -> bool:
+    """Whether something stands together with its gradient in the Net or below it."""
     return any(
-        any(op.type in LOOPS for op in inner.ops) and loop_pairs(inner, inner, {})
+        takes_gradient(inner)
+        or (any(op.type in LOOPS for op in inner.ops) and loop_pairs(inner, inner, {}))
         for _, inner in net.walk()
     )
 

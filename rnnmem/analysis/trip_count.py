@@ -7,9 +7,9 @@ import operator
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.loops import Loop
-from rnnmem.ir.graph import Constant, DType, Net, Op, static
+from rnnmem.ir.graph import DType, Net, Op, static
 from rnnmem.ir.op_table import REDUCES, column, types
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.order import constant_value, through_identities
 
 UNKNOWN_TRIPS = 64
 """What a plan takes for the iterations of a loop where only a run can tell them."""
@@ -44,8 +44,7 @@ def number_of(net: Net, blob: str, given: Mapping[str, Number] | None = None) ->
     if op is None:
         return None
     if op.type == "Const":
-        constant = op.attributes.get("value")
-        return constant.value if isinstance(constant, Constant) else None
+        return constant_value(net, blob)
     if op.type == "Identity" or op.type == "Cast":
         value = number_of(net, op.inputs[0], given)
         return value if op.type == "Identity" or stays_in_cast(op, value) else None

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
 from rich.table import Table
 
 from rnnmem.conversion.plan import THROUGH_HOST, UNTOUCHED, ConversionPlan, Step
 from rnnmem.sizes import format_bytes
-
-_WIDTH = 10_000  # as wide as the names are
+from rnnmem.tables import plain_text, table_of
 
 
 def table(plan: ConversionPlan) -> str:
     """The plan as text: a line of totals, one for each device, then a row for each tensor."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=_WIDTH, no_color=True, highlight=False, markup=False, emoji=False
-    )
-    for line in [_totals(plan), *plan.summary()]:
-        console.print(line, soft_wrap=True)
-    if plan.steps:
-        console.print(_rows(plan))
-    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+    rows = [_rows(plan)] if plan.steps else []
+    return plain_text([_totals(plan), *plan.summary(), *rows])
 
 
 def _totals(plan: ConversionPlan) -> str:
@@ -41,10 +30,8 @@ def _totals(plan: ConversionPlan) -> str:
 
 
 def _rows(plan: ConversionPlan) -> Table:
-    rows = Table(box=None, pad_edge=False, header_style="")
-    for heading in ("before", "after", "route", "tensor", "dtype", "device", "why"):
-        number = heading in ("before", "after")
-        rows.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    numbers = ("before", "after")
+    rows = table_of((*numbers, "route", "tensor", "dtype", "device", "why"), numbers, folds=False)
     for step in plan.steps:
         rows.add_row(*_row(step))
     return rows

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
+from rnnmem.grappler.summation_order import addends_of, summation_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import POP, READ, types
 from rnnmem.ir.order import topological
@@ -34,19 +35,25 @@ def racing_sums(net: Net) -> Iterator[Op]:
 
 
 def _is_racing(net: Net) -> Iterator[Op]:
-    sums = [op for op in net.ops if op.type == "AddN" and len(op.inputs) > 2]
-    if not sums:
+    trees = [tree for tree in summation_trees(net) if _rounds(net, tree[0])]
+    if not trees:
         return
     values, merged = _Numbers(net, constants=False), _Numbers(net, constants=True)
     apart: dict[str, set[str]] = {}  # first where constants are merged -> those where none is
     for op in net.ops:
         for blob in op.outputs:
             apart.setdefault(merged.of[blob], set()).add(values.of[blob])
-    for op in sums:
+    for tree in trees:
         if any(
-            _is_held_by_none(net, blob) and len(apart[merged.of[blob]]) > 1 for blob in op.inputs
+            _is_held_by_none(net, blob) and len(apart[merged.of[blob]]) > 1
+            for blob in addends_of(net, tree)
         ):
-            yield op
+            yield tree[0]
+
+
+def _rounds(net: Net, op: Op) -> bool:
+    """Whether a sum's bits depend on its order; those of whole numbers do not."""
+    return not net.blobs[op.outputs[0]].dtype.startswith(("int", "uint"))
 
 
 def _is_held_by_none(net: Net, blob: str) -> bool:

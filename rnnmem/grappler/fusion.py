@@ -122,10 +122,17 @@ def is_apart(net: Net, op: Op) -> bool:
     """Whether a control edge at the op takes it out of no fusion."""
     if op.type in APART:
         return True
-    if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
-        return False
     sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
     if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
+        return False
+    return may_be_awaited(net, op)
+
+
+def may_be_awaited(net: Net, op: Op) -> bool:
+    """Whether a control edge from the op takes it out of no fusion."""
+    if op.type in APART:
+        return True
+    if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
         return False
     return all(
         reader.type in CALM or _adds_alike(net, reader)

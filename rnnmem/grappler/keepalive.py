@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from rnnmem.analysis.liveness import needed
-from rnnmem.ir.builders import Encode, empty_list, number, pop, push
+from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET
 
 _LIFETIME_PUT = "rnnmem/shelf_put"
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
@@ -161,22 +161,14 @@ class Keepalives:
 
     def _lifetime_extension(self, dtype: str, blobs: list[str]) -> str:
         outer, body = self.loop.outer, self.loop.body
-        start = outer.add(
-            "TensorListReserve",
-            (number(outer, -1, self.constant), number(outer, len(blobs), self.constant)),
-            (("variant", ()),),
-            {"element_dtype": DType(dtype), "shape_type": DType("int32")},
-            name="rnnmem/shelf",
-        )
-        argument, held = self.loop.add_variable(start.outputs[0], "shelf")
+        read = (number(outer, -1, self.constant), number(outer, len(blobs), self.constant))
+        kinds = {"element_dtype": dtype, "shape_type": INT}
+        start = made(outer, "TensorListReserve", read, "variant", name="rnnmem/shelf", **kinds)
+        argument, held = self.loop.add_variable(start, "shelf")
         current = argument
         for place, blob in enumerate(blobs):
-            current = body.add(
-                "TensorListSetItem",
-                (current, number(body, place, self.constant), blob),
-                (("variant", ()),),
-                {"element_dtype": DType(dtype), "resize_if_index_out_of_bounds": False},
-                name=_LIFETIME_PUT,
-            ).outputs[0]
+            put = (current, number(body, place, self.constant), blob)
+            fixed = {"resize_if_index_out_of_bounds": False, "element_dtype": DType(dtype)}
+            current = made(body, SET, put, "variant", name=_LIFETIME_PUT, **fixed)
         self.loop.set_next(argument, current)
         return held

@@ -10,15 +10,20 @@ reader of an addend, the lead says how the sum adds up:
 
 Fewer iterations under way, or a gradient loop that waits for all of its inputs, take the lead away;
 then the two are in a race, and need an edge.
+
+Within an iteration a reader of an addend has a head start where the sum still waits for what takes
+long. What is recomputed for the reader takes it away.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from rnnmem.grappler.fusion import is_apart, may_be_awaited
 from rnnmem.grappler.summation_order import Sums, is_addition, summation_trees, sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
@@ -34,6 +39,9 @@ from rnnmem.ir.order import (
 _LISTS = ("Optional", "TensorList")  # their names begin so; no graph optimizer touches them
 _FLOATS = ("bfloat", "complex", "double", "float", "half")
 
+HEAD_START = 2
+"""Ops behind each other that take longer than one that began as early as the first of them."""
+
 Lead = tuple[str, str]
 """Names of two ops: the first was done long before the second one began."""
 
@@ -47,26 +55,61 @@ def leads(body: Net) -> tuple[Lead, ...]:
     return known[key]
 
 
+def head_starts(body: Net) -> tuple[Lead, ...]:
+    """Readers of what a sum adds up that are done long before the iteration comes to the sum."""
+    return body.once(_head_starts)
+
+
+def _head_starts(body: Net) -> tuple[Lead, ...]:
+    trees = body.once(_held_trees)
+    if not trees:
+        return ()
+    depth = _depths(body)
+    found: dict[Lead, None] = {}
+    for tree, holding in trees:
+        last = tree[0].name
+        ordered = all_needed_by(body, [op.name for op in tree])
+        for other in holding:
+            ahead = depth[last] - depth[other.name] >= HEAD_START
+            if ahead and other.name not in ordered and other.type not in ASKS_SHAPE:
+                found[other.name, last] = None
+    return tuple(found)
+
+
+def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
+    """The trees of additions, each with the other readers of what it adds up, if there are any."""
+    sums = sums_of(body)
+    trees = ((tree, list(_holders(body, sums, tree))) for tree in summation_trees(body))
+    return [(tree, holding) for tree, holding in trees if holding]
+
+
+def _depths(body: Net) -> dict[str, int]:
+    """Op name -> how many ops that compute stand behind each other up to its end."""
+    depth: dict[str, int] = {}
+    for op in body.ops:
+        before = max((depth.get(name, 0) for name in needed_by(body, op.name)), default=0)
+        depth[op.name] = before + _computes(body, op)
+    return depth
+
+
 def way(body: Net, lead: Lead) -> Edge | None:
     """The edge that makes an order of a lead; None where each would undo a fusion.
 
     TensorFlow's graph optimizer leaves ops alone that wait, or that somebody waits for; lists and
-    optionals it never touches.
+    optionals it never touches, and some ops it fuses with none.
     """
     first, second = (body.op_by_name[name] for name in lead)
     before = all_needed_by(body, [first.name])
     upwards = reached([second.name], lambda name: needed_by(body, name))
-    may_wait = [
-        op
-        for op in map(body.op_by_name.__getitem__, upwards)
-        if _is_list_op(op) and op.name not in before
-    ]
+    above = [op for op in map(body.op_by_name.__getitem__, upwards) if op.name not in before]
+    lists = [op for op in above if _is_list_op(op)]
     # A list that somebody still waits to read is copied before a slot of it is set.
-    others = [op for op in may_wait if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
-    waiting = next(iter([*others, *may_wait]), None)
+    others = [op for op in lists if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
+    unfused = (op for op in above if is_apart(body, op))
+    waiting = next(itertools.chain(others, lists, unfused), None)
     if waiting is None:
         return None
-    if _is_list_op(first) or first.nets or first.stateful:
+    if _is_list_op(first) or first.nets or first.stateful or may_be_awaited(body, first):
         return Edge(waiting.name, None, first.name)
     blob = first.outputs[0]
     if body.fan_out(blob) > 1 and blob not in sums_of(body).addends:
@@ -83,8 +126,8 @@ def _found(ops: tuple[Op, ...]) -> dict[tuple, tuple[Lead, ...]]:
 
 
 def _leads(body: Net) -> tuple[Lead, ...]:
-    trees = [(tree, list(_holders(body, sums_of(body), tree))) for tree in summation_trees(body)]
-    if not any(holding for _, holding in trees):
+    trees = body.once(_held_trees)
+    if not trees:
         return ()
     makers = [body.producer[blob].name for blob in body.outputs if blob in body.producer]
     effects = [op.name for op in body.ops if op.stateful]
@@ -93,7 +136,7 @@ def _leads(body: Net) -> tuple[Lead, ...]:
     found: dict[Lead, None] = {}
     for tree, holding in trees:
         names = {op.name for op in tree}
-        if not (holding and names <= running):
+        if not names <= running:
             continue
         last = tree[0].name
         ordered = all_needed_by(body, names) | all_waiting_for(body, names)

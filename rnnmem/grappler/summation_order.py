@@ -8,9 +8,14 @@ does. Grappler makes an ``AddN`` of every tree of additions, so a tree counts as
 
 from __future__ import annotations
 
-from rnnmem.ir.graph import Net, Op, Shape
-from rnnmem.ir.op_table import ADDS, BRANCHES, LOOPS, SAME_BUFFER
+import math
+
+from rnnmem.ir.graph import Net, Op, Shape, static
+from rnnmem.ir.op_table import ADDS, BRANCHES, BROADCASTS, LOOPS, SAME_BUFFER, types
 from rnnmem.ir.order import through_identities
+
+_REORDERS = types("reorders")
+_MAY_DO_NOTHING = types("skips") | BROADCASTS | _REORDERS
 
 
 def is_addition(op: Op) -> bool:
@@ -27,16 +32,21 @@ class Sums:
         lets go of: whether somebody holds it is only known in a run.
     """
 
-    def __init__(self, net: Net, carried: bool = False):
-        """Looks at the Net; a ``carried`` one is a loop's body that runs again and again."""
+    def __init__(self, net: Net, carried: bool = False, merged: bool = False):
+        """Looks at the Net; a ``carried`` one is a loop's body that runs again and again.
+
+        A graph optimizer adds a sum up with its reader only where that is the only one; in a
+        ``merged`` Net readers stay, so that no other trees of additions count.
+        """
         self._parent: dict[str, str] = {}
         self._unsteady: set[str] = set()
-        found = {blob for tree in summation_trees(net) for op in tree for blob in op.inputs}
+        trees = merged_trees(net) if merged else summation_trees(net)
+        found = {blob for tree in trees for op in tree for blob in op.inputs}
         if carried:
             for argument, result in zip(net.inputs, net.outputs, strict=True):
                 self._join(argument, result)
         for op in net.ops:
-            if op.type in SAME_BUFFER and op.inputs:
+            if op.inputs and (op.type in SAME_BUFFER or _may_do_nothing(net, op)):
                 self._join(op.inputs[0], op.outputs[0])
             if op.nets:
                 found |= self._look(op)
@@ -117,13 +127,32 @@ def summation_trees(net: Net) -> list[list[Op]]:
     return net.once(_summing_trees)
 
 
-def _summing_trees(net: Net) -> list[list[Op]]:
+def merged_trees(net: Net) -> list[list[Op]]:
+    """Those of them in which every sum has its reader in the tree alone."""
+    return net.once(_merged_trees)
+
+
+def merged_sums(net: Net) -> Sums:
+    """What the sums of the Net may add up in one run, where no blob loses its readers."""
+    return net.once(_merged_sums)
+
+
+def _merged_sums(net: Net) -> Sums:
+    return Sums(net, merged=True)
+
+
+def _merged_trees(net: Net) -> list[list[Op]]:
+    return _summing_trees(net, most_readers=1)
+
+
+def _summing_trees(net: Net, most_readers: float = math.inf) -> list[list[Op]]:
     trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
     last: dict[str, str] = {}
     for op in reversed(net.ops):
         if op.type not in ADDS:
             continue
-        above = {last[one.name] for one in _adders(net, op.outputs[0]) if one.name in last}
+        adders = _adders(net, op.outputs[0]) if net.fan_out(op.outputs[0]) <= most_readers else []
+        above = {last[one.name] for one in adders if one.name in last}
         top = min(above, default=op.name)
         trees.setdefault(top, []).append(op)
         for other in sorted(above - {top}):
@@ -157,6 +186,29 @@ def _may_be_one_shape(one: Shape, other: Shape) -> bool:
     return len(one) == len(other) and all(
         a == b or a is None or b is None for a, b in zip(one, other, strict=True)
     )
+
+
+def _may_do_nothing(net: Net, op: Op) -> bool:
+    """Whether the kernel hands on its input where sizes turn out to be such: a batch of one."""
+    if op.type not in _MAY_DO_NOTHING or not op.outputs:
+        return False
+    read, written = net.blobs[op.inputs[0]], net.blobs[op.outputs[0]]
+    if read.dtype != written.dtype:
+        return False
+    if op.type in _REORDERS:  # axes of one element may stand anywhere
+        return read.shape is None or any(size in (None, 1) for size in read.shape)
+    return _may_be_one_size(read.shape, written.shape)
+
+
+def _may_be_one_size(one: Shape, other: Shape) -> bool:
+    """Whether two shapes may turn out to have as many elements."""
+    if one is None or other is None or (None in one and None in other):
+        return True
+    if None in one:
+        one, other = other, one
+    known = math.prod(size for size in other if size is not None)
+    size = math.prod(static(one) or ())
+    return size == known if None not in other else not known or size % known == 0
 
 
 def _adders(net: Net, blob: str) -> list[Op]:

@@ -24,7 +24,7 @@ from rnnmem.grappler.summation_order import Sums, addends_of, summation_trees, s
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ
-from rnnmem.ir.order import all_waiting_for, through_identities
+from rnnmem.ir.order import all_waiting_for, is_constant, through_identities
 
 _HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
 
@@ -60,20 +60,45 @@ def racing(loop: Loop) -> frozenset[str]:
     """Names of the additions in a loop's body that race with the other readers of an addend.
 
     A sum begins with the first addend that nobody else holds: one whose other readers happen to
-    be done. What is pushed, constant, a variable or the same in all iterations always is held;
-    what one branch pushes, and another does not, depends on the branch.
+    be done. What is pushed, constant or a variable always is held; what is the same in all
+    iterations is where somebody outside holds it until the loop is over; what one branch pushes,
+    and another does not, depends on the branch.
     """
     return loop.once(_racing)
 
 
 def _racing(loop: Loop) -> frozenset[str]:
-    held = _held(loop)
+    body, held = loop.body, _held(loop)
+    early = _let_go_early(loop) & sums_of(body).addends
     return frozenset(
         op.name
-        for tree in summation_trees(loop.body)
-        if any(_may_be_let_go(loop.body, blob, held) for blob in addends_of(loop.body, tree))
+        for tree in summation_trees(body)
+        for addends in [addends_of(body, tree)]
+        if any(blob in early or _may_be_let_go(body, blob, held) for blob in addends)
         for op in tree
-    )
+    ) | {op.name for op in body.ops if op.nets and not early.isdisjoint(op.inputs)}
+
+
+def _let_go_early(loop: Loop) -> set[str]:
+    """Invariants that nobody may hold any more while the last iterations still add them up.
+
+    They go through the loop as fast as its counter, ahead of what the iterations compute.
+    """
+    net, steady = loop.net, set(loop.invariants.values())
+    varying = [blob for index, blob in enumerate(loop.op.outputs) if index not in steady]
+    behind = all_waiting_for(net, {op.name for one in varying for op in net.readers.get(one, ())})
+
+    def is_held(blob: str) -> bool:
+        source = net.producer.get(through_identities(net, blob))
+        if source is None or source.type == READ or is_constant(net, source):
+            return True
+        shared = sums_of(net).sharing(blob)
+        readers = (op for one in shared for op in net.readers.get(one, ()))
+        return not set(net.outputs).isdisjoint(shared) or any(
+            op.name in behind or op.type in PUTS for op in readers
+        )
+
+    return {blob for blob, at in loop.invariants.items() if not is_held(loop.op.inputs[at])}
 
 
 def summed_later(loop: Loop) -> frozenset[str]:
@@ -135,7 +160,29 @@ def _beside_shapes(loop: Loop) -> Iterator[BesideShapes]:
 
 
 def _held(loop: Loop) -> set[str]:
-    return {push.inputs[1] for push in loop.pushes.values()} | set(loop.invariants)
+    """What nobody lets go of; a list that nobody reads the last iteration may let go of at once."""
+    net, loops = loop.net, {one.op.name: one for one in loops_of(loop.net)}
+
+    def is_read(accumulator: str) -> bool:
+        return accumulator in net.outputs or any(
+            op.name not in loops or _takes_out_of(loops[op.name], accumulator)
+            for op in net.readers.get(accumulator, ())
+        )
+
+    pushed = {
+        push.inputs[1] for index, push in loop.pushes.items() if is_read(loop.op.outputs[index])
+    }
+    return pushed | set(loop.invariants)
+
+
+def _takes_out_of(loop: Loop, accumulator: str) -> bool:
+    """Whether the loop does more with a list than to count its blobs."""
+    for index, blob in enumerate(loop.op.inputs):
+        if blob == accumulator:
+            pop = loop.pops.get(index)
+            if pop is None or loop.body.fan_out(pop.outputs[1]):
+                return True
+    return False
 
 
 def _may_be_let_go(body: Net, blob: str, held: set[str]) -> bool:

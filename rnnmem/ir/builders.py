@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rnnmem.ir.editor import LoopEditor, NetEditor
@@ -11,37 +11,50 @@ from rnnmem.ir.op_table import EMPTY, POP, PUSH
 
 Encode = Callable[[object, str], Constant]
 """Encodes a number as the exporter wants it: (value, dtype) -> Constant."""
+INT = "int32"
+"""Of all whole numbers that a rewrite adds."""
 
 
-def number(net: NetEditor, value: int | list[int], constant: Encode, name="rnnmem/number") -> str:
-    """A constant int32, or a short vector of them."""
-    encoded = constant(value, "int32")
-    op = net.add(
-        "Const",
-        (),
-        (("int32", encoded.shape),),
-        {"dtype": DType("int32"), "value": encoded},
-        name=name,
-    )
-    return op.outputs[0]
+def made(
+    net: NetEditor,
+    op_type: str,
+    inputs: Iterable[str],
+    dtype: str,
+    shape: Shape = (),
+    /,
+    name: str = "rnnmem/count",
+    **attributes: object,
+) -> str:
+    """What a new op of one result makes; an attribute that is a text is the name of a dtype."""
+    kinds = {key: DType(one) if isinstance(one, str) else one for key, one in attributes.items()}
+    return net.add(op_type, inputs, ((dtype, shape),), kinds, name=name).outputs[0]
+
+
+def number(
+    net: NetEditor,
+    value: object,
+    constant: Encode,
+    name: str = "rnnmem/number",
+    dtype: str = INT,
+    controls: Iterable[str] = (),
+) -> str:
+    """A constant, or a short vector of them."""
+    encoded = constant(value, dtype)
+    kinds = {"dtype": DType(dtype), "value": encoded}
+    shape = ((dtype, encoded.shape),)
+    return net.add("Const", (), shape, kinds, name=name, controls=controls).outputs[0]
 
 
 def integer(net: NetEditor, type: str, first: str, second: str, *, name="rnnmem/count") -> str:
     """What an op ("AddV2", "Sub", "Minimum", ...) makes of two whole numbers."""
-    numbers = (first, second)
-    return net.add(type, numbers, (("int32", ()),), {"T": DType("int32")}, name=name).outputs[0]
+    return made(net, type, (first, second), INT, (), name, T=INT)
 
 
 def element(net: NetEditor, numbers: str, place: str, constant: Encode) -> str:
     """The number that stands at a place of a vector of whole numbers."""
-    kinds = {"Tparams": "int32", "Tindices": "int32", "Taxis": "int32"}
-    return net.add(
-        "GatherV2",
-        (numbers, place, number(net, 0, constant)),
-        (("int32", ()),),
-        {**{key: DType(dtype) for key, dtype in kinds.items()}, "batch_dims": 0},
-        name="rnnmem/at",
-    ).outputs[0]
+    read = (numbers, place, number(net, 0, constant))
+    kinds = {"Tparams": INT, "Tindices": INT, "Taxis": INT}
+    return made(net, "GatherV2", read, INT, (), "rnnmem/at", **kinds, batch_dims=0)
 
 
 def element_shape(net: NetEditor, shape: Shape, constant: Encode) -> str:
@@ -58,6 +71,7 @@ def empty_list(
     *,
     name: str,
     most: str | None = None,
+    behind: str = "",
     device: str = "",
 ) -> str:
     """An empty list for elements of a dtype and shape.
@@ -69,12 +83,17 @@ def empty_list(
       constant: encodes numbers.
       name: of the op.
       most: the blob that says how many elements there may be; any number where there is none.
+      behind: a list of elements of the same shape, which must be made first; empty: none.
       device: where the op runs.
     """
     size = most or number(net, -1, constant)
+    if behind:
+        known = made(net, "TensorListElementShape", (behind,), INT, None, shape_type=INT)
+    else:
+        known = element_shape(net, shape, constant)
     op = net.add(
         EMPTY,
-        (element_shape(net, shape, constant), size),
+        (known, size),
         (("variant", ()),),
         {"element_dtype": DType(dtype), "shape_type": DType("int32")},
         name=name,

@@ -16,7 +16,9 @@ from rnnmem.ir.order import order_shows, topological
 class Located(Protocol):
     """A frozen dataclass that says in which step net an edit is to be made."""
 
-    path: tuple[str, ...]
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of ops and attributes in turn; of the Net itself, empty."""
 
 
 Edit = TypeVar("Edit", bound=Located)

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from rnnmem.ir.lines import Line
 
@@ -231,8 +231,22 @@ class _Index:
         return {name: tuple(ops) for name, ops in found.items()}
 
 
+class FindsOnce:
+    """What never changes keeps what was found out about it."""
+
+    def once(self, find: Callable[[Self], _T]) -> _T:
+        """``find(self)``, worked out once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable, Any]:
+        return {}
+
+
 @dataclasses.dataclass(frozen=True)
-class Net:
+class Net(FindsOnce):
     """A list of ops over named blobs.
 
     Attributes:
@@ -294,16 +308,6 @@ class Net:
     def of_ops(self, find: Callable[[tuple[Op, ...]], _T]) -> _T:
         """``find(ops)``, worked out once for all Nets of the same ops."""
         return self._index.found(find)
-
-    def once(self, find: Callable[[Net], _T]) -> _T:
-        """``find(net)``, worked out once for this Net."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return self._found[find]
-
-    @functools.cached_property
-    def _found(self) -> dict[Callable, Any]:
-        return {}
 
     def fan_out(self, blob: str) -> int:
         """How many slots read the blob: op inputs, and outputs of this Net."""

@@ -6,16 +6,19 @@ control outputs. In a step net every call is entered by an op that its constants
 they are not taken for equal ones outside where no graph optimizer runs; it takes that op away here
 and there alike (:mod:`rnnmem.grappler.cse` has what follows). Loops remember which of their
 variables a call gave them (:mod:`rnnmem.grappler.boundaries`).
+
+A call of a function that the device chose TensorFlow does not inline: so that its graph optimizer
+sees as little of the results as it did, these go through an optional each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.ir.graph import Blob, DType, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
 from rnnmem.ir.lines import either
 from rnnmem.ir.marks import GIVEN
-from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS
+from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS, UNWRAP, WRAP
 
 _CLOSED_MARKS = ("_noinline", "_XlaMustCompile", "api_implements", "_XlaCompile")
 
@@ -36,6 +39,11 @@ def _marked(op: Op, *marks: str) -> bool:
     """Whether a call or the function that it calls has one of these attributes."""
     found = {**op.nets["f"].attributes.get("attributes", {}), **op.attributes}
     return any(found.get(mark) for mark in marks)
+
+
+def _is_chosen(op: Op) -> bool:
+    """Whether TensorFlow chose the function by the device, and therefore leaves the call a call."""
+    return _marked(op, "api_preferred_device")
 
 
 def inline(net: Net) -> Net:
@@ -114,8 +122,12 @@ class _Inliner:
             self.ops.append(self._moved(op, prefix, renamed, call, enter))
             for blob in op.outputs:
                 self.blobs[renamed[blob]] = _named(body.blobs[blob], renamed[blob])
-        for outer, inner in zip(call.outputs, body.outputs, strict=True):
-            self.stands_for[outer] = renamed[inner]
+        given = [renamed[inner] for inner in body.outputs]
+        if _is_chosen(call):
+            given = [self._hidden(call, *one) for one in zip(call.outputs, given, strict=True)]
+        for outer, inner in zip(call.outputs, given, strict=True):
+            if outer != inner:
+                self.stands_for[outer] = inner
         waits = tuple(f"{prefix}/{name}" for name in body.control_outputs)
         self.waits_on[call.name] = waits or ((enter.name,) if enter and call.controls else ())
 
@@ -136,6 +148,26 @@ class _Inliner:
             )
         )
         return blob.name
+
+    def _hidden(self, call: Op, outer: str, given: str) -> str:
+        """What a call gave, of which the graph optimizer sees as little as of a call's result."""
+        blob = self.blobs[outer]
+        if blob.dtype not in BYTES_PER_ELEMENT:
+            return given
+        name, number = call.name, 0
+        while f"{name}:0" != outer and name in self.taken:
+            number += 1
+            name = f"{call.name}_{number}"
+        self.taken.add(name)
+        held = Blob(f"{name}/held:0", "variant", ())
+        seen = Blob(f"{name}:0", blob.dtype, blob.shape)
+        self.blobs |= {held.name: held, seen.name: seen}
+        kind = (DType(blob.dtype),)
+        wrap = Op(f"{name}/held", WRAP, (given,), (held.name,), {"Toutput_types": kind})
+        shown = {"output_types": kind, "output_shapes": (ShapeValue(None),)}
+        unwrap = Op(name, UNWRAP, (held.name,), (seen.name,), shown, source=call.source)
+        self.ops += [wrap, unwrap]
+        return seen.name
 
     def _moved(self, op: Op, prefix: str, renamed, call: Op, enter: Op | None) -> Op:
         controls = tuple(f"{prefix}/{name}" for name in op.controls)

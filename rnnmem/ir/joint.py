@@ -59,6 +59,11 @@ def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
     return inline(joint)
 
 
+def is_joint(net: Net) -> bool:
+    """Whether a function and its gradient were joined: who reads which gradient is not known."""
+    return any(map(_is_backward, net.ops))
+
+
 @dataclasses.dataclass(frozen=True)
 class Halves:
     """A joint Net split in two.

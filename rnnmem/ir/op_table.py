@@ -93,7 +93,8 @@ MAY_RERUN = types("rerun")
 """Types that may run twice."""
 READERS = types("effect", "reads")
 """Types that take a variable's handle and leave the variable as it is."""
-READ = "ReadVariableOp"
+READ, LOOKUP = "ReadVariableOp", "ResourceGather"
+"""Of a variable: the whole, some of its rows."""
 RUNS_PYTHON = types("python")
 
 EMPTY, RESERVE, CUT = "EmptyTensorList", "TensorListReserve", "TensorListFromTensor"
@@ -112,7 +113,7 @@ PUTS = slots("puts")
 
 VIEWS = types("view")
 """Types whose outputs may be the buffers of their inputs."""
-SAME_BUFFER = types("view", "same", "bits", "optional")
+SAME_BUFFER = types("view", "same", "bits", "optional", "over")
 """Types whose result stands in the buffer of what they read."""
 SAME_NUMBERS = types("view", "same")
 """Types that hand on a tensor, its numbers as they are, perhaps in another shape."""
@@ -125,6 +126,8 @@ ADDS = types("adds")
 REDUCES = types("reduces")
 """Types that make one number of those along some axes."""
 MATRIX_PRODUCTS = types("matmul")
+OVERWRITES = "InplaceUpdate"
+"""Writes rows into its first input's buffer, whoever else reads that, and hands it on."""
 ASKS_SHAPE = types("asks_shape")
 """Types that read nothing of a blob but its shape."""
 
@@ -133,7 +136,7 @@ OPAQUE_SOURCES = TAKES | _RUN_NETS | {READ}
 APART = types("apart") | _RUN_NETS
 """Types that no graph optimizer fuses with what they read, or with what reads them."""
 
-_HAND_ON = frozenset({READ, POP, SET})
+_HAND_ON = frozenset({READ, POP, SET, OVERWRITES})
 """Types of unknown work that hand on a buffer, whatever its size."""
 _VARIABLE_PREFIXES = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
 _INSIDE_PREFIXES = ("Stack", "TensorArray")
@@ -312,10 +315,14 @@ def _multiplications(op_type: str, flipped: bool, inputs: list[Shape], output: S
     written = _elements(output)
     left, right = (*(shape or () for shape in inputs[:2]), (), ())[:2]
     if "Conv" in op_type:
-        per_channel = math.prod(UNKNOWN_DIMENSION if size is None else size for size in right[:-1])
-        return 2.0 * written * per_channel
+        if "Backprop" in op_type:  # as many as forward, whichever of the two gradients it is
+            written = _elements(inputs[2] if len(inputs) > 2 else None)
+        kernel = (output if "Filter" in op_type else right) or ()
+        ends = -2 if "Depthwise" in op_type else -1
+        summed = [UNKNOWN_DIMENSION if size is None else size for size in kernel[:ends]]
+        return 2.0 * written * math.prod(summed)
     if op_type == "Einsum" or len(left) < 2:
         read = math.prod(map(_elements, inputs))
         return 2.0 * math.sqrt(read * written)
-    summed = left[-2 if flipped else -1]
-    return 2.0 * written * (UNKNOWN_DIMENSION if summed is None else summed)
+    inner = left[-2 if flipped else -1]
+    return 2.0 * written * (UNKNOWN_DIMENSION if inner is None else inner)

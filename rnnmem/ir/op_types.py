@@ -18,10 +18,11 @@ WORDS = {
     "product": "multiplies",
     # Buffers.
     "view": "its result may be its input's buffer: with the same numbers, of another dtype, in an"
-    " optional or out of it, an item of a list, or each of its inputs",
+    " optional or out of it, an item of a list, each of its inputs, or with some rows written over",
     "slices": "its results may be parts of its input's buffer",
     "skips": "hands on its input where the result has its size",
     "in_place": "inputs whose buffer its result may take, where not all of a pointwise op's",
+    "finishes": "makes its result of a product's in the buffer of that, if nobody else reads it",
     "takes": "may take its input's buffer, and no graph optimizer fuses it",
     "host": "writes into host memory whatever the device",
     "resident": "hands out memory that is there anyway",
@@ -32,6 +33,8 @@ WORDS = {
     "compares": "asks which of two numbers is larger",
     "whole": "its value for whole numbers: two of them, or those of a vector",
     "matmul": "multiplies matrices",
+    "sums_products": "adds up products along axes that an attribute names, of two inputs as a"
+    " product of matrices does",
     "implicit": "broadcasts an operand by itself and rounds each element as it would be without",
     "reduces": "makes one number of those along some axes",
     "softmax": "makes probabilities of logits",
@@ -45,6 +48,10 @@ WORDS = {
     "own_shape": "its shape is not its inputs', broadcast to each other",
     "sized": "the input that says how large its result is",
     "sign": "the input of which it only asks, of each element, whether it is above 0",
+    "bits": "gives the bits of all rows where it is run on 64 of them at a time: always, or"
+    " where a row is a multiple of 16 numbers",
+    "tokens": "how it works on tokens that several axes count, where other words do not tell: on"
+    " each number, along other axes, on a row, by a label of each, or as its sizes say",
     # Lists and optionals.
     "list": "what it does with a list or an optional",
     "variant": "what it does with a list where it is given one",
@@ -67,27 +74,27 @@ WORDS = {
 """Word -> what it says of a type."""
 
 ROWS = """
-Abs                                  rerun pointwise=1
+Abs                                  rerun pointwise=1 bits
 AccumulateNV2                        rerun reads=1 adds commutes
 Acos                                 rerun pointwise=12 takes
 Acosh                                rerun pointwise=12
-Add                                  rerun pointwise=1 adds commutes whole=add
-AddN                                 rerun reads=1 variant=add adds commutes in_place=all calm
-AddV2                                rerun pointwise=1 adds commutes whole=add
+Add                                  rerun pointwise=1 adds commutes whole=add bits finishes
+AddN                                 rerun reads=1 variant=add adds commutes in_place=all calm bits
+AddV2                                rerun pointwise=1 adds commutes whole=add bits finishes
 Alias                                view=same ours
-All                                  rerun reads=1 reduces rows skips
+All                                  rerun reads=1 reduces rows skips bits
 AllCandidateSampler                  effect=draws
-Any                                  rerun reads=1 reduces rows skips
+Any                                  rerun reads=1 reduces rows skips bits
 ApproximateEqual                     commutes
-ArgMax                               rerun reads=1 apart
-ArgMin                               rerun reads=1 apart
+ArgMax                               rerun reads=1 apart bits tokens=axes
+ArgMin                               rerun reads=1 apart bits tokens=axes
 Asin                                 rerun pointwise=12 takes
 Asinh                                rerun pointwise=12
 Assert                               effect=none
 AssignAddVariableOp                  apart calm
 AssignSubVariableOp                  apart calm
 AssignVariableOp                     apart calm
-Atan                                 rerun pointwise=12 takes
+Atan                                 rerun pointwise=12 takes bits
 Atan2                                rerun pointwise=30
 Atanh                                rerun pointwise=12
 AvgPool                              rerun reads=9
@@ -102,22 +109,22 @@ BatchToSpaceND                       rerun moves
 BesselI0e                            rerun pointwise=12
 BesselI1e                            rerun pointwise=12
 Betainc                              rerun pointwise=12
-BiasAdd                              rerun reads=1 in_place=0
+BiasAdd                              rerun reads=1 in_place=0 bits finishes tokens=row
 BiasAddGrad                          pure
 BiasAddV1                            rerun reads=1
-Bitcast                              rerun none folds view=bits
-BitwiseAnd                           rerun pointwise=1 commutes
-BitwiseOr                            rerun pointwise=1 commutes
-BitwiseXor                           rerun pointwise=1 commutes
+Bitcast                              rerun none folds view=bits bits tokens=each
+BitwiseAnd                           rerun pointwise=1 commutes bits
+BitwiseOr                            rerun pointwise=1 commutes bits
+BitwiseXor                           rerun pointwise=1 commutes bits
 BroadcastArgs                        rerun none
 BroadcastGradientArgs                rerun none host
-BroadcastTo                          rerun moves repeats sized=1
+BroadcastTo                          rerun moves repeats sized=1 bits tokens=sizes
 Case                                 runs=branch nets=branches
-Cast                                 rerun pointwise=1 folds in_place=none
-Ceil                                 rerun pointwise=1
+Cast                                 rerun pointwise=1 folds in_place=none bits finishes
+Ceil                                 rerun pointwise=1 bits
 CheckNumerics                        effect=none
 CheckNumericsV2                      effect=none
-ClipByValue                          rerun pointwise=1
+ClipByValue                          rerun pointwise=1 bits
 Complex                              rerun pointwise=1
 ComplexAbs                           rerun pointwise=1
 Concat                               rerun moves
@@ -127,13 +134,13 @@ Conj                                 rerun pointwise=1 folds
 ConjugateTranspose                   rerun moves folds
 Const                                rerun none folds resident quiet
 Conv2D                               rerun product
-Conv2DBackpropFilter                 pure
-Conv2DBackpropInput                  pure
+Conv2DBackpropFilter                 pure product
+Conv2DBackpropInput                  pure product
 Conv3D                               rerun product
-Conv3DBackpropFilterV2               pure
-Conv3DBackpropInputV2                pure
-Cos                                  rerun pointwise=6 takes
-Cosh                                 rerun pointwise=12 takes
+Conv3DBackpropFilterV2               pure product
+Conv3DBackpropInputV2                pure product
+Cos                                  rerun pointwise=6 takes bits
+Cosh                                 rerun pointwise=12 takes bits
 Cross                                rerun pointwise=6
 CudnnRNN                             effect=draws
 CudnnRNNBackprop                     effect=draws
@@ -148,65 +155,69 @@ DebugIdentityV3                      effect=seen
 DeepCopy                             effect=none
 DepthToSpace                         rerun moves
 DepthwiseConv2dNative                rerun product
-DepthwiseConv2dNativeBackpropFilter  pure
-DepthwiseConv2dNativeBackpropInput   pure
+DepthwiseConv2dNativeBackpropFilter  pure product
+DepthwiseConv2dNativeBackpropInput   pure product
 DeviceIndex                          effect=none
 Diag                                 rerun moves
 DiagPart                             rerun moves
 Digamma                              rerun pointwise=12
 DisableCopyOnRead                    effect=none
-Div                                  rerun pointwise=4 divides
-DivNoNan                             rerun pointwise=4
+Div                                  rerun pointwise=4 divides bits
+DivNoNan                             rerun pointwise=4 bits
 DumpTensor                           effect=seen
 DynamicStitch                        pure
 EagerPyFunc                          effect=seen python
-Einsum                               rerun product
-Elu                                  rerun pointwise=4
-EluGrad                              rerun pointwise=2
+Einsum                               rerun product sums_products
+Elu                                  rerun pointwise=4 bits
+EluGrad                              rerun pointwise=2 bits
 Empty                                effect=none
-EmptyTensorList                      pure list=empty quiet
+EmptyTensorList                      rerun none list=empty quiet
 EnsureShape                          view=same hides
-Equal                                rerun pointwise=1 commutes
-Erf                                  rerun pointwise=4
-Erfc                                 rerun pointwise=6
+Equal                                rerun pointwise=1 commutes bits
+Erf                                  rerun pointwise=4 bits
+Erfc                                 rerun pointwise=6 bits
 Erfinv                               rerun pointwise=12
-EuclideanNorm                        rerun reads=1
-Exp                                  rerun pointwise=4 takes
-ExpandDims                           rerun none folds view=same rows
-Expm1                                rerun pointwise=6 takes
+EuclideanNorm                        rerun reads=1 bits
+Exp                                  rerun pointwise=4 takes bits
+ExpandDims                           rerun none folds view=same rows bits tokens=axes
+Expm1                                rerun pointwise=6 takes bits
 ExtractImagePatches                  rerun moves
-Fill                                 rerun moves folds fills sized=0
+Fill                                 rerun moves folds fills sized=0 bits tokens=sizes
 FixedUnigramCandidateSampler         effect=draws
-Floor                                rerun pointwise=1
-FloorDiv                             rerun pointwise=4 whole=div divides
+Floor                                rerun pointwise=1 bits
+FloorDiv                             rerun pointwise=4 whole=div divides bits
 FloorMod                             rerun pointwise=4 whole=mod
 FlushSummaryWriter                   effect=seen
+FusedBatchNorm                       rerun reads=4
 FusedBatchNormGradV3                 pure
+FusedBatchNormV2                     rerun reads=4
+FusedBatchNormV3                     rerun reads=4
 Gather                               rerun moves apart
 GatherNd                             rerun moves apart
-GatherV2                             rerun moves apart labelled
+GatherV2                             rerun moves apart labelled bits tokens=labels
 GraphDefVersion                      effect=none
-Greater                              rerun pointwise=1 compares
-GreaterEqual                         rerun pointwise=1 compares
+Greater                              rerun pointwise=1 compares bits
+GreaterEqual                         rerun pointwise=1 compares bits
 GuaranteeConst                       effect=none
 HashTableV2                          effect=none
-Identity                             rerun none folds view=same quiet
+Identity                             rerun none folds view=same quiet bits tokens=each
 IdentityN                            rerun none folds view=each quiet
 If                                   runs=branch nets=then_branch,else_branch
 Igamma                               rerun pointwise=12
 Igammac                              rerun pointwise=12
 Imag                                 rerun pointwise=1
 ImportEvent                          effect=seen
-InTopKV2                             rerun reads=1 labelled
+InTopKV2                             rerun reads=1 labelled bits
 InitializeTableFromTextFileV2        effect=none
 InitializeTableV2                    effect=none
+InplaceUpdate                        none view=over
 Inv                                  rerun pointwise=4
 InvGrad                              rerun pointwise=2
 Invert                               rerun pointwise=1
 InvertPermutation                    pure
-IsFinite                             rerun pointwise=1
+IsFinite                             rerun pointwise=1 bits
 IsInf                                rerun pointwise=1
-IsNan                                rerun pointwise=1
+IsNan                                rerun pointwise=1 bits
 IsTensorFloat32Enabled               effect=none
 IteratorGetDevice                    effect=none
 IteratorGetNext                      effect=iterator
@@ -215,21 +226,21 @@ IteratorGetNextSync                  effect=iterator
 L2Loss                               rerun reads=1
 LRN                                  rerun pointwise=4
 LRNGrad                              pure
-LeakyRelu                            rerun pointwise=1
-LeakyReluGrad                        rerun pointwise=2 sign=1
+LeakyRelu                            rerun pointwise=1 bits
+LeakyReluGrad                        rerun pointwise=2 sign=1 bits
 LearnedUnigramCandidateSampler       effect=draws
 LeftShift                            rerun pointwise=1
-Less                                 rerun pointwise=1 compares
-LessEqual                            rerun pointwise=1 compares
+Less                                 rerun pointwise=1 compares bits
+LessEqual                            rerun pointwise=1 compares bits
 Lgamma                               rerun pointwise=12
 LinSpace                             rerun moves
-Log                                  rerun pointwise=4 takes
-Log1p                                rerun pointwise=6
-LogSoftmax                           rerun pointwise=8 softmax in_place=0 rows
+Log                                  rerun pointwise=4 takes bits
+Log1p                                rerun pointwise=6 bits
+LogSoftmax                           rerun pointwise=8 softmax in_place=0 rows bits
 LogUniformCandidateSampler           effect=draws
-LogicalAnd                           rerun pointwise=1 commutes
-LogicalNot                           rerun pointwise=1
-LogicalOr                            rerun pointwise=1 commutes
+LogicalAnd                           rerun pointwise=1 commutes bits
+LogicalNot                           rerun pointwise=1 bits
+LogicalOr                            rerun pointwise=1 commutes bits
 LookupTableExportV2                  effect=none
 LookupTableFindV2                    effect=none
 LookupTableImportV2                  effect=table
@@ -245,28 +256,28 @@ MatrixDiagPart                       rerun moves
 MatrixDiagPartV3                     rerun moves
 MatrixDiagV3                         rerun moves
 MatrixSetDiagV3                      rerun moves
-Max                                  rerun reads=1 reduces apart rows skips whole=max
+Max                                  rerun reads=1 reduces apart rows skips whole=max bits
 MaxPool                              rerun reads=9
 MaxPool3D                            rerun reads=9
 MaxPool3DGrad                        pure
 MaxPoolGrad                          pure
-Maximum                              rerun pointwise=1 whole=max
-Mean                                 rerun reads=1 reduces rows skips
-Min                                  rerun reads=1 reduces apart rows skips whole=min
-Minimum                              rerun pointwise=1 whole=min
+Maximum                              rerun pointwise=1 whole=max bits
+Mean                                 rerun reads=1 reduces rows skips bits
+Min                                  rerun reads=1 reduces apart rows skips whole=min bits
+Minimum                              rerun pointwise=1 whole=min bits
 MirrorPad                            rerun moves
 MirrorPadGrad                        pure
 Mod                                  rerun pointwise=4
-Mul                                  rerun pointwise=1 commutes implicit whole=mul
-MulNoNan                             rerun pointwise=1
+Mul                                  rerun pointwise=1 commutes implicit whole=mul bits
+MulNoNan                             rerun pointwise=1 bits
 Multinomial                          effect=draws
 Ndtri                                rerun pointwise=12
-Neg                                  rerun pointwise=1 folds
+Neg                                  rerun pointwise=1 folds bits
 NoOp                                 pure quiet
 NonDeterministicInts                 effect=draws
-NotEqual                             rerun pointwise=1 commutes
-OneHot                               rerun moves rows
-OnesLike                             rerun moves folds fills in_place=0
+NotEqual                             rerun pointwise=1 commutes bits
+OneHot                               rerun moves rows bits tokens=axes
+OnesLike                             rerun moves folds fills in_place=0 bits
 OptionalFromValue                    rerun none view=optional list=wrap puts=0 apart quiet
 OptionalGetValue                     rerun none view=optional list=unwrap quiet
 OptionalHasValue                     rerun none quiet
@@ -282,11 +293,11 @@ PartitionedCall                      runs=call nets=f
 Placeholder                          quiet
 PlaceholderWithDefault               rerun none view=same hides
 Polygamma                            rerun pointwise=12
-Pow                                  rerun pointwise=80
-PreventGradient                      view=same
+Pow                                  rerun pointwise=80 bits=columns
+PreventGradient                      view=same bits tokens=each
 Print                                effect=seen
 PrintV2                              effect=seen
-Prod                                 rerun reads=1 reduces rows skips whole=prod
+Prod                                 rerun reads=1 reduces rows skips whole=prod bits
 PyFunc                               effect=seen python
 PyFuncStateless                      python
 QueueIsClosedV2                      effect=none
@@ -305,14 +316,14 @@ RangeDataset                         effect=none
 Rank                                 rerun none asks_shape
 ReadVariableOp                       resident effect=reads
 Real                                 rerun pointwise=1
-RealDiv                              rerun pointwise=4 implicit divides
-Reciprocal                           rerun pointwise=4
-ReciprocalGrad                       rerun pointwise=2
-Relu                                 rerun pointwise=1
-Relu6                                rerun pointwise=1
-Relu6Grad                            rerun pointwise=2
-ReluGrad                             rerun pointwise=2 sign=1 calm
-Reshape                              rerun none folds view=same sized=1
+RealDiv                              rerun pointwise=4 implicit divides bits
+Reciprocal                           rerun pointwise=4 bits
+ReciprocalGrad                       rerun pointwise=2 bits
+Relu                                 rerun pointwise=1 bits
+Relu6                                rerun pointwise=1 bits
+Relu6Grad                            rerun pointwise=2 bits
+ReluGrad                             rerun pointwise=2 sign=1 calm bits
+Reshape                              rerun none folds view=same sized=1 calm bits
 ResizeBilinearGrad                   pure
 ResizeNearestNeighborGrad            pure
 ResourceApplyAdam                    apart calm
@@ -329,50 +340,50 @@ Reverse                              rerun moves
 ReverseSequence                      rerun moves
 ReverseV2                            rerun moves reorders
 RightShift                           rerun pointwise=1
-Rint                                 rerun pointwise=1
+Rint                                 rerun pointwise=1 bits
 RngReadAndSkip                       effect=variable
 RngSkip                              effect=variable
 Roll                                 rerun moves
-Round                                rerun pointwise=1
-Rsqrt                                rerun pointwise=4
-RsqrtGrad                            rerun pointwise=2
+Round                                rerun pointwise=1 bits
+Rsqrt                                rerun pointwise=4 bits
+RsqrtGrad                            rerun pointwise=2 bits
 SampleDistortedBoundingBox           effect=draws
 SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
-Select                               rerun pointwise=1 own_shape
-SelectV2                             rerun pointwise=1
-Selu                                 rerun pointwise=4
-SeluGrad                             rerun pointwise=2
+Select                               rerun pointwise=1 own_shape bits
+SelectV2                             rerun pointwise=1 bits
+Selu                                 rerun pointwise=4 bits
+SeluGrad                             rerun pointwise=2 bits
 Shape                                rerun none asks_shape apart
 ShapeN                               rerun none asks_shape
-Sigmoid                              rerun pointwise=4
-SigmoidGrad                          rerun pointwise=2 calm
-Sign                                 rerun pointwise=1
-Sin                                  rerun pointwise=6 takes
-Sinh                                 rerun pointwise=12 takes
+Sigmoid                              rerun pointwise=4 bits
+SigmoidGrad                          rerun pointwise=2 calm bits
+Sign                                 rerun pointwise=1 bits
+Sin                                  rerun pointwise=6 takes bits
+Sinh                                 rerun pointwise=12 takes bits
 Size                                 rerun none asks_shape apart
 SleepOp                              effect=none
-Slice                                rerun moves slices skips
-Softmax                              rerun pointwise=8 softmax in_place=0 rows
-SoftmaxCrossEntropyWithLogits        rerun reads=1 cross_entropy apart labelled
-Softplus                             rerun pointwise=8
-SoftplusGrad                         rerun pointwise=2
-Softsign                             rerun pointwise=12
-SoftsignGrad                         rerun pointwise=2
+Slice                                rerun moves slices skips bits
+Softmax                              rerun pointwise=8 softmax in_place=0 rows bits=columns
+SoftmaxCrossEntropyWithLogits        rerun reads=1 cross_entropy apart labelled bits=columns
+Softplus                             rerun pointwise=8 bits
+SoftplusGrad                         rerun pointwise=2 bits
+Softsign                             rerun pointwise=12 bits
+SoftsignGrad                         rerun pointwise=2 bits
 SpaceToBatch                         rerun moves
 SpaceToBatchND                       rerun moves
 SpaceToDepth                         rerun moves
-SparseSoftmaxCrossEntropyWithLogits  rerun reads=1 cross_entropy apart labelled
+SparseSoftmaxCrossEntropyWithLogits  rerun reads=1 cross_entropy apart labelled bits
 SparseTensorSliceDataset             effect=none
 Split                                rerun moves apart slices splits
 SplitV                               rerun moves apart slices splits
-Sqrt                                 rerun pointwise=4
-SqrtGrad                             rerun pointwise=2
-Square                               rerun pointwise=1
-SquaredDifference                    rerun pointwise=1 commutes
-Squeeze                              rerun none folds view=same rows
+Sqrt                                 rerun pointwise=4 bits
+SqrtGrad                             rerun pointwise=2 bits
+Square                               rerun pointwise=1 bits
+SquaredDifference                    rerun pointwise=1 commutes bits
+Squeeze                              rerun none folds view=same rows bits tokens=axes
 StagePeek                            effect=none
 StageSize                            effect=none
 StatefulPartitionedCall              effect=none runs=call nets=f
@@ -399,44 +410,44 @@ StatelessRandomUniformV2             rerun pointwise=30 sized=0
 StatelessTruncatedNormal             rerun pointwise=30 sized=0
 StatelessTruncatedNormalV2           rerun pointwise=30 sized=0
 StatelessWhile                       runs=loop nets=cond,body
-StopGradient                         rerun none folds view=same quiet
+StopGradient                         rerun none folds view=same quiet bits tokens=each
 StridedSlice                         rerun moves slices skips
-StridedSliceGrad                     pure sized=0
-Sub                                  rerun pointwise=1 implicit whole=sub
-Sum                                  rerun reads=1 reduces apart rows skips whole=sum
-Tan                                  rerun pointwise=10
-Tanh                                 rerun pointwise=2
-TanhGrad                             rerun pointwise=2 calm
+StridedSliceGrad                     pure apart sized=0
+Sub                                  rerun pointwise=1 implicit whole=sub bits
+Sum                                  rerun reads=1 reduces apart rows skips whole=sum bits
+Tan                                  rerun pointwise=10 bits
+Tanh                                 rerun pointwise=2 bits
+TanhGrad                             rerun pointwise=2 calm bits
 TensorDataset                        effect=none
 TensorListConcat                     list=concat
 TensorListConcatLists                pure
 TensorListConcatV2                   pure list=concat
 TensorListElementShape               rerun none list=shape
-TensorListFromTensor                 pure list=cut
+TensorListFromTensor                 rerun moves list=cut
 TensorListGather                     pure
 TensorListGetItem                    rerun none view=item list=get
 TensorListLength                     rerun none list=length quiet
 TensorListPopBack                    pure list=pop
 TensorListPushBack                   pure list=push puts=1 apart calm quiet
-TensorListReserve                    pure list=reserve quiet
+TensorListReserve                    rerun none list=reserve quiet
 TensorListResize                     list=resize
 TensorListScatterIntoExistingList    list=place
 TensorListScatterV2                  pure list=scatter
 TensorListSetItem                    pure list=set puts=2
 TensorListSplit                      pure
-TensorListStack                      pure list=stack apart
+TensorListStack                      rerun moves list=stack apart
 TensorSliceDataset                   effect=none
 ThreadUnsafeUnigramCandidateSampler  effect=draws
-Tile                                 rerun moves repeats skips
+Tile                                 rerun moves repeats skips bits tokens=axes
 Timestamp                            effect=none
 TopKV2                               rerun moves apart
-Transpose                            rerun moves folds rows reorders
-TruncateDiv                          rerun pointwise=4 divides
+Transpose                            rerun moves folds rows reorders bits tokens=axes
+TruncateDiv                          rerun pointwise=4 divides bits
 TruncateMod                          rerun pointwise=4
 TruncatedNormal                      effect=draws sized=0
 UniformCandidateSampler              effect=draws
 Unpack                               rerun moves apart slices
-UnsortedSegmentSum                   pure sized=2
+UnsortedSegmentSum                   pure sized=2 bits
 VarHandleOp                          resident
 VarIsInitializedOp                   effect=reads
 VariableShape                        effect=reads
@@ -449,10 +460,10 @@ WriteImageSummary                    effect=seen
 WriteRawProtoSummary                 effect=seen
 WriteScalarSummary                   effect=seen
 WriteSummary                         effect=seen
-Xdivy                                rerun pointwise=4
+Xdivy                                rerun pointwise=4 bits
 Xlog1py                              rerun pointwise=12
-Xlogy                                rerun pointwise=12
-ZerosLike                            rerun moves folds variant=zeros fills in_place=0
+Xlogy                                rerun pointwise=12 bits=columns
+ZerosLike                            rerun moves folds variant=zeros fills in_place=0 bits
 Zeta                                 rerun pointwise=12
 """
 """The table: a type, then its words, ``word=value`` where one has a value."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from rnnmem.errors import NetError
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Constant, Net, Op
 from rnnmem.ir.op_table import acts, is_pure
 
 _T = TypeVar("_T")
@@ -128,6 +128,13 @@ def through_identities(net: Net, blob: str) -> str:
     while (op := producer.get(blob)) is not None and op.type == "Identity":
         blob = op.inputs[0]
     return blob
+
+
+def constant_value(net: Net, blob: str) -> int | float | bool | tuple[int, ...] | None:
+    """The number, or short vector of them, that a constant gives; None where it is none."""
+    op = net.producer.get(blob)
+    held = op.attributes.get("value") if op is not None and op.type == "Const" else None
+    return held.value if isinstance(held, Constant) else None
 
 
 def is_constant(net: Net, op: Op) -> bool:

@@ -86,3 +86,13 @@ def planned_op(editor: NetEditor, name: str, type: str | None = None) -> Op:
     if op is None or type not in (None, op.type):
         raise NetError(f"the plan is for another function: no {type or 'loop'} {name!r}")
     return op
+
+
+def await_no_more(editor: NetEditor, gone: Op) -> None:
+    """Whoever waits for an op that is to go waits for what that op waited for and read."""
+    makers = (editor.original.producer.get(blob) for blob in gone.inputs)
+    before = (*gone.controls, *(one.name for one in makers if one is not None))
+    for name, waiting in list(editor.ops.items()):
+        if gone.name in waiting.controls:
+            controls = [one for one in waiting.controls if one != gone.name]
+            editor.ops[name] = waiting.replace(controls=tuple(dict.fromkeys([*controls, *before])))

@@ -86,6 +86,7 @@ class Pass:
 PASSES = (  # in the order of application
     Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
+    Pass("row_chunks", "chunked_loss:ChunkedLoss", WHOLE, module="chunked_loss.exact"),
     Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
     Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
     Pass("bits", "encode:Encoding", LOOP, default=False),
@@ -97,6 +98,9 @@ PASSES = (  # in the order of application
     Pass("lazy_gradient_lists", "lazy_gradient_lists:LazyGradientList", BESIDE),
     Pass("after_loss", "schedule:Edge", BESIDE, module="schedule.after_loss"),
     Pass("implicit_broadcast", "implicit_broadcast:ImplicitBroadcast", BESIDE),
+    Pass("slice_of_stack", "slice_of_stack:SliceOfStack", BESIDE),
+    Pass("unstacked_lists", "unstacked_lists:UnstackedList", BESIDE),
+    Pass("straight_line", "straight_line:Region", WHOLE),
     Pass("scheduling_edges", "schedule:Edge", WHOLE, module="schedule.serialise"),
 )
 
@@ -107,11 +111,11 @@ DEFAULTS = tuple(one.name for one in PASSES if one.default)
 """What may be used unless the user names passes."""
 
 DEFAULT = "default"
-_WITH_LOOPS = ("rematerialise", "zero_lists", *(one.name for one in AROUND_LOOPS))
+_WITH_LOOPS = ("row_chunks", "rematerialise", "zero_lists", *(one.name for one in AROUND_LOOPS))
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         DEFAULT: DEFAULTS,
-        "recompute": _WITH_LOOPS,
+        "recompute": (*_WITH_LOOPS, "straight_line"),
         "segments": ("checkpoint",),
         "order": ("scheduling_edges",),
         "vocabulary": ("chunked_loss",),

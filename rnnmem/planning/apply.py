@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 
+from rnnmem.analysis.branch_pairs import branch_pairs
 from rnnmem.analysis.loops import LoopPair, loop_pairs
 from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net, with_step_net
 from rnnmem.errors import NetError
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import Constant, DType, Net
+from rnnmem.ir.graph import Constant, DType, Net, Op
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 from rnnmem.passes.checkpoint.apply import rewrite_segments
 from rnnmem.passes.decision import Context
 from rnnmem.passes.registry import AROUND_LOOPS
+from rnnmem.passes.rematerialise.across_branches import rewrite_branch_pair
 from rnnmem.passes.rematerialise.apply import Surroundings, rewrite_pair
 from rnnmem.passes.rematerialise.decision import LoopPlan
-from rnnmem.passes.rematerialise.hoisted_reads import HoistedReads
+from rnnmem.passes.rematerialise.hoisted_reads import HoistedReads, InnerRead
 from rnnmem.passes.schedule.leads import with_leads
+from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.planning.plan import Plan
 
 
@@ -44,6 +48,7 @@ def apply_plan(
     net = _with_nested(net, plan, constant, keeps_alive)
     variables = None if nested_step is None else nested_step.variables
     pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
+    in_branches = {one.pair.path: one for one in branch_pairs(net)}
     editor = NetEditor(net)
     reads = HoistedReads(editor, variables)
     held: list[str] = []
@@ -51,6 +56,18 @@ def apply_plan(
     alive = _alive(net)
     for loop in plan.loops:
         if loop.closed:
+            continue
+        if loop.path in in_branches:
+            branched = in_branches[loop.path]
+            _check_names(branched.pair, loop)
+            held += rewrite_branch_pair(
+                editor,
+                branched,
+                loop,
+                functools.partial(reads.beside, branched.forward),
+                constant,
+                keeps_alive,
+            )
             continue
         if loop.path not in pairs:
             raise NetError(
@@ -66,7 +83,7 @@ def apply_plan(
                 gradients=(editor,) * len(pair.gradients),
                 bring=lambda _, blob: blob,
                 carry=lambda _, blob: blob,
-                read=lambda _, one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
+                read=functools.partial(_beside, reads, pair.forward.op),
                 constant=constant,
                 keeps_alive=keeps_alive,
             ),
@@ -89,7 +106,11 @@ def apply_plan(
         if decided := plan.of(one.name):
             rewritten = one.apply(rewritten, decided, context)
     rewritten = without_dead_ops(rewritten)
-    return with_leads(net, rewritten) if keeps_alive else rewritten
+    if not keeps_alive:
+        return rewritten
+    rewritten = with_leads(net, rewritten)
+    regions = plan.of("straight_line")
+    return with_regions(rewritten, regions, constant, nested_step) if regions else rewritten
 
 
 def _alive(net: Net) -> set[str]:
@@ -127,24 +148,28 @@ def _cut_into_segments(
     keeps_alive: bool,
 ) -> list[str]:
     """Rewrites the pairs that have segments, as they stand now; what must not be pruned."""
-    chosen = [loop for loop in plan.loops if loop.segments is not None and not loop.closed]
+    chosen = [(loop, loop.segments) for loop in plan.loops if loop.segments and not loop.closed]
     if not chosen:
         return []
     now = editor.net()
     pairs = {pair.path: pair for pair in loop_pairs(now, now, {})}
     held = []
-    for loop in chosen:
+    for loop, segments in chosen:
         pair = pairs[loop.path]
         held += rewrite_segments(
             editor,
             pair,
-            loop.segments,
+            segments,
             encoded[loop.path],
-            lambda one, handle, pair=pair: reads.beside(pair.forward.op, one, handle),
+            functools.partial(reads.beside, pair.forward.op),
             constant,
             keeps_alive,
         )
     return held
+
+
+def _beside(reads: HoistedReads, loop: Op, _: int, read: InnerRead, handle: str) -> str:
+    return reads.beside(loop, read, handle)
 
 
 def _check_names(pair: LoopPair, plan: LoopPlan) -> None:

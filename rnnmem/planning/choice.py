@@ -33,6 +33,9 @@ PLENTY = 2.0
 CLOSE = 0.02
 """Part of a peak that is not worth more time."""
 
+NO_TIME = 0.001
+"""Part of the step time for which any smaller peak is taken."""
+
 NEGLIGIBLE = 64 * 1024
 """Bytes below which no peak is worth leaving a function as it was."""
 
@@ -131,7 +134,7 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
     least = min(known, key=_predicted)
     if least.changes_nothing:
         return least
-    free = NOT_WORTH_TIME * (least.original_peak or 0)
+    free = _free(least)
     if max_slowdown >= PLENTY:
         free = min(free, STILL_CLOSE * _predicted(least))
 
@@ -140,7 +143,20 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
         return _predicted(plan) <= _predicted(least) + spared
 
     close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
-    return min(close, key=lambda plan: (plan.slowdown, plan.predicted_peak))
+    fastest = min(plan.slowdown for plan in close)
+    as_fast = [plan for plan in close if plan.slowdown <= fastest + NO_TIME]
+    return min(as_fast, key=lambda plan: (plan.predicted_peak, plan.slowdown))
+
+
+def not_worth_any(plan: Plan) -> float:
+    """The predicted peak from which on `worth_its_time` takes no plan, where it may take this."""
+    if None in (plan.predicted_peak, plan.original_peak):
+        return math.inf
+    return 1 + _predicted(plan) + max(_free(plan), CLOSE * _predicted(plan))
+
+
+def _free(plan: Plan) -> float:
+    return NOT_WORTH_TIME * (plan.original_peak or 0)
 
 
 def kept(plan: Plan) -> tuple[int, float]:

@@ -58,10 +58,11 @@ def choose_within(choices: Sequence[Sequence[LoopPlan]], seconds: float) -> tupl
     if not choices:
         return ()
     costs = [[plan.total() for plan in plans] for plans in choices]
-    smallest = [min(range(len(one)), key=lambda i, one=one: one[i]) for one in costs]
+    smallest = [min(range(len(one)), key=one.__getitem__) for one in costs]
     if sum(one[i][1] for one, i in zip(costs, smallest, strict=True)) <= seconds:
         return tuple(plans[i] for plans, i in zip(choices, smallest, strict=True))
-    fastest = [min(range(len(one)), key=lambda i, one=one: one[i][::-1]) for one in costs]
+    turned = [[(seconds, size) for size, seconds in one] for one in costs]
+    fastest = [min(range(len(one)), key=one.__getitem__) for one in turned]
     if sum(one[i][1] for one, i in zip(costs, fastest, strict=True)) > seconds:
         return tuple(plans[i] for plans, i in zip(choices, fastest, strict=True))
     flat = np.array([pair for one in costs for pair in one], float)

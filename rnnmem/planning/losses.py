@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
-from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.planning.choice import NEGLIGIBLE, least_of
+from rnnmem.planning.decide import decide
+from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
-from rnnmem.planning.search import Search, decide
+from rnnmem.planning.search import Search
 from rnnmem.simulate.timeline import simulate
 
 _NO_GAIN = "no smaller predicted peak in the time allowed"
@@ -32,19 +35,41 @@ def decide_with_losses(searches: Sequence[Search], options: Options) -> Found:
       BudgetError: no plan is predicted to stay within the budget.
     """
     found, failed = [], []
+    if (cut := _no_worse(searches, options)) is not None:
+        return cut
     for one in searches:
         try:
-            found.append((one, *decide(one, options)))
+            planned = decide(one, options) if one.losses else None
+            found.append((one, *planned) if planned else decide_with_nested_steps(one, options))
         except BudgetError as error:
             failed.append(error)
     if not found:
         raise least_of(failed)
-    search, plan, rewritten = _better(found, options) if len(found) == 2 else found[0]
+    best = functools.reduce(functools.partial(_better, options), found)
+    search, plan, rewritten = best
     if search.losses and rewritten is not None:
-        return search, dataclasses.replace(plan, notes=(*plan.notes, _SUMS)), rewritten
+        notes = (*plan.notes, _SUMS) if plan.sums_by_chunks else plan.notes
+        return search, dataclasses.replace(plan, notes=notes), rewritten
     search, plan, rewritten = found[0]
-    closed = all_closed(searches[-1].losses, _NO_GAIN)
-    return search, plan.having(chunked_loss=closed), rewritten
+    closed = all_closed([loss for one in searches for loss in one.losses], _NO_GAIN)
+    return search, plan.having(**by_pass(closed)), rewritten
+
+
+def _no_worse(searches: Sequence[Search], options: Options) -> Found | None:
+    """The plan with exact chunks, if these lower the peak beside the loops that it chose.
+
+    None where that has to be weighed: sums by chunks, budgets, unknown sizes, a plan for nothing.
+    """
+    plain, *cuts = searches
+    if len(cuts) != 1 or options.budget is not None or not all(one.exact for one in cuts[0].losses):
+        return None
+    plan, rewritten = decide(cuts[0], options)
+    if rewritten is None or plan.predicted_peak is None:
+        return None
+    whole = plain.simulated(plan.having(**by_pass(())), plan.predicted_peak)
+    if whole.predicted_peak is None or plan.predicted_peak > whole.predicted_peak:
+        return None
+    return cuts[0], plan, rewritten
 
 
 def all_closed(losses: Sequence[ChunkedLoss], reason: str) -> tuple[ChunkedLoss, ...]:
@@ -52,19 +77,19 @@ def all_closed(losses: Sequence[ChunkedLoss], reason: str) -> tuple[ChunkedLoss,
     return tuple(dataclasses.replace(one, closed=one.closed or reason) for one in losses)
 
 
-def _better(found: Sequence[Found], options: Options) -> Found:
-    """Of the plan without and the one with chunks: the smaller, or within a budget the faster."""
-    (_, plain, _), (_, cut, rewritten) = found
+def _better(options: Options, before: Found, after: Found) -> Found:
+    """Of a plan and one with more by chunks: the smaller, or within a budget the faster."""
+    (_, plain, _), (_, cut, rewritten) = before, after
     if rewritten is None:
-        return found[0]
+        return before
     if options.budget is not None:
         unknown = None in (plain.predicted_peak, cut.predicted_peak)
-        return found[1] if unknown or cut.slowdown < plain.slowdown else found[0]
-    whole, by_chunks = _alive(found[0]), _alive(found[1])
+        return after if unknown or cut.slowdown < plain.slowdown else before
+    whole, by_chunks = _alive(before), _alive(after)
     if whole is None or by_chunks is None:
-        return found[1]
+        return after
     # Where the peak is elsewhere, as predicted, whole logits still stand in the way of it.
-    return found[1] if by_chunks <= whole + NEGLIGIBLE else found[0]
+    return after if by_chunks <= whole + NEGLIGIBLE else before
 
 
 def _alive(found: Found) -> int | None:

@@ -1,13 +1,15 @@
 """Plans for step nets that are steps by themselves: a training loop's body, a branch that trains.
 
-Each is decided alone, for one run of it, inner ones first; then the Net around them is decided with
-these rewritten. No part gets slower than the bound on time, so the whole does not either.
+Each is decided alone, for one run of it, inside its loops and outside of them, inner ones first;
+then the Net around them is decided with these rewritten. No part gets slower than the bound on
+time, so the whole does not either.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from rnnmem.analysis.branch_pairs import branch_pairs
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.shapes import filled
 from rnnmem.analysis.times import op_seconds, step_seconds
@@ -16,9 +18,11 @@ from rnnmem.errors import BudgetError
 from rnnmem.ir.graph import Net
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.planning.choice import HEADROOM, least_of
+from rnnmem.planning.decide import decide
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import NestedPlan, Plan
-from rnnmem.planning.search import Search, decide
+from rnnmem.planning.search import Search
+from rnnmem.planning.straight_line import LEAST_GAIN, Chosen, loops_and_regions
 
 _SLOWDOWNS = (1.1, 1.2, 1.35, 1.5, 2.0, 3.0, float("inf"))
 """Bounds on the time of step nets, tried in turn until a budget is met."""
@@ -38,7 +42,7 @@ def decide_with_nested_steps(plain: Search, options: Options) -> tuple[Search, P
       BudgetError: no plan is predicted to stay within the budget.
     """
     found = nested_steps(plain.net)
-    if not found or not plain.setting.in_loops:
+    if not found or not (plain.setting.in_loops or plain.setting.outside_of_loops):
         return plain, *decide(plain, options)
     if options.budget is None:
         return _decided(plain, found, options, options.max_slowdown)
@@ -60,7 +64,9 @@ def _decided(
     alone = dataclasses.replace(plain.setting, scheduling_edges=False)
     for nested_step in reversed(found):
         inner = step_net(whole, nested_step.path)
-        own, _ = Search(inner, alone, nested_step=nested_step).least_memory(slowdown)
+        own = _of_step(Search(inner, alone, nested_step=nested_step), options, slowdown)
+        if own is None:
+            continue
         plans += (NestedPlan(nested_step.path, _loops_around(plain.net, nested_step.path), own),)
         whole = plain.apply(Plan(nested=plans))
     below = Plan(nested=plans, slowdown=_slowdown(plain, plans))
@@ -69,9 +75,10 @@ def _decided(
         return plain, dataclasses.replace(plan, nested=plans), rewritten
     around = Search(whole, plain.setting, beside=plain)
     plan, rewritten = _around(around, options)
-    peaks = plan.predicted_peak, plan.original_peak
+    peak, before = plan.predicted_peak, plan.original_peak
     # Each step net's own peak falls; of the whole, chunks and the order of ops vary.
-    if options.budget is None and None not in peaks and peaks[0] > peaks[1] * (1 + HEADROOM):
+    rises = peak is not None and before is not None and peak > before * _most(plans)
+    if options.budget is None and rises:
         plan, rewritten = decide(plain, options)
         closed = tuple(dataclasses.replace(one, plan=_closed(one.plan)) for one in plans)
         return plain, dataclasses.replace(plan, nested=closed), rewritten
@@ -80,11 +87,32 @@ def _decided(
     return around, plan, whole if rewritten is None else rewritten
 
 
+def _of_step(search: Search, options: Options, max_slowdown: float) -> Plan | None:
+    """The plan for one run of a nested step; None where there is nothing to decide."""
+
+    def within(bound: float) -> Chosen:
+        return search, *decide(
+            search, dataclasses.replace(options, budget=None, max_slowdown=bound)
+        )
+
+    chosen = within(max_slowdown)
+    nested_step = search.nested_step
+    if search.setting.outside_of_loops and nested_step is not None and nested_step.results:
+        chosen = loops_and_regions(search.net, chosen, max_slowdown, within)
+    _, plan, _ = chosen
+    return plan if plan.loops or not plan.changes_nothing else None
+
+
 def _around(search: Search, options: Options) -> tuple[Plan, Net | None]:
     """The plan for the Net around the places, and what applying it makes."""
-    if loop_pairs(search.net, search.net, {}):
+    if loop_pairs(search.net, search.net, {}) or branch_pairs(search.net):
         return decide(search, options)
     return search.as_it_is(options.budget), None
+
+
+def _most(plans: tuple[NestedPlan, ...]) -> float:
+    """The factor of the whole's predicted peak above which nested steps are left as they were."""
+    return 1 + HEADROOM if any(one.plan.loops for one in plans) else 1 - LEAST_GAIN
 
 
 def _loops_around(net: Net, path: tuple[str, ...]) -> tuple[str, ...]:
@@ -102,7 +130,8 @@ def _closed(plan: Plan) -> Plan:
     loops = (
         dataclasses.replace(loop, closed=loop.closed or reason, residuals=()) for loop in plan.loops
     )
-    return dataclasses.replace(plan, loops=tuple(loops), decisions=(), slowdown=1.0)
+    notes = plan.notes if plan.loops else (reason,)
+    return Plan(tuple(loops), (), notes, 1.0, plan.original_peak, plan.original_peak)
 
 
 def _slowdown(plain: Search, plans: tuple[NestedPlan, ...]) -> float:

@@ -6,9 +6,10 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ParamSpec, TypeVar
 
 from rnnmem.errors import OptionError, PlanError, UnknownOptionError
@@ -18,6 +19,8 @@ from rnnmem.planning.plan import Plan
 from rnnmem.sizes import parse_bytes
 
 _KNOWN = (*BY_NAME, *GROUPS)
+_OUTSIDE = ("straight_line", "row_chunks")
+"""Passes without which loops are planned all the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Options:
       verify: whether the first call of each signature also runs the original and compares.
       plan: decisions to apply instead of making any, or None.
       profile: whether the time of ops is measured instead of estimated.
+      runs_once: names of ops that do not run again outside of loops; no argument of ``optimize``.
     """
 
     budget: int | None = None
@@ -39,6 +43,7 @@ class Options:
     verify: bool = False
     plan: Plan | None = None
     profile: bool = False
+    runs_once: frozenset[str] = frozenset()
 
     @staticmethod
     def of(budget, max_slowdown, allow, verify, plan=None, profile=False) -> Options:
@@ -62,13 +67,34 @@ class Options:
         """Names of the passes that may be used."""
         return passes_of(self.allow)
 
+    def without(self, names: Iterable[str]) -> Options:
+        """The same where these passes decide nothing, nor does the plan given."""
+        names = tuple(names)
+        plan = None if self.plan is None else self.plan.without(names)
+        return dataclasses.replace(self, allow=tuple(sorted(self.passes - {*names})), plan=plan)
+
+    def simpler(self, plan: Plan) -> Iterator[tuple[Options, tuple[str, ...]]]:
+        """Options by which less is done outside of loops than a plan does; the passes left out."""
+        cuts = any(not one.closed for one in plan.of("row_chunks"))
+        runs_again = bool(plan.at_every_depth("straight_line"))
+        done = [name for name, is_done in zip(_OUTSIDE, (runs_again, cuts), strict=True) if is_done]
+        for count in range(1, len(done) + 1):
+            for names in itertools.combinations(done, count):
+                yield self.without(names), names
+
     @property
     def offloads(self) -> bool:
         """Whether what is saved may be kept in host memory."""
         return OFFLOAD in self.passes
 
 
-P, R = ParamSpec("P"), TypeVar("R")
+def left_outside(names: Iterable[str], reason: str) -> str:
+    """What a plan says of passes that were left out, for a reason."""
+    return f"nothing is done by {' and '.join(names)} outside of loops: {reason}"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def with_known_names(function: Callable[P, R]) -> Callable[P, R]:
@@ -133,9 +159,9 @@ def _plan(value) -> Plan:
         return value
     if not isinstance(value, (str, os.PathLike)):
         raise OptionError(f"plan={value!r} must be a Plan, its JSON text, or the path of a file")
-    text, where = value, "plan"
-    if isinstance(value, os.PathLike) or not value.lstrip().startswith("{"):
-        where = f"plan={os.fspath(value)!r}"
+    text, where = os.fspath(value), "plan"
+    if isinstance(value, os.PathLike) or not text.lstrip().startswith("{"):
+        where = f"plan={text!r}"
         try:
             with open(value, encoding="utf-8") as file:
                 text = file.read()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.ir.graph import Net, Op
@@ -19,6 +20,9 @@ from rnnmem.ir.op_table import Work, facts
 from rnnmem.passes.encode.decision import OFFLOAD
 from rnnmem.passes.rematerialise.decision import OVERLAPPING, LoopPlan
 from rnnmem.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from rnnmem.planning.pareto import Candidates
 
 ONE_BY_ONE = 0.1
 """Part of the step time that is lost one at a time; measured on loops of many kinds, 0 to 0.3."""
@@ -39,6 +43,27 @@ def one_by_one(plan: Plan) -> Plan:
     return dataclasses.replace(
         plan, loops=_with_parallel_iterations(plan.loops, 1), slowdown=plan.slowdown + ONE_BY_ONE
     )
+
+
+def within(
+    candidates: Candidates, bounds: set[float], most: float, finish: Callable[[Plan], Plan]
+) -> list[Plan]:
+    """Plans within each bound on time, and one by one, here or there, within the last.
+
+    Args:
+      candidates: all trades.
+      bounds: on the factor of step time.
+      most: the last of them.
+      finish: adds to a plan what stands beside its loops.
+    """
+    found = [overlapped(finish(candidates.within(bound))) for bound in sorted(bounds)]
+    lost = sum(filter(None, candidates.lost))
+    if lost and most - lost >= 1.0:
+        plan = finish(candidates.within(most - lost))
+        found.append(one_by_one_where_cheap(plan, candidates.lost))
+    if most - ONE_BY_ONE >= 1.0:
+        found.append(one_by_one(finish(candidates.within(most - ONE_BY_ONE))))
+    return found
 
 
 def lost_one_by_one(

@@ -14,20 +14,25 @@ can fill:
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from rnnmem.analysis.branch_pairs import branch_pairs
+from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.loops import LoopPair, loop_pairs
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.times import Clock, step_seconds, trips_of
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.ir.graph import Net
+from rnnmem.ir.op_table import LOOPS
 from rnnmem.passes.checkpoint.select import with_segments
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.encode.select import Codecs
 from rnnmem.passes.registry import AROUND_LOOPS, Kind, Pass
+from rnnmem.passes.rematerialise.across_branches import outside_of
 from rnnmem.passes.rematerialise.decision import LoopPlan
-from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
+from rnnmem.passes.rematerialise.min_cut import Step
 from rnnmem.passes.rematerialise.select import NOT_FOR_LESS, REMATERIALISE, Outside, Planner
 from rnnmem.planning.knapsack import choose_within, frontier
 from rnnmem.planning.parallel_iterations import lost_one_by_one
@@ -47,8 +52,9 @@ class Candidates:
 
     Attributes:
       net: the whole step.
-      pairs: its loop pairs.
+      pairs: its loop pairs, those between its branches last.
       choices: each pair's plans.
+      opened: the same where no loop inside an iteration runs again as a whole.
       seconds: estimated time of the original.
       refine: ``(pair, bytes, seconds)`` -> the exact plan of a pair that keeps at most that many
         bytes per iteration, or spends at most that much more time per iteration than the original;
@@ -62,6 +68,7 @@ class Candidates:
     net: Net
     pairs: tuple[LoopPair, ...]
     choices: tuple[tuple[LoopPlan, ...], ...]
+    opened: Callable[[], tuple[tuple[LoopPlan, ...], ...]]
     seconds: float
     refine: Refine
     offers: Mapping[str, Offer] = dataclasses.field(default_factory=dict)
@@ -72,7 +79,7 @@ class Candidates:
         """The plan that these decisions make."""
         again = sum(loop.total(UNKNOWN_TRIPS)[1] for loop in loops)
         opened_at = [index for index, loop in enumerate(loops) if not loop.closed]
-        opened = [self.pairs[index] for index in opened_at]
+        opened = [one for index in opened_at if (one := self.pairs[index]) in self.outermost]
         again -= sum(self.spared[index] for index in opened_at)
         plan = Plan(
             loops=tuple(loops), slowdown=1.0 + again / self.seconds if self.seconds else 1.0
@@ -80,6 +87,11 @@ class Candidates:
         for name, offer in self.offers.items():
             plan = plan.having(**{name: offer.decide(opened, plan.of)})
         return plan
+
+    @functools.cached_property
+    def outermost(self) -> tuple[LoopPair, ...]:
+        """The pairs whose forward loop stands in the Net itself, not in a branch of it."""
+        return tuple(pair for pair in self.pairs if pair.forward.net is self.net)
 
     def within(self, max_slowdown: float) -> Plan:
         """The plan that keeps fewest bytes at no more than this factor of step time."""
@@ -100,6 +112,21 @@ class Candidates:
             tuple(plan for plan in own if plan.segments is None) or own for own in self.choices
         )
         return dataclasses.replace(self, choices=tuple(choices))
+
+    def opening(self, plans: Iterable[Plan]) -> list[Candidates]:
+        """The trades in which loops inside are rewritten, where they run again whole in a plan.
+
+        That holds at once what they keep, which the bytes of a plan do not tell.
+        """
+        again = {
+            self.pairs[index].forward.body.op_by_name[name].type
+            for plan in plans
+            for index, loop in enumerate(plan.loops)
+            for name in loop.recomputed
+        }
+        if again.isdisjoint(LOOPS):
+            return []
+        return [dataclasses.replace(self, choices=self.opened())]
 
     def saving_like(self, loops: Sequence[LoopPlan]) -> Candidates:
         """The trades in which the iterations of each loop save what they do in these plans."""
@@ -130,7 +157,7 @@ class Candidates:
             loops = choose_within(choices, least + share * (most - least) + 1e-12 * abs(most))
             steps[loops] = _cost(loops)
         ordered = sorted(steps, key=steps.__getitem__)
-        kept = []
+        kept: list[tuple[LoopPlan, ...]] = []
         for loops in ordered:
             if not kept or steps[loops][1] < steps[kept[-1]][1]:
                 kept.append(loops)
@@ -210,14 +237,24 @@ def candidates_of(
       techniques: whether blobs may be recomputed, and in which forms they may be saved.
       beside: passes that loops which are rewritten may bring along.
     """
-    pairs = loop_pairs(net, net, {})
+    beside_loops = loop_pairs(net, net, {})
+    in_branches = branch_pairs(net)
+    pairs = (*beside_loops, *(one.pair for one in in_branches))
     writers = Writers(net, variables)
     clock = Clock(machine)
+    around = {one.pair.path: outside_of(one, writers) for one in in_branches}
 
     def outside(pair: LoopPair) -> Outside:
-        return Outside(
+        return around.get(pair.path) or Outside(
             available=lambda blob: True,
             unchanged=lambda blob: writers.unchanged_by(pair.forward.op, blob),
+        )
+
+    def choices(opens: bool) -> tuple[tuple[LoopPlan, ...], ...]:
+        planner = Planner(machine, 0.0, clock, techniques, opens)
+        return tuple(
+            _choices(pair, planner, outside(pair), segments and pair.path not in around)
+            for pair in pairs
         )
 
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
@@ -225,21 +262,20 @@ def candidates_of(
 
     seconds = step_seconds(net, machine)
     runs = [trips_of(pair.forward) for pair in pairs]
-    site = Site(net, pairs, clock)
+    site = Site(net, beside_loops, clock)
     offers = {one.name: one.offer(site) for one in beside if one.kind is Kind.BESIDE}
     spared = [offer.spared for offer in offers.values() if offer.spared]
     return Candidates(
         net=net,
         pairs=pairs,
-        choices=tuple(
-            _choices(pair, Planner(machine, 0.0, clock, techniques), outside(pair), segments)
-            for pair in pairs
-        ),
+        choices=choices(opens=False),
+        opened=lambda: choices(opens=True),
         seconds=seconds,
         refine=refine,
         offers=offers,
         spared=tuple(
-            trips * sum(some[index] for some in spared) for index, trips in enumerate(runs)
+            trips * sum(some[index] for some in spared if index < len(some))
+            for index, trips in enumerate(runs)
         ),
         lost=tuple(
             lost_one_by_one(pair, clock, trips, seconds)

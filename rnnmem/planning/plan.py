@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rnnmem.ir.edges import Edge
@@ -94,10 +95,25 @@ class Plan:
         ordered = tuple((one.name, known[one.name]) for one in PASSES if known.get(one.name))
         return dataclasses.replace(self, decisions=ordered)
 
+    def at_every_depth(self, name: str) -> tuple[Any, ...]:
+        """The decisions of a pass, those for step nets that are steps by themselves included."""
+        below = (one.plan.at_every_depth(name) for one in self.nested)
+        return (*self.of(name), *itertools.chain(*below))
+
+    def without(self, names: Iterable[str]) -> Plan:
+        """The plan without the decisions of these passes, at any depth."""
+        fewer = self.having(**dict.fromkeys(names, ()))
+        below = (dataclasses.replace(one, plan=one.plan.without(names)) for one in self.nested)
+        return dataclasses.replace(fewer, nested=tuple(below))
+
+    def noting(self, *notes: str) -> Plan:
+        """The plan with more notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
+
     @property
     def losses(self) -> tuple[ChunkedLoss, ...]:
         """Projections with their softmax losses that run by chunks, or why they do not."""
-        return self.of("chunked_loss")
+        return (*self.of("row_chunks"), *self.of("chunked_loss"))
 
     @property
     def start_edges(self) -> tuple[tuple[str, str], ...]:
@@ -169,6 +185,11 @@ class Plan:
     def cuts_rows(self) -> bool:
         """Whether a projection onto a vocabulary runs by chunks of tokens."""
         return any(not loss.closed for loss in self.losses)
+
+    @property
+    def sums_by_chunks(self) -> bool:
+        """Whether sums over tokens are added up in another order by that."""
+        return any(not loss.closed and not loss.exact for loss in self.losses)
 
     def to_data(self) -> dict[str, Any]:
         """The plan as dicts, lists, texts and numbers."""

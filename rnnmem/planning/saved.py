@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from rnnmem.analysis.branch_pairs import branch_pairs
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.errors import NetError, PlanError
 from rnnmem.ir.graph import Net
@@ -45,6 +46,7 @@ def check_fits(net: Net, plan: Plan) -> None:
       PlanError: names a loop or an op that one has and the other has not.
     """
     here = {pair.path for pair in loop_pairs(net, net, {})}
+    here |= {one.pair.path for one in branch_pairs(net)}
     there = {loop.path for loop in plan.loops}
     for path in sorted(there - here):
         raise _another(f"it decides on loop {'/'.join(path)!r}, which {net.name} does not have")

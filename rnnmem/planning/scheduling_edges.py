@@ -45,7 +45,10 @@ def with_edges_where_they_pay(
     if scheduling_edges is None:
         return plan, None
     ordered = with_edges(net, scheduling_edges.edges)
-    original, predicted = predicted_peak(net), predicted_peak(ordered)
+    original = plan.predicted_peak if has_loops else None
+    if original is None:
+        original = predicted_peak(net)
+    predicted = predicted_peak(ordered)
     if original is None or predicted is None or predicted > original:
         return plan, None
     if has_loops and predicted > (1 - LEAST_GAIN) * original:

@@ -12,7 +12,7 @@ from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
-from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
@@ -25,16 +25,12 @@ from rnnmem.planning.choice import (
     kept,
     least_held,
     needed_budget,
+    not_worth_any,
     tried_in,
     worth_its_time,
 )
 from rnnmem.planning.options import Options
-from rnnmem.planning.parallel_iterations import (
-    ONE_BY_ONE,
-    one_by_one,
-    one_by_one_where_cheap,
-    overlapped,
-)
+from rnnmem.planning.parallel_iterations import one_by_one, overlapped, within
 from rnnmem.planning.pareto import Candidates, candidates_of
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
@@ -84,6 +80,7 @@ class Search:
         self.nested_step = nested_step
         self.variables = None if nested_step is None else nested_step.variables
         self._simulated: dict[tuple, Plan] = {}
+        self._higher: dict[tuple, Plan] = {}  # of which a limit was all that was asked
         self._latest: tuple[Plan, Net | None] | None = None
 
     def apply(self, plan: Plan) -> Net:
@@ -136,7 +133,7 @@ class Search:
 
     def _with_losses(self, plan: Plan) -> Plan:
         slower = dataclasses.replace(plan, slowdown=plan.slowdown + self.slower)
-        return slower.having(chunked_loss=self.losses)
+        return slower.having(**by_pass(self.losses))
 
     @functools.cached_property
     def original_peak(self) -> int | None:
@@ -165,26 +162,31 @@ class Search:
         return plan, rewritten
 
     def _candidates(self, max_slowdown: float) -> list[Plan]:
-        """Plans within a bound on time, simulated."""
-        return list(map(self.simulated, self._plans_within(max_slowdown)))
+        """Plans within a bound on time, simulated as far as `worth_its_time` looks."""
+        found = []
+        limit = math.inf
+        for plan in reversed(self._plans_within(max_slowdown)):  # the one that keeps least is late
+            found.append(self.simulated(plan, limit))
+            limit = min(limit, not_worth_any(found[-1]))
+        return found[::-1]
 
     def _plans_within(self, max_slowdown: float) -> list[Plan]:
         """Plans within a bound on time: ever slower ones, and one with an iteration at a time."""
         bounds = {max_slowdown}
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
-        found = self._with_parallel_iterations(self.candidates, bounds, max_slowdown)
+        found = within(self.candidates, bounds, max_slowdown, self._with_losses)
+        for opening in self.candidates.opening(found):
+            found += within(opening, {max_slowdown}, max_slowdown, self._with_losses)
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
-            found += self._with_parallel_iterations(
-                self.candidates.without_schedules(), {max_slowdown}, max_slowdown
-            )
+            candidates = self.candidates.without_schedules()
+            found += within(candidates, {max_slowdown}, max_slowdown, self._with_losses)
         if self.original_peak is None and any(map(is_cut, found)):
             # Nothing predicts what a segment holds while it runs again.
-            found += self._with_parallel_iterations(
-                self.candidates.without_segments(), {max_slowdown}, max_slowdown
-            )
+            candidates = self.candidates.without_segments()
+            found += within(candidates, {max_slowdown}, max_slowdown, self._with_losses)
         return found
 
     @functools.cached_property
@@ -228,11 +230,8 @@ class Search:
     def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
         """The plan with segments in the loops where an iteration saves the same."""
         candidates = self.candidates.saving_like(plan.loops)
-        found = map(
-            self.simulated,
-            self._with_parallel_iterations(candidates, {max_slowdown}, max_slowdown),
-        )
-        return sorted(filter(is_cut, found), key=kept)
+        found = within(candidates, {max_slowdown}, max_slowdown, self._with_losses)
+        return sorted(filter(is_cut, map(self.simulated, found)), key=kept)
 
     def _is_larger(self, plan: Plan) -> bool:
         """Whether a plan, whose peak only the run can tell, may be above the original's.
@@ -251,31 +250,16 @@ class Search:
         """Predicted peaks of the original at the sizes that are assumed."""
         return assumed_peaks(self.net) if self.beside is None else self.beside._assumed
 
-    def _with_parallel_iterations(
-        self, candidates: Candidates, bounds: set[float], most: float
-    ) -> list[Plan]:
-        """Plans within each bound, and with one iteration at a time, here or there, in the last."""
-        found = [
-            overlapped(self._with_losses(candidates.within(bound))) for bound in sorted(bounds)
-        ]
-        lost = sum(filter(None, candidates.lost))
-        if lost and most - lost >= 1.0:
-            plan = self._with_losses(candidates.within(most - lost))
-            found.append(one_by_one_where_cheap(plan, candidates.lost))
-        if most - ONE_BY_ONE >= 1.0:
-            found.append(one_by_one(self._with_losses(candidates.within(most - ONE_BY_ONE))))
-        return found
-
     def _with_longer_segments(self, plan: Plan) -> Plan:
         """The plan, or one with longer segments whose predicted peak is smaller."""
         if _count(self.net) > _SCANNED:
             return plan
-        stretched = (
-            self.simulated(dataclasses.replace(plan, loops=loops))
-            for loops in longer_segments(plan.loops)
-        )
-        known = [one for one in (plan, *stretched) if one.predicted_peak is not None]
-        return min(known, key=lambda one: one.predicted_peak, default=plan)
+        for loops in longer_segments(plan.loops):
+            least = math.inf if plan.predicted_peak is None else plan.predicted_peak
+            longer = self.simulated(dataclasses.replace(plan, loops=loops), least)
+            if longer.predicted_peak is not None and longer.predicted_peak < least:
+                plan = longer
+        return plan
 
     @functools.cached_property
     def _tried(self) -> Tried:
@@ -365,16 +349,23 @@ class Search:
             self._latest = known, None if known.changes_nothing else self.apply(known)
         return self._latest
 
-    def simulated(self, plan: Plan) -> Plan:
-        """The plan with the peaks that a simulation predicts."""
+    def simulated(self, plan: Plan, limit: float = math.inf) -> Plan:
+        """The plan with the peaks that a simulation predicts; from a limit on, no higher one."""
         decided = plan.loops, tried_in(plan)
+        higher = self._higher.get(decided)
+        if higher is not None and higher.predicted_peak >= limit:
+            return higher
         if decided not in self._simulated:
-            original = self.original_peak if plan.loops or self.losses else None
+            planned = plan.loops or self.losses or plan.of("straight_line")
+            original = self.original_peak if planned else None
             rewritten, predicted = None, original
             if not plan.changes_nothing:
                 rewritten = self.apply(plan)
-                predicted = counted_peak(rewritten)
+                predicted = counted_peak(rewritten, limit=limit)
             plan = dataclasses.replace(plan, original_peak=original, predicted_peak=predicted)
+            if predicted is not None and predicted >= limit:
+                self._higher[decided] = plan
+                return plan
             self._simulated[decided] = plan
             self._latest = plan, rewritten
         return self._simulated[decided]
@@ -463,7 +454,7 @@ class Search:
                 loops=loops,
                 notes=(NOT_ALLOWED,) if loops else (),
                 slowdown=1.0 + self.slower,
-            ).having(chunked_loss=self.losses)
+            ).having(**by_pass(self.losses))
         )
         peak = plan.predicted_peak
         if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
@@ -473,28 +464,3 @@ class Search:
 
 def _count(net: Net) -> int:
     return sum(len(inner.ops) for _, inner in net.walk())
-
-
-def decide(search: Search, options: Options) -> tuple[Plan, Net | None]:
-    """The plan that the options ask for, with its predicted peaks, and what applying it makes.
-
-    Args:
-      search: the Net and what may be decided for it.
-      options: what the user asks for.
-
-    Returns:
-      The plan, and the rewritten Net; None where the plan changes nothing.
-
-    Raises:
-      BudgetError: no plan is predicted to stay within the budget; names the smallest peak.
-    """
-    if not search.setting.in_loops:
-        if search.losses:
-            return search.losses_alone(options)
-        if options.budget is None:
-            return Plan(notes=(NOT_ALLOWED,)), None
-        peak = search.unchanged(options.budget).predicted_peak
-        return Plan(notes=(NOT_ALLOWED,), original_peak=peak, predicted_peak=peak), None
-    if options.budget is None:
-        return search.least_memory(options.max_slowdown)
-    return search.least_time(options.budget)

@@ -24,6 +24,7 @@ class Setting:
         which runs who knows when.
       scheduling_edges: whether plans are tried with large buffers taking turns where no other plan
         fits.
+      runs_once: names of ops that do not run again outside of loops, though they might.
     """
 
     machine: Machine
@@ -32,12 +33,18 @@ class Setting:
     keeps_alive: bool = True
     reads_again: bool = False
     scheduling_edges: bool = False
+    runs_once: frozenset[str] = frozenset()
 
     @property
     def in_loops(self) -> frozenset[str]:
         """Whether blobs may be computed again, and in which forms they may be saved."""
         known = frozenset(one.name for one in PASSES if one.kind is Kind.LOOP)
         return self.passes & (known if self.keeps_alive else REMATERIALISE) - {"checkpoint"}
+
+    @property
+    def outside_of_loops(self) -> bool:
+        """Whether residuals of straight-line code may be computed again."""
+        return self.keeps_alive and "straight_line" in self.passes
 
     @property
     def segments(self) -> bool:
@@ -47,4 +54,5 @@ class Setting:
     @property
     def around_loops(self) -> tuple[Pass, ...]:
         """What loops that are rewritten may bring along."""
-        return tuple(one for one in AROUND_LOOPS if one.name in self.passes)
+        not_for_xla = set() if self.keeps_alive else {"unstacked_lists"}  # rebuilt ones are
+        return tuple(one for one in AROUND_LOOPS if one.name in self.passes - not_for_xla)

@@ -27,7 +27,7 @@ class Tried:
     def beside(self, plan: Plan) -> list[Plan]:
         """The plan with all that is offered beside its loops, where anything is."""
         opened = {loop.path for loop in plan.loops if not loop.closed}
-        pairs = [pair for pair in self.candidates.pairs if pair.path in opened]
+        pairs = [pair for pair in self.candidates.outermost if pair.path in opened]
         tried = plan
         for name, offer in self._offers.items():
             tried = tried.having(**{name: offer.decide(pairs, plan.of)})
@@ -37,7 +37,7 @@ class Tried:
     @functools.cached_property
     def most(self) -> float:
         """The part of the step time that all of it takes."""
-        pairs = self.candidates.pairs
+        pairs = self.candidates.outermost
         offers = self._offers.items()
         return self._share(
             Plan().having(**{name: offer.decide(pairs, Plan().of) for name, offer in offers})
@@ -47,7 +47,7 @@ class Tried:
     def _offers(self) -> Mapping[str, Offer]:
         net = self.candidates.net
         writers = Writers(net, self.variables) if self.setting.reads_again else None
-        site = Site(net, self.candidates.pairs, self.setting.machine.seconds, writers)
+        site = Site(net, self.candidates.outermost, self.setting.machine.seconds, writers)
         passes = (one for one in self.setting.around_loops if one.kind is Kind.TRIED)
         return {one.name: one.offer(site) for one in passes}
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections import Counter
+from collections.abc import Iterator
 
-from rich.console import Console
 from rich.table import Table
 
 from rnnmem.ir.graph import kind_text
@@ -25,6 +24,7 @@ from rnnmem.reports.outcomes import (
 )
 from rnnmem.reports.sentences import beside_loops
 from rnnmem.sizes import format_bytes
+from rnnmem.tables import plain_text, table_of
 
 _WIDTH = 132
 
@@ -45,22 +45,20 @@ class Explanation:
 
     def __str__(self) -> str:
         """The report as text."""
-        out = io.StringIO()
-        console = Console(
-            file=out, width=_WIDTH, no_color=True, highlight=False, markup=False, emoji=False
-        )
-        for line in _summary(self.plan, self.name):
-            console.print(line, soft_wrap=True)
-        loops = list(every_loop(self.plan))
-        if any(loop.residuals for loop, _ in loops):
-            console.print(_table(loops))
-        for line in beside_loops(self.plan):
-            console.print(line, soft_wrap=True)
-        if self.frontier:
-            console.print(_alternatives(self.frontier, self.plan))
-        return out.getvalue()
+        return plain_text(self._parts(), _WIDTH)
 
     __repr__ = __str__
+
+    def _parts(self) -> Iterator[Table | str]:
+        yield from _summary(self.plan, self.name)
+        loops = list(every_loop(self.plan))
+        if any(loop.residuals for loop, _ in loops):
+            yield _table(loops)
+        decided = list(beside_loops(self.plan))
+        if decided:
+            yield _decisions(decided)
+        if self.frontier:
+            yield _alternatives(self.frontier, self.plan)
 
 
 def explain(plan: Plan, *, name: str, frontier: tuple[Plan, ...] = ()) -> Explanation:
@@ -82,26 +80,29 @@ def _summary(plan: Plan, name: str) -> list[str]:
 
 
 def _verdict(plan: Plan) -> str:
-    by_chunks = sum(not loss.closed for loss in plan.losses)
-    if not any(True for _ in plan.every_loop()) and not by_chunks:
-        if plan.notes:
-            return "left as it was"
-        return "no loop with a gradient was found, nothing was to be done"
-    if plan.changes_nothing:
-        return "nothing was to be gained, the function runs as it was"
     changed = sum(not loop.closed for loop, _ in every_loop(plan))
-    told = f"{changed} loop{'s' if changed != 1 else ''} rewritten"
-    if not by_chunks:
-        return told
-    some = f"{by_chunks} softmax loss{'es' if by_chunks != 1 else ''} by chunks of tokens"
-    return f"{told}, {some}" if changed else some
+    chunked = sum(not loss.closed for loss in plan.losses)
+    regions = len(plan.at_every_depth("straight_line"))
+    loops = any(True for _ in plan.every_loop())
+    told = [f"{changed} loop{'s' if changed != 1 else ''} rewritten"] if changed else []
+    if chunked:
+        told.append(f"{chunked} softmax loss{'es' if chunked != 1 else ''} by chunks of tokens")
+    if regions:
+        told.append(f"{regions} region{'s' if regions != 1 else ''} outside of loops run again")
+    if told:
+        return ", ".join(told)
+    if loops and plan.changes_nothing:
+        return "nothing was to be gained, the function runs as it was"
+    if loops:
+        return "0 loops rewritten"
+    if plan.notes:
+        return "left as it was"
+    return "no loop with a gradient was found, nothing was to be done"
 
 
 def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    for heading in ("bytes/iteration", "iterations", "blob", "shape", "line", "decision", "why"):
-        justify = "right" if heading in ("bytes/iteration", "iterations") else "left"
-        table.add_column(heading, justify=justify, overflow="fold")
+    numbers = ("bytes/iteration", "iterations")
+    table = table_of((*numbers, "blob", "shape", "line", "decision", "why"), numbers)
     for loop, around in loops:
         if not loop.residuals:
             continue
@@ -109,17 +110,23 @@ def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
         for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0)):
             table.add_row(*_row(decision, loop, outcome(decision, loop, around)))
         others = None if loop.closed else other_states(loop)
-        if others is not None:
+        if others is not None and loop.segments is not None:
             table.add_row(*_row(others, loop, of_states(loop.segments)))
+    return table
+
+
+def _decisions(decided: list[tuple[str, str, str]]) -> Table:
+    """What other passes decided, and where."""
+    table = table_of(("pass", "where", "decision"), folds=False)
+    for name, place, told in decided:
+        table.add_row(name, place or "the function", told)
     return table
 
 
 def _alternatives(frontier: tuple[Plan, ...], chosen: Plan) -> Table:
     """Plans from the fastest to the smallest, the chosen one marked."""
-    table = Table(box=None, pad_edge=False, header_style="")
-    for heading in ("plan", "predicted peak", "step time", "loops keep", "what changes"):
-        justify = "left" if heading in ("plan", "what changes") else "right"
-        table.add_column(heading, justify=justify, overflow="fold")
+    numbers = ("predicted peak", "step time", "loops keep")
+    table = table_of(("plan", *numbers, "what changes"), numbers)
     for number, plan in enumerate(frontier, 1):
         same = (plan.loops, plan.nested) == (chosen.loops, chosen.nested)
         mine = same or plan.changes_nothing and chosen.changes_nothing

@@ -121,9 +121,9 @@ def _of_loop(loop: LoopPlan, around: Segments | None) -> dict[str, Outcome]:
     if loop.closed:
         left = Outcome(SAVED, f"left as it was: {loop.closed}")
         return {decision.blob: left for decision in loop.residuals if decision.was_saved}
-    states = () if loop.segments is None else loop.segments.states
+    cut = loop.segments
     return {
-        **{blob: of_states(loop.segments) for blob in states},
+        **({} if cut is None else dict.fromkeys(cut.states, of_states(cut))),
         **{decision.blob: outcome(decision, loop, around) for decision in loop.residuals},
     }
 

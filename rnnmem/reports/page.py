@@ -69,7 +69,7 @@ def _headline(report: Report, changed: bool) -> str:
 def _bits(plan: Plan) -> str:
     if plan.rounds:
         return "what is saved is rounded, so gradients differ"
-    if plan.cuts_rows:
+    if plan.sums_by_chunks:
         return "sums over tokens are added up in another order"
     return "the results have the same bits"
 

@@ -15,26 +15,26 @@ def sentences(plan: Plan, most: int = MOST) -> Iterator[str]:
     """What all passes decided, in words; what becomes of each blob is a table of its own."""
     for loop in plan.every_loop():
         yield from loop.sentences
-    yield from beside_loops(plan, most)
+    for name, place, told in beside_loops(plan, most):
+        yield f"{name} in {place}: {told}" if place else f"{name}: {told}"
 
 
-def beside_loops(plan: Plan, most: int = MOST, place: str = "") -> Iterator[str]:
-    """What passes decided beside the loops themselves.
+def beside_loops(plan: Plan, most: int = MOST, place: str = "") -> Iterator[tuple[str, str, str]]:
+    """What passes decided beside the loops themselves: ``(pass, place, decision)``.
 
     Args:
       plan: the plan.
       most: decisions of one pass that are told singly.
       place: where its Net is a step net: which.
     """
-    where = f" in {place}" if place else ""
     left = plan.loops and all(loop.closed for loop in plan.loops)
     for name, decided in plan.decisions:
         if left and BY_NAME[name] in AROUND_LOOPS:
             continue  # nothing was rewritten that brings it along
         told = decided[:most] if len(decided) > most + 1 else decided
         for one in told:
-            yield f"{name}{where}: {one.sentence}"
+            yield name, place, one.sentence
         if len(told) < len(decided):
-            yield f"{name}{where}: {len(decided) - len(told)} more"
+            yield name, place, f"{len(decided) - len(told)} more"
     for one in plan.nested:
         yield from beside_loops(one.plan, most, "/".join((*filter(None, [place]), *one.path)))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+import numpy as np
 from rich.table import Table
 
 from rnnmem.ir.graph import kind_text
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
 from rnnmem.reports.outcomes import every_loop
 from rnnmem.sizes import format_bytes
+from rnnmem.tables import plain_text, table_of
 
 if TYPE_CHECKING:
     from rnnmem.reports.report import Report
@@ -19,55 +20,40 @@ if TYPE_CHECKING:
 WIDTH = 80
 _ROWS = 10
 """Parts that are named for each side."""
+_NUMBER = 11
+"""Columns of a number of bytes."""
 _HEIGHT = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def summary(report: Report) -> str:
     """The verdict and the peaks."""
-    console, out = _console()
-    _summarize(report, console)
-    return _text(out)
+    return plain_text(_summary(report), WIDTH, wraps=True)
 
 
 def text(report: Report) -> str:
     """The whole report: verdict, peaks, curves, parts, what is resident, notes."""
-    console, out = _console()
-    _summarize(report, console)
+    return plain_text(_whole(report), WIDTH, wraps=True)
+
+
+def _whole(report: Report) -> Iterator[Table | str]:
+    yield from _summary(report)
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
     top = max((max(side.totals, default=0) for side in sides), default=0)
     for side in sides:
         if side.x:
-            console.print()
-            for line in _curve(side, top):
-                console.print(line, no_wrap=True, crop=True)
-        for part in _parts(side):
-            console.print(part)
+            yield from ("", *_curve(side, top))
+        yield from _parts(side)
     if report.resident:
-        console.print()
-        console.print(_resident(report.resident))
-    for note in report.notes:
-        console.print(f"note: {note}")
-    return _text(out)
+        yield from ("", _resident(report.resident))
+    yield from (f"note: {note}" for note in report.notes)
 
 
-def _console() -> tuple[Console, io.StringIO]:
-    out = io.StringIO()
-    console = Console(
-        file=out, width=WIDTH, no_color=True, highlight=False, markup=False, emoji=False
-    )
-    return console, out
-
-
-def _text(out: io.StringIO) -> str:
-    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
-
-
-def _summarize(report: Report, console: Console) -> None:
+def _summary(report: Report) -> Iterator[Table | str]:
     changed = not report.plan.changes_nothing
-    console.print(f"{report.name}: {_verdict(report, changed)}")
-    console.print(_peaks(report, changed))
+    yield f"{report.name}: {_verdict(report, changed)}"
+    yield _peaks(report, changed)
 
 
 def _verdict(report: Report, changed: bool) -> str:
@@ -84,10 +70,8 @@ def _verdict(report: Report, changed: bool) -> str:
 
 
 def _peaks(report: Report, changed: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("peak above resident")
-    for heading in ("before", "after") if changed else ("bytes",):
-        table.add_column(heading, justify="right", min_width=11)
+    numbers = ("before", "after") if changed else ("bytes",)
+    table = table_of(("peak above resident", *numbers), numbers, width=_NUMBER)
     sides = (report.before, report.after) if changed else (report.before,)
     table.add_row("predicted", *(format_bytes(side.peak_bytes) for side in sides))
     if any(side.measured_bytes is not None for side in sides):
@@ -107,7 +91,8 @@ def _curve(side: Side, top: int) -> list[str]:
         heights[column] = max(heights[column], size)
     for column in range(1, columns):  # between two moments it goes straight
         if not heights[column]:
-            heights[column] = _between(side, last * (column + 0.5) / columns)
+            place = last * (column + 0.5) / columns
+            heights[column] = round(np.interp(place, side.x, side.totals))
     lines = []
     for row in reversed(range(_HEIGHT)):
         cells = (8 * _HEIGHT * size / max(1, top) - 8 * row for size in heights)
@@ -117,16 +102,6 @@ def _curve(side: Side, top: int) -> list[str]:
     return [f"{side.name}, over one run:", *lines]
 
 
-def _between(side: Side, place: float) -> int:
-    totals = side.totals
-    for index in range(1, len(side.x)):
-        if side.x[index] >= place:
-            left, right = side.x[index - 1], side.x[index]
-            part = (place - left) / ((right - left) or 1)
-            return round(totals[index - 1] + part * (totals[index] - totals[index - 1]))
-    return totals[-1]
-
-
 def _parts(side: Side) -> list[Table | str]:
     """What the peak consists of: first by kind, then the largest blobs."""
     if side.peak_bytes is None:
@@ -134,19 +109,11 @@ def _parts(side: Side) -> list[Table | str]:
         return ["", f"{side.name}: the peak is not known before a run; unknown: {shown}"]
     if not side.parts:
         return ["", f"{side.name}: nothing is allocated above what is resident"]
-    kinds = Table(box=None, pad_edge=False, header_style="")
-    kinds.add_column("bytes", justify="right", min_width=11)
-    kinds.add_column(f"the peak {side.name}, at {side.peak_source}, consists of", overflow="fold")
+    told = f"the peak {side.name}, at {side.peak_source}, consists of"
+    kinds = table_of(("bytes", told), ("bytes",), width=_NUMBER)
     for kind, size in side.by_kind().items():
         kinds.add_row(format_bytes(size), f"{kind}: {KINDS[kind]}")
-    blobs = Table(box=None, pad_edge=False, header_style="")
-    for heading, right in (("bytes", True), ("blob", False), ("line", False), ("decision", False)):
-        blobs.add_column(
-            heading,
-            justify="right" if right else "left",
-            overflow="fold",
-            min_width=11 if right else None,
-        )
+    blobs = table_of(("bytes", "blob", "line", "decision"), ("bytes",), width=_NUMBER)
     named = [part for part in side.parts if part.op_type][:_ROWS]
     for part in named:
         blobs.add_row(
@@ -160,9 +127,8 @@ def _blob(part: Part) -> str:
 
 
 def _resident(parts: tuple[Part, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("bytes", justify="right", min_width=11)
-    table.add_column("resident before the function runs", overflow="fold")
+    told = "resident before the function runs"
+    table = table_of(("bytes", told), ("bytes",), width=_NUMBER)
     for kind, meaning in RESIDENT.items():
         size = sum(part.bytes for part in parts if part.kind == kind)
         if size:

@@ -90,7 +90,7 @@ class Told:
                 return "replayed blob"
             return "saved blob" if self._of_pop(loops, net, op).word else op.type
         named = {KEEPS: "checkpoint", REFILLS: "replay of a segment"}
-        return named.get(op.attributes.get(SEGMENTS), op.type)
+        return named.get(op.attributes.get(SEGMENTS, b""), op.type)
 
     def opens(self, loops: Place, op: Op) -> Place | None:
         """The step net that a click on an op leads to."""

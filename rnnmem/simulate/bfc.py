@@ -10,8 +10,8 @@ malloc); regions start at 2 MiB and double.
 
 from __future__ import annotations
 
-import bisect
 import random
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -23,6 +23,9 @@ from rnnmem.analysis.machine import (
     LONGEST_LOG,
     ONE_BY_ONE,
 )
+
+_ADDRESS = 48
+"""Bits of an address."""
 
 
 class Holder(Protocol):
@@ -44,40 +47,57 @@ class _Chunk:
 
 
 class Allocator:
-    """Chunks in use and free."""
+    """Chunks in use and free; nothing runs oftener, so each request is one function."""
 
     def __init__(self):
         self.in_use = 0
-        self._free: list[tuple[int, int]] = []  # (size, address), smallest first
-        self._at: dict[int, _Chunk] = {}
+        self._free: list[_Chunk] = []
+        self._keys: list[int] = []  # of the free chunks: size and address, smallest first
         self._region = FIRST_REGION
         self._end = 0
 
     def take(self, size: int) -> _Chunk:
         """A chunk of at least that many bytes, a multiple of 256."""
-        place = bisect.bisect_left(self._free, (size, -1))
-        if place == len(self._free):
+        keys, free = self._keys, self._free
+        place = bisect_left(keys, size << _ADDRESS)
+        if place == len(keys):
             self._extend(size)
-            place = bisect.bisect_left(self._free, (size, -1))
-        _, address = self._free.pop(place)
-        chunk = self._at[address]
+            place = bisect_left(keys, size << _ADDRESS)
+        del keys[place]
+        chunk = free.pop(place)
         chunk.free = False
-        if chunk.size >= 2 * size or chunk.size - size >= LARGEST_LOSS:
-            self._split(chunk, size)
+        given = chunk.size
+        if given >= 2 * size or given - size >= LARGEST_LOSS:
+            rest = _Chunk(chunk.address + size, given - size)
+            rest.before, rest.after = chunk, chunk.after
+            if chunk.after is not None:
+                chunk.after.before = rest
+            chunk.after, chunk.size = rest, size
+            self._add(rest)
+            given = size
         chunk.asked = size
-        self.in_use += chunk.size
+        self.in_use += given
         return chunk
 
     def give(self, chunk: _Chunk) -> None:
         """Frees a chunk."""
+        keys, free = self._keys, self._free
         self.in_use -= chunk.size
         after, before = chunk.after, chunk.before
         if after is not None and after.free:
-            self._remove(after)
-            self._join(chunk, after)
+            place = bisect_left(keys, after.size << _ADDRESS | after.address)
+            del keys[place], free[place]
+            chunk.size += after.size
+            chunk.after = after = after.after
+            if after is not None:
+                after.before = chunk
         if before is not None and before.free:
-            self._remove(before)
-            self._join(before, chunk)
+            place = bisect_left(keys, before.size << _ADDRESS | before.address)
+            del keys[place], free[place]
+            before.size += chunk.size
+            before.after = after = chunk.after
+            if after is not None:
+                after.before = before
             chunk = before
         self._add(chunk)
 
@@ -90,32 +110,14 @@ class Allocator:
         self._end += self._region + 1  # regions are no neighbours
         if not grown:
             self._region *= 2
-        self._at[chunk.address] = chunk
         self._add(chunk)
-
-    def _split(self, chunk: _Chunk, size: int) -> None:
-        rest = _Chunk(chunk.address + size, chunk.size - size)
-        rest.before, rest.after = chunk, chunk.after
-        if chunk.after is not None:
-            chunk.after.before = rest
-        chunk.after, chunk.size = rest, size
-        self._at[rest.address] = rest
-        self._add(rest)
-
-    def _join(self, first: _Chunk, second: _Chunk) -> None:
-        first.size += second.size
-        first.after = second.after
-        if second.after is not None:
-            second.after.before = first
-        del self._at[second.address]
 
     def _add(self, chunk: _Chunk) -> None:
         chunk.free = True
-        bisect.insort(self._free, (chunk.size, chunk.address))
-
-    def _remove(self, chunk: _Chunk) -> None:
-        place = bisect.bisect_left(self._free, (chunk.size, chunk.address))
-        del self._free[place]
+        key = chunk.size << _ADDRESS | chunk.address
+        place = bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self._free.insert(place, chunk)
 
 
 def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
@@ -131,7 +133,9 @@ def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     """
     if len(log) > LONGEST_LOG:
         return peak
-    return max((max(_laid_out(log, seed), default=0) for seed in range(ARENAS)), default=peak)
+    requests, _ = _requests(log)
+    wanted = requests[: _last_of_more(requests, peak)]
+    return max((max(_laid_out(wanted, seed), default=0) for seed in range(ARENAS)), default=peak)
 
 
 def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
@@ -141,26 +145,59 @@ def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
     """
     if len(log) > LONGEST_LOG:
         return [live for _, _, live in log]
-    return max(
-        (_laid_out(log, seed) for seed in range(ARENAS)), key=lambda use: max(use, default=0)
+    requests, ends = _requests(log)
+    used = max(
+        (_laid_out(requests, seed) for seed in range(ARENAS)), key=lambda use: max(use, default=0)
     )
+    return [used[end - 1] if end else 0 for end in ends]
 
 
-def _laid_out(log: Sequence[tuple[Holder, int, int]], seed: int) -> list[int]:
-    """Bytes in use above what was in use before, after each entry."""
-    used = []
-    allocator = _broken_up(random.Random(seed))
-    before = allocator.in_use
-    held: dict[int, list[_Chunk]] = {}
+def _requests(log: Sequence[tuple[Holder, int, int]]) -> tuple[list[int], list[int]]:
+    """What the allocator is asked, and how much of it up to the end of each entry.
+
+    Bytes to take; or the inverse of a number, to give what the request of that number took.
+    """
+    found: list[int] = []
+    ends: list[int] = []
+    held: dict[int, list[int]] = {}
     for holder, change, _ in log:
         mine = held.setdefault(id(holder), [])
         if change > 0:
-            mine.extend(map(allocator.take, _sizes(change, holder.bytes)))
-        left = -change
-        while left > 0 and mine:
-            chunk = mine.pop()
-            left -= chunk.asked
-            allocator.give(chunk)
+            start = len(found)
+            found += _sizes(change, holder.bytes)
+            mine += range(start, len(found))
+        while change < 0 and mine:
+            number = mine.pop()
+            change += found[number]
+            found.append(~number)
+        ends.append(len(found))
+    return found, ends
+
+
+def _last_of_more(requests: Sequence[int], peak: int) -> int:
+    """Requests behind which less is in use than that, for no chunk is twice what was asked."""
+    asked = last = 0
+    for place, request in enumerate(requests, start=1):
+        asked += request if request > 0 else -requests[~request]
+        if 2 * asked > peak:
+            last = place
+    return last
+
+
+def _laid_out(requests: Sequence[int], seed: int) -> list[int]:
+    """Bytes in use above what was in use before, after each request."""
+    allocator = _broken_up(random.Random(seed))
+    take, give = allocator.take, allocator.give
+    before = allocator.in_use
+    used: list[int] = []
+    chunks: list[_Chunk] = []
+    for request in requests:
+        if request > 0:
+            chunk = take(request)
+        else:
+            chunk = chunks[~request]
+            give(chunk)
+        chunks.append(chunk)
         used.append(allocator.in_use - before)
     return used
 

@@ -142,12 +142,17 @@ class _Compiler:
     def run(self, live: Needed | None) -> Program:
         net = self.net
         self.needed = needed(net, self.variables) if live is None else live
+        self.awaited = {name for op in self.needed.ops for name in op.controls}
         ops = []
         for blob in net.inputs:
             self.slot.setdefault(blob, len(self.slot))
         for op in self.needed.ops:
             if self._folds(op):
                 self.constant.update(op.outputs)
+                continue
+            if self._splits(op):
+                given = zip(op.outputs, op.inputs, strict=True)
+                self.slot.update((blob, self.slot[one]) for blob, one in given if one in self.slot)
                 continue
             same = self._first_like(op)
             if same is not op:
@@ -189,6 +194,13 @@ class _Compiler:
             for index, (blob, result) in pairs
             if self.variables is not None and through_identities(self.net, result) == blob
         )
+
+    def _splits(self, op: Op) -> bool:
+        """Whether TensorFlow hands on what the op reads one by one, as each is there.
+
+        A Keras optimizer hands all gradients through one op; each update waits for its own alone.
+        """
+        return op.type == "IdentityN" and not op.controls and op.name not in self.awaited
 
     def _first_like(self, op: Op) -> Op:
         """The first of the ops that TensorFlow computes once with this one, perhaps itself."""

@@ -14,6 +14,7 @@ variables, and the constants in its graph.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from rnnmem.analysis.machine import (
     CPU,
@@ -108,7 +109,9 @@ def simulate(net: Net, *, unknown_dimension: int | None = None, machine: Machine
     )
 
 
-def counted_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
+def counted_peak(
+    net: Net | KnownNet, machine: Machine = CPU, *, limit: float = math.inf
+) -> int | None:
     """The peak that the device's memory statistics would show, for one run of a function.
 
     They count whole chunks, so it is above :attr:`Timeline.peak_bytes`. Which of several ready ops
@@ -118,6 +121,7 @@ def counted_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     Args:
       net: the whole function, inlined; or what `known_net` found of it.
       machine: whose threads and times are assumed.
+      limit: from which on nobody asks how high the peak is; it may be higher than is said then.
 
     Returns:
       Bytes above what is resident; None where a size that matters is unknown.
@@ -125,8 +129,8 @@ def counted_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     program, unknown = _prepared(net, machine)
     if unknown:
         return None
-    ledger = _worse(program, machine)
-    return bfc.counted_peak(ledger.log, ledger.peak)
+    ledger = _worse(program, machine, limit)
+    return ledger.peak if ledger.peak >= limit else bfc.counted_peak(ledger.log, ledger.peak)
 
 
 def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
@@ -221,13 +225,13 @@ def _run(
     return ledger
 
 
-def _worse(program: Program, machine: Machine) -> Ledger:
+def _worse(program: Program, machine: Machine, limit: float = math.inf) -> Ledger:
     """The account of the run that asks for more, of those with either order of ready ops.
 
-    A run too long to be laid out in chunks is not looked at twice.
+    A run that reaches the limit, or is too long to be laid out in chunks, is not looked at twice.
     """
     ledger = _run(program, machine)
-    if len(ledger.log) > LONGEST_LOG:
+    if ledger.peak >= limit or len(ledger.log) > LONGEST_LOG:
         return ledger
     other = _run(program, machine, newest_first=True)
     return max(ledger, other, key=lambda one: one.peak)

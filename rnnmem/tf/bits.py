@@ -31,25 +31,27 @@ def unread(results: Any) -> list[str]:
     return list(dict.fromkeys(name for name, value in leaves(results) if value is None))
 
 
-def difference(
+def differences(
     expected: Iterable[Leaf],
     found: Iterable[Leaf],
     tolerance: Mapping[str, float] | None = None,
-) -> str | None:
-    """Names the first leaf that differs, and how far apart its values are; None where none does.
+) -> dict[str, str]:
+    """The leaves that differ, by name, and how far apart their values are.
 
     Args:
       expected: leaves of the one run.
       found: leaves of the other.
       tolerance: dtype -> how far numbers may be off, as a part of the largest; None: no bit may be.
     """
+    wrong: dict[str, str] = {}
     for one, other in itertools.zip_longest(expected, found, fillvalue=("nothing", None)):
         if one[0] != other[0]:
-            return f"{other[0]} stands where {one[0]} was"
+            wrong.setdefault(other[0], f"stands where {one[0]} was")
+            break
         told = _difference(one[1], other[1], tolerance)
         if told is not None:
-            return f"{one[0]} {told}"
-    return None
+            wrong.setdefault(one[0], told)
+    return wrong
 
 
 def _leaves(name: str, value: Any) -> Iterator[Leaf]:

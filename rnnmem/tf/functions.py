@@ -34,21 +34,32 @@ def net_of(concrete) -> Net:
       NotUnderstood: the graph holds something that a Net cannot.
     """
     name = tf.compat.as_str(concrete.name)
-    return _net(concrete.graph, name, private.result_count(concrete))
+    results = private.result_count(concrete)
+    return _net(concrete.graph, name, results, private.is_compiled(concrete))
 
 
-def net_of_graph(graph: tf.Graph, name: str, results: int | None = None) -> Net:
+def net_of_graph(
+    graph: tf.Graph, name: str, results: int | None = None, compiled: bool = False
+) -> Net:
     """The Net of a FuncGraph, with its first ``results`` outputs (all by default).
+
+    Args:
+      graph: the FuncGraph.
+      name: of the Net.
+      results: how many outputs it has.
+      compiled: whether XLA compiles it.
 
     Raises:
       NotUnderstood: the graph holds something that a Net cannot, or captures what changes.
     """
     if list(graph.deferred_external_captures):
         raise NotUnderstood("the function captures a value that is only known at each call")
-    return _net(graph, name, results)
+    return _net(graph, name, results, compiled)
 
 
-def _net(graph: tf.Graph, name: str, results: int | None) -> Net:
+def _net(graph: tf.Graph, name: str, results: int | None, compiled: bool) -> Net:
+    # XLA knows no optionals, through which the results of a call go that the device chose.
+    undecided = compiled or tf.config.list_logical_devices("GPU")
     net = import_graph_def(
         graph.as_graph_def(add_shapes=True),
         [tensor.name for tensor in graph.inputs],
@@ -56,6 +67,7 @@ def _net(graph: tf.Graph, name: str, results: int | None) -> Net:
         [op.name for op in graph.control_outputs],
         name=name,
         source_of=_SourceLines(graph),
+        device="" if undecided else "CPU",
     )
     handles = {
         blob: private.handle_shape(tensor)

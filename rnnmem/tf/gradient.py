@@ -14,7 +14,11 @@ from rnnmem.tf.functions import add_captures, capture_like, net_of_graph, new_gr
 
 
 def rewrite_gradient(
-    forward: Any, backward: Any, results: int, rewrite: Callable[[Net], Net | None]
+    forward: Any,
+    backward: Any,
+    results: int,
+    rewrite: Callable[[Net], Net | None],
+    compiled: bool = False,
 ) -> tuple[Any, Any] | None:
     """Rewrites TensorFlow's pair of graphs for a function and its gradient.
 
@@ -23,12 +27,13 @@ def rewrite_gradient(
       backward: FuncGraph of the gradient, which captures that.
       results: how many of ``forward``'s outputs are the function's own.
       rewrite: joint Net -> rewritten Net, or None where nothing is to be changed.
+      compiled: whether XLA compiles the function.
 
     Returns:
       Such a pair over the rewritten Net, or None.
     """
-    own = net_of_graph(forward, forward.name, results)
-    gradient = net_of_graph(backward, backward.name)
+    own = net_of_graph(forward, forward.name, results, compiled)
+    gradient = net_of_graph(backward, backward.name, compiled=compiled)
     captures = {internal.name: external for external, internal in backward.captures}
     feeds = {
         name: external.name
@@ -41,6 +46,8 @@ def rewrite_gradient(
     halves = split(rewritten, len(own.inputs), results, set(feeds.values()))
     new_forward = _forward_graph(halves.forward, forward, results)
     exchanged = new_forward.outputs[results:]
+    for tensor, blob in zip(exchanged, halves.forward.outputs[results:], strict=True):
+        tensor.set_shape(halves.forward.blobs[blob].shape)  # also where an optional has hidden it
     opened = [tensor for tensor in backward.inputs if tensor.name not in feeds]
     new_backward, tensors = new_graph(
         halves.backward,

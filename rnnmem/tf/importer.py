@@ -32,6 +32,7 @@ def import_graph_def(
     *,
     name: str = "net",
     source_of: SourceOf = lambda function, op: "",
+    device: str = "",
 ) -> Net:
     """Reads a GraphDef as a Net.
 
@@ -42,12 +43,14 @@ def import_graph_def(
       control_outputs: names of ops that must run.
       name: name of the Net.
       source_of: gives the user's line of an op.
+      device: the only kind of device that there is, of several implementations of a function the
+        one for it runs; empty: which one runs is not known.
 
     Raises:
       NotUnderstood: an op type is not registered, or a function is missing from the library.
     """
     library = {function.signature.name: function for function in graph_def.library.function}
-    reader = _Reader(library, source_of)
+    reader = _Reader(library, source_of, device)
     fed = {tensor.rpartition(":")[0] for tensor in inputs}
     ops, blobs, _ = reader.ops(graph_def.node, {}, "")
     kept = _with_awaited(
@@ -62,6 +65,7 @@ def import_graph_def(
 class _Reader:
     library: Mapping[str, Any]  # FunctionDefs
     source_of: SourceOf
+    device: str
     nets: dict[str, Net] = dataclasses.field(default_factory=dict)
 
     def net(self, name: str) -> Net:
@@ -81,6 +85,9 @@ class _Reader:
                 argument.name, dtype_name(argument.type), _first_shape(known)
             )
         ops, blobs, tensor = self.ops(function.node_def, arguments, name)
+        attributes = {key: decode(value) for key, value in _in_order(function.attr)}
+        if self.device and attributes.get("api_preferred_device") == self.device.encode():
+            attributes.pop("api_implements", None)  # there is no other to be chosen
         return Net(
             name=name,
             inputs=tuple(arguments),
@@ -93,7 +100,7 @@ class _Reader:
                 function.control_ret[label] for label in function.signature.control_output
             ),
             attributes={
-                "attributes": {key: decode(value) for key, value in _in_order(function.attr)},
+                "attributes": attributes,
                 "argument_attributes": tuple(
                     {
                         key: decode(value)

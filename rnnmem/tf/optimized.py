@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from rnnmem.tf import private
+from rnnmem.tf.calls import opened
 from rnnmem.verify.arithmetic import FLOATS, Half, difference
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 from rnnmem.verify.value_numbers import FILL
@@ -24,12 +26,15 @@ _NOT_ARITHMETIC = frozenset(
 """Attributes that say nothing of how numbers are computed."""
 
 
-def other_arithmetic(concrete: Any, rewritten: Any) -> str | None:
+def other_arithmetic(
+    concrete: Any, rewritten: Any, of_nothing: Callable[[], Collection[str]] = tuple
+) -> str | None:
     """The op of a rewritten function that TensorFlow lets do other arithmetic than the original's.
 
     Args:
       concrete: a ConcreteFunction.
       rewritten: that which is to run instead; it has not run yet.
+      of_nothing: finds the names of sums, of both, that add nothing up; asked where they matter.
 
     Returns:
       The op's name; None where all results have the same bits, or where it cannot be found out.
@@ -40,9 +45,30 @@ def other_arithmetic(concrete: Any, rewritten: Any) -> str | None:
         if before is None:
             return None
         after = private.optimized_graph(rewritten._inference_function, _inputs(rewritten))
-        return None if after is None else difference([Half(_flat(before))], [Half(_flat(after))])
+        if after is None:
+            return None
+        graphs = (before, concrete.graph), (after, rewritten.graph)
+        flat = [_flat(*one) for one in graphs]
+        if _difference(*flat) is None:
+            return None
+        names = of_nothing()
+        return _difference(*(_handing_on(one, names) for one in flat))
 
     return _found_out(compare)
+
+
+def _difference(before: FlatGraph, after: FlatGraph) -> str | None:
+    return difference([Half(before)], [Half(after)])
+
+
+def _handing_on(graph: FlatGraph, of_nothing: Collection[str]) -> FlatGraph:
+    """The graph in which sums that add nothing up hand on what they read."""
+    return FlatGraph(
+        dataclasses.replace(op, type="Identity", inputs=op.inputs[:1])
+        if op.type == "Sum" and op.name in of_nothing
+        else op
+        for op in graph.ops.values()
+    )
 
 
 def other_gradient(concrete: Any, results: int, pair: Any, rewritten: Any) -> str | None:
@@ -111,11 +137,14 @@ def _halves(concrete: Any, results: int, pair: Any, optimized: _Optimized) -> li
     second = optimized(backward._inference_function, tensors)
     if second is None:
         return []
-    return [Half(_flat(first), results=results), Half(_flat(second), sources)]
+    return [
+        Half(_flat(first, forward.graph), results=results),
+        Half(_flat(second, backward.graph), sources),
+    ]
 
 
-def _flat(graph: graph_pb2.GraphDef) -> FlatGraph:
-    return FlatGraph(map(_op, graph.node))
+def _flat(optimized: graph_pb2.GraphDef, graph: Any) -> FlatGraph:
+    return FlatGraph(opened(optimized, graph, _op))
 
 
 def _op(node: node_def_pb2.NodeDef) -> FlatOp:

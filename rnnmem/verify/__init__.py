@@ -49,8 +49,8 @@ def check(original: Net, rewritten: Net, *, chunks: bool = False, roundings: boo
     Args:
       original: the Net as imported, after inlining and without dead ops.
       rewritten: what a rewrite made of it.
-      chunks: whether loops over chunks of rows may stand in it, whose sums are the same but for
-        the order in which they are added up.
+      chunks: whether loops over chunks of rows may add sums up, which are the same but for the
+        order in which they are added up.
       roundings: whether saved copies may be rounded; nothing else may be.
 
     Raises:
@@ -70,8 +70,7 @@ def _verify(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = F
     verify_devices(original, rewritten)
     flat = without_nested(original, rewritten, handles, _verify)
     original = lowered_original(original, flat)
-    if chunks:
-        original, flat = lower_chunked_losses(original, flat)
+    original, flat = lower_chunked_losses(original, flat, chunks)
     table, flat = Table(), lower_encodings(lower_checkpoints(flat))
     operators: dict[tuple[Hashable, int], tuple[Operator, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}

@@ -36,15 +36,21 @@ _OTHER = 0
 _SAME = frozenset(
     """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
     PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
-    PlaceholderWithDefault BroadcastTo Tile Transpose Gather GatherV2 _Retval""".split()
+    PlaceholderWithDefault BroadcastTo Tile Transpose ReverseV2 Gather GatherV2 _Retval""".split()
 )
 """Op types that give what they read first."""
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
 _COMMUTE = frozenset({"Mul", "SquaredDifference"})
 _IN_ORDER = 9
 """Values that AddN adds up one after the other, at most; of more it makes groups."""
+_ONE_ROW = ("shrink_axis_mask", b"\x18\x01")
+"""Attribute of a slice that takes one row, and hands it on without the first axis."""
 _REPLAYS = re.compile(r"rnnmem/(way|again)(_\d+)?$")
 """Loops that run iterations of a forward loop again."""
+_PART = re.compile(r"rnnmem/part(_\d+)?$")
+"""What cuts a chunk's rows, all of which have the bits of the whole's."""
+_WRITES = "InplaceUpdate"
+"""Rows in the place of those that a chunk has read; that nobody reads them is proven of the Net."""
 
 
 Given = Callable[[int, str], int]
@@ -101,8 +107,10 @@ class Numbered:
 
     def _of(self, op: FlatOp) -> tuple[int, ...]:
         rule = _RULES.get(op.type)
-        if rule is not None:
-            return rule(self, op)
+        return self._made(op) if rule is None else rule(self, op)
+
+    def _made(self, op: FlatOp) -> tuple[int, ...]:
+        """What an op without a rule makes of what it reads."""
         reads = [self.of(blob) for blob in op.inputs]
         if op.type in _SAME:
             return (reads[0],) * max(1, len(op.dtypes)) if reads else (_OTHER,)
@@ -134,7 +142,7 @@ class Numbered:
             return self._branches([self.of(blob) for blob in op.inputs], dtype), _OTHER
         enter = next(blob for blob in op.inputs if blob[0] != back.name)
         start = self.of(enter)
-        if dtype not in FLOATS or self._is_invariant(op, back):
+        if dtype not in FLOATS or self._is_invariant(op, back) or self._is_written(back):
             return start, _OTHER
         if start in self.table.states and _REPLAYS.search(self.graph.ops[enter[0]].frame):
             self.replayed[op.name] = start
@@ -158,11 +166,21 @@ class Numbered:
             source = self.graph.ops[source.inputs[0][0]]
         return source.type == "Switch" and source.inputs[0][0] == merge.name
 
+    def _is_written(self, back: FlatOp) -> bool:
+        """Whether the state is a buffer that a loop over chunks writes its rows into."""
+        source = self.graph.ops[back.inputs[0][0]]
+        while source.type == "Identity":
+            source = self.graph.ops[source.inputs[0][0]]
+        return source.type == _WRITES
+
     def _exit(self, op: FlatOp) -> tuple[int, ...]:
         value = self.of(op.inputs[0])
         merge = self.graph.merge_of(op)
-        if merge is None or self.graph.back_edge(merge) is None:
+        back = None if merge is None else self.graph.back_edge(merge)
+        if merge is None or back is None:
             return (value,)
+        if self._is_written(back):
+            return (self.following(merge),)
         if op.dtypes[0] == LIST:
             return (self.table.joined([value, self.following(merge)]),)
         if (
@@ -180,6 +198,8 @@ class Numbered:
             return (functools.reduce(self.table.list_sum, reads),)
         if not _is_numbered(op.dtypes[0]):
             return (_OTHER,)
+        if (as_they_come := self.table.as_they_come.get(tuple(sorted(reads)))) is not None:
+            return (as_they_come,)  # one of the orders that the original may take
         if len(reads) - reads.count(self.table.zero) > 2:  # zeros may be added wherever
             buffers = tuple(self._buffer(blob) for blob in op.inputs)
             first = next((at for at, one in enumerate(buffers) if one != _HELD), 0)
@@ -187,6 +207,13 @@ class Numbered:
                 return (self.table.number("AddN", tuple(reads), buffers),)
             reads[0], reads[first] = reads[first], reads[0]
         return (functools.reduce(self.table.plus, reads),)
+
+    def _accumulated(self, op: FlatOp) -> tuple[int, ...]:
+        """What a large function's memory optimizer makes of a sum: it adds values as they come."""
+        adding = self.graph.accumulated(op)
+        if not adding:
+            return (self.of(op.inputs[0]),)
+        return (self.table.accumulated(self.of(one.inputs[1]) for one in adding),)
 
     def _buffer(self, blob: tuple[str, int]) -> str:
         """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
@@ -257,6 +284,15 @@ class Numbered:
         whole = self.of(op.inputs[0])
         return (self.table.list_of(frozenset([whole])),)
 
+    def _row(self, op: FlatOp) -> tuple[int, ...]:
+        """One row, or zeros but for one: which one is proven of the Net."""
+        return (self.of(op.inputs[_ROWS[op.type]]),) if _ONE_ROW in op.detail else self._made(op)
+
+    def _packed(self, op: FlatOp) -> tuple[int, ...]:
+        """Values side by side: as a list of them is, where all have one number."""
+        distinct = {self.of(blob) for blob in op.inputs}
+        return (min(distinct),) if len(distinct) == 1 else self._made(op)
+
     def _lists_joined(self, op: FlatOp) -> tuple[int, ...]:
         return (self.table.joined(map(self.of, op.inputs[:2])),)
 
@@ -271,6 +307,15 @@ class Numbered:
 
     def _ones(self, op: FlatOp) -> tuple[int, ...]:
         return self._each(op, lambda _: self.table.constant((FILL, 1.0)))
+
+    def _written(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.of(op.inputs[2]),)
+
+    def _slice(self, op: FlatOp) -> tuple[int, ...]:
+        read = self.of(op.inputs[0])
+        if not _PART.search(op.name):
+            read = self.table.number(op.type, op.detail, (read, _OTHER, _OTHER))
+        return self._each(op, lambda _: read)
 
     def _fill(self, op: FlatOp) -> tuple[int, ...]:
         return self._each(op, lambda _: self.of(op.inputs[1]))
@@ -296,7 +341,8 @@ _HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
 """Op types whose result may hold the buffer that they read."""
 _ALONE, _SHARED, _HELD = "alone", "shared", "held"
 _SHARES = (
-    _SAME - {"Enter", "BroadcastTo", "Tile", "DeepCopy", "Transpose", "Gather", "GatherV2"}
+    _SAME
+    - {"Enter", "BroadcastTo", "Tile", "DeepCopy", "Transpose", "ReverseV2", "Gather", "GatherV2"}
 ) | {
     "Switch",
     "Merge",
@@ -305,6 +351,8 @@ _SHARES = (
     "OptionalGetValue",
 }
 """Op types whose first output is the buffer that they read."""
+_ROWS = {"StridedSlice": 0, "StridedSliceGrad": 4}
+"""Op type -> which of its inputs it takes rows of, or puts between zeros."""
 _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "_Arg": Numbered._argument,
     "Const": Numbered._constant,
@@ -312,6 +360,7 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "_SwitchN": Numbered._switch,
     "Merge": Numbered._merge,
     "Exit": Numbered._exit,
+    "DestroyTemporaryVariable": Numbered._accumulated,
     "IdentityN": Numbered._several,
     "OptionalFromValue": Numbered._optional,
     "OptionalNone": Numbered._optional,
@@ -334,11 +383,15 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "TensorListConcatLists": Numbered._lists_joined,
     "TensorListPushBackBatch": Numbered._lists_joined,
     "TensorListResize": Numbered._same_list,
+    **dict.fromkeys(_ROWS, Numbered._row),
     "ZerosLike": Numbered._zeros,
     "OnesLike": Numbered._ones,
     "Fill": Numbered._fill,
     "ResourceGather": Numbered._rows,
+    "Slice": Numbered._slice,
+    "Pack": Numbered._packed,
     "Square": Numbered._square,
+    _WRITES: Numbered._written,
     **dict.fromkeys(_SUMS, Numbered._sum),
 }
 

@@ -62,7 +62,7 @@ def _differ(table: Table, old: Claim, new: Claim | None):
         "branch": f"which branch {old.op!r} takes",
         "output": f"output {old.key[-1]} of the Net",
         "input": f"input {old.key[-1]} of {old.op!r}",
-    }[old.key[0]]
+    }[str(old.key[0])]
     reason = "cond-changed" if old.key[0] in _HOW_OFTEN else "value-changed"
     if new is None:
         return refused(reason, f"{what}: is gone", old.net, (old.op,))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+Output = tuple[str, int]
+"""One result of an op: its name, and which."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,12 +26,46 @@ class FlatOp:
 
     name: str
     type: str
-    inputs: tuple[tuple[str, int], ...]
+    inputs: tuple[Output, ...]
     dtypes: tuple[str, ...]
-    detail: Hashable = ()
+    detail: tuple[Hashable, ...] = ()
     value: tuple[Hashable, ...] | None = None
     index: int = 0
     frame: str = ""
+
+    def reading(self, given: Mapping[Output, Output]) -> FlatOp:
+        """The same op where other outputs stand for some that it reads."""
+        inputs = []
+        for blob in self.inputs:
+            while blob in given:
+                blob = given[blob]
+            inputs.append(blob)
+        return dataclasses.replace(self, inputs=tuple(inputs))
+
+
+def called_ops(
+    body: Sequence[FlatOp], call: FlatOp, arguments: Sequence[Output]
+) -> tuple[list[FlatOp], dict[Output, Output]] | None:
+    """A function's ops in the place of a call, under other names; what gives the call's results.
+
+    Whoever calls holds the arguments until the call returns, as a loop does what enters it. So a
+    sum of three or more may overwrite no item of a list among them: where one reads an item, None.
+    """
+    items = {op.name for op in body if op.type in ("TensorListPopBack", "TensorListGetItem")}
+    sums = [op for op in body if op.type == "AddN" and len(op.inputs) > 2]
+    if any(name in items for op in sums for name, _ in op.inputs):
+        return None
+    made, results = [], {}
+    for op in body:
+        inputs = tuple((f"{call.name}//{source}", place) for source, place in op.inputs)
+        if op.type == "_Retval":
+            results[call.name, op.index] = inputs[0]
+            continue
+        op = dataclasses.replace(op, name=f"{call.name}//{op.name}", inputs=inputs)
+        if op.type == "_Arg":
+            op = dataclasses.replace(op, type="Enter", inputs=(arguments[op.index],))
+        made.append(op)
+    return made, results
 
 
 class FlatGraph:
@@ -55,6 +92,11 @@ class FlatGraph:
         found = self.ops[switch.inputs[0][0]] if switch.type == "Switch" else None
         return found if found is not None and found.type == "Merge" else None
 
+    def accumulated(self, op: FlatOp) -> list[FlatOp]:
+        """The ops that add to the temporary variable which the op takes away in the end."""
+        readers = self.readers[op.inputs[0]] if op.type == "DestroyTemporaryVariable" else []
+        return [one for one in readers if one.type == "AssignAdd"]
+
     def _ordered(self) -> list[FlatOp]:
         """Back edges are no dependencies; what leaves a loop comes after the loop's step."""
         left: dict[str, int] = {}
@@ -64,6 +106,7 @@ class FlatGraph:
             if op.type == "Exit" and (merge := self.merge_of(op)) is not None:
                 back = self.back_edge(merge)
                 sources += [] if back is None else [back.name]
+            sources += [one.name for one in self.accumulated(op)]
             left[op.name] = len(sources)
             for name in sources:
                 after.setdefault(name, []).append(op.name)

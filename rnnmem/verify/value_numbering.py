@@ -6,8 +6,9 @@ import dataclasses
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
-from rnnmem.ir.graph import Constant, Net, Op, Path
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.op_table import BRANCHES, LOOPS
+from rnnmem.ir.order import constant_value
 from rnnmem.verify.effects import GUARDS, TOP, Effects, Place
 from rnnmem.verify.expressions import (
     DECODING,
@@ -38,7 +39,7 @@ from rnnmem.verify.variable_reads import LOOKUP, READ, Reads, State
 TRANSPARENT = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "PreventGradient"})
 """Types whose result is their input."""
 
-GATHER = "GatherV2"
+GATHERS = frozenset({"Gather", "GatherV2"})
 
 _ANYWHERE = frozenset({"Const", "EmptyTensorList"})
 """Types whose result does not depend on the device."""
@@ -46,12 +47,9 @@ _ANYWHERE = frozenset({"Const", "EmptyTensorList"})
 _MARKS = ("_noinline", "_XlaMustCompile", "_XlaCompile", "api_implements")
 _KINDS = {"TensorListPushBack": (PUSH,), "TensorListPopBack": (POPPED_LIST, POPPED_ELEMENT)}
 _OF_THEIR_OWN = frozenset(
-    {*TRANSPARENT, *LOOPS, *BRANCHES, *_KINDS, SAME, ENCODED, DECODED, GATHER, "OptionalGetValue"}
+    {*TRANSPARENT, *LOOPS, *BRANCHES, *_KINDS, *GATHERS, SAME, ENCODED, DECODED, "OptionalGetValue"}
 )
 """Types whose results are not simply what their sign computes of the inputs."""
-
-_TABLE = "table"
-"""Stands for the sign of a read of a whole variable whose rows are looked up."""
 
 _instances = itertools.count()
 
@@ -67,7 +65,7 @@ class Claim:
       op: the op that reads or writes it; empty for the Net's own.
     """
 
-    key: Hashable
+    key: tuple[Hashable, ...]
     number: int
     net: Net
     op: str
@@ -87,7 +85,7 @@ class Pop:
 class Agreement:
     """Two values of one Net that must agree."""
 
-    numbers: tuple[int, int]
+    numbers: Sequence[int]
     net: Net
     op: str
 
@@ -132,6 +130,7 @@ class ValueNumbering:
         self._table, self._order, self._signs = table, order, signs
         self._effects, self._operators = effects, operators
         self._states = {} if states is None else states
+        self._wholes: dict[int, Op] = {}
         self.notes = Notes()
         self.outputs: tuple[int, ...] = ()
 
@@ -159,6 +158,7 @@ class ValueNumbering:
         make = self._table.make
         for op in self._order.of(net):
             inputs = tuple([numbers[blob] for blob in op.inputs])
+            results: Sequence[int]
             effect = effects.get(op.name)
             if effect is None and not op.nets and op.type not in _OF_THEIR_OWN:
                 for blob, operator in zip(op.outputs, self._operators_of(op), strict=True):
@@ -184,7 +184,7 @@ class ValueNumbering:
                 results = self._effect(op, effect, inputs, level, path)
             elif op.type in _KINDS:
                 results = self._list_op(net, op, inputs)
-            elif op.type == GATHER:
+            elif op.type in GATHERS:
                 results = (self._gathered(net, op, inputs),)
             elif op.type in (ENCODED, DECODED):
                 results = (self._form(op, inputs),)
@@ -233,9 +233,8 @@ class ValueNumbering:
 
     def _gathered(self, net: Net, op: Op, inputs: tuple[int, ...]) -> int:
         """Along the first axis it takes items, as lists and lookups do."""
-        axis = net.producer.get(op.inputs[2])
-        held = axis.attributes.get("value") if axis is not None and axis.type == "Const" else None
-        if isinstance(held, Constant) and held.value == 0 and not op.attributes.get("batch_dims"):
+        first = not op.inputs[2:] or constant_value(net, op.inputs[2]) == 0
+        if first and not op.attributes.get("batch_dims"):
             return self._table.make(self._table.operator(ITEM), inputs[:2], op.name)
         return self._table.make(self._operators_of(op)[0], inputs, op.name)
 
@@ -255,7 +254,7 @@ class ValueNumbering:
         """
         make, operator = self._table.make, self._table.operator
         if op.type in (READ, LOOKUP) and (state := self._state(op, effect, path)) is not None:
-            if state[0] != _TABLE:
+            if not _is_whole(op):
                 return [make(operator(OP, 0, state, op.type), inputs, op.name)]
             table = make(operator(OP, 0, state, READ), inputs[:1], op.name)
             looked_up = op.type == LOOKUP
@@ -265,10 +264,10 @@ class ValueNumbering:
             for place in range(len(op.outputs))
         ]
 
-    def _state(self, op: Op, effect: int, path: Path) -> Hashable:
+    def _state(self, op: Op, effect: int, path: Path) -> tuple[Hashable, State] | None:
         """The sign of a read with the state that it sees; None where the state is not known."""
-        rows = op.type == LOOKUP and not op.attributes.get("batch_dims")
-        sign = _TABLE if rows else self._signs.of(op)
+        looks_up = op.type == LOOKUP and _is_whole(op)
+        sign = self._signs.of(self._whole(op) if looks_up else op)
         at_top = self._effects.at_top
         if self._effects.are_first and (path or op.type == LOOKUP):
             reads = self._reads
@@ -278,11 +277,17 @@ class ValueNumbering:
         if path or self._effects.is_known(effect):
             return self._states.get(effect)
         state = self._reads.beside(op, at_top)
-        for like in (sign, _TABLE) if op.type == READ else (sign,):
-            if (like, state) in self._states.values():
-                self._effects.excuse(TOP, op.name)
-                return like, state
-        return None
+        if state is None or (sign, state) not in self._states.values():
+            return None
+        self._effects.excuse(TOP, op.name)
+        return sign, state
+
+    def _whole(self, lookup: Op) -> Op:
+        """The read of the whole variable whose rows are looked up."""
+        if id(lookup) not in self._wholes:
+            kind = {name: one for name, one in lookup.attributes.items() if name == "dtype"}
+            self._wholes[id(lookup)] = lookup.replace(type=READ, attributes=kind)
+        return self._wholes[id(lookup)]
 
     def _loop(
         self, net: Net, op: Op, starts: tuple[int, ...], level: int, effect: int | None, path: Path
@@ -326,25 +331,34 @@ class ValueNumbering:
     def _branch(
         self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path: Path
     ) -> Sequence[int]:
+        labels = tuple(sorted(op.nets))
         taken = [
             self._net(
-                branch,
-                inputs[1:],
+                op.nets[label],
+                # Inside a loop what was popped is not known yet.
+                [self._where_taken(one, inputs[0], labels, label) for one in inputs[1:]]
+                if not level
+                else inputs[1:],
                 level,
                 self._place(op, effect, label),
                 path.child(op.name, label),
             )
-            for label, branch in sorted(op.nets.items())
+            for label in labels
         ]
         if effect is not None:
             self.notes.claims.append(Claim(("branch", effect), inputs[0], net, op.name))
-        operator = self._table.operator(
-            OP, 0, ("branch", tuple(sorted(op.nets)), op.device), op.type
-        )
+        operator = self._table.operator(OP, 0, ("branch", labels, op.device), op.type)
         return [
             self._table.make(operator, (inputs[0], *values), op.name)
             for values in zip(*taken, strict=True)
         ]
+
+    def _where_taken(self, number: int, taken: int, labels: tuple[str, ...], label: str) -> int:
+        """What a value is in a branch: of another that went the same way, what that one gave."""
+        operator, children = self._table.operators[number], self._table.children[number]
+        data = operator.data if operator.kind == OP and isinstance(operator.data, tuple) else ()
+        same = data[:2] == ("branch", labels) and children[0] == taken
+        return children[1 + labels.index(label)] if same else number
 
     def _call(
         self, net: Net, op: Op, inputs: tuple[int, ...], level: int, effect: int | None, path: Path
@@ -360,5 +374,11 @@ class ValueNumbering:
         return [self._table.make(operator, (result,), op.name) for result in results]
 
     def _place(self, op: Op, effect: int | None, label: str) -> Place | None:
-        has_effects = effect is not None and self._effects.has_effects(op.nets[label])
-        return (effect, label) if has_effects else None
+        if effect is None or not self._effects.has_effects(op.nets[label]):
+            return None
+        return effect, label
+
+
+def _is_whole(op: Op) -> bool:
+    """Whether a read gives the whole variable, or rows of it along the first axis."""
+    return not op.attributes.get("batch_dims")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Hashable, Iterable
 
@@ -17,6 +18,7 @@ class Table:
         self.lists: dict[int, frozenset[int]] = {}
         self.optionals: dict[int, tuple[int, ...]] = {}
         self.states: set[int] = set()
+        self.as_they_come: dict[tuple[int, ...], int] = {}
         self.zero = self.constant((FILL, 0.0))
 
     def number(self, *how: Hashable) -> int:
@@ -67,6 +69,13 @@ class Table:
         if self.zero in (one, other):
             return other if one == self.zero else one
         return self.number("+", min(one, other), max(one, other))
+
+    def accumulated(self, addends: Iterable[int]) -> int:
+        """The number of a sum that adds values up as they come: in one order or another."""
+        found = tuple(sorted(addends))
+        if len(found) < 3:
+            return functools.reduce(self.plus, found)
+        return self.as_they_come.setdefault(found, self.number("as they come", found))
 
     def list_sum(self, one: int, other: int) -> int:
         """The number of a list of sums; an element that one list lacks is taken from the other."""

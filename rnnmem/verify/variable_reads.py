@@ -17,11 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.ir.graph import FunctionRef, Net, Op, Path
-from rnnmem.ir.op_table import BRANCHES, LOOPS, is_pure
+from rnnmem.ir.op_table import BRANCHES, LOOKUP, LOOPS, READ, is_pure
 from rnnmem.ir.order import all_needed_by, needed_by
 from rnnmem.verify.order import RunningOrder
-
-READ, LOOKUP = "ReadVariableOp", "ResourceGather"
 
 State = tuple[int, frozenset[int]]
 """A variable, and the effects of the outermost Net that may have written it before."""
@@ -113,7 +111,7 @@ class Reads:
     ) -> None:
         """Notes what the op writes, and the reads below it."""
         if not op.nets:
-            if op.type == READ and path:
+            if op.type in (READ, LOOKUP) and path:
                 self._inner[path.child(op.name)] = outermost, variables.get(op.inputs[0], UNKNOWN)
             if not is_pure(op):
                 writes |= _written(net, op, variables)

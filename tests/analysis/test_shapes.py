@@ -185,3 +185,12 @@ def test_what_a_body_reads_of_a_list_holds_behind_the_first_iteration():
     ]
     net = make_net({"x": "f[4]", "y": "f[2]"}, drawn, ["loop:1"])
     assert shape_of(net, "seen", ("loop", "body")) == (None,)
+
+
+def test_what_was_found_out_of_a_net_is_not_found_out_again():
+    net = make_net({"x": "f[?,4]"}, [op("y", "Tanh", "x", "f*")], ["y"])
+    known = known_net(net)
+    assert known_net(net) is known
+    assert known_net(net, None, 3) is not known
+    assert known_net(net, None, 3).facts["y"].shape == (3, 4)
+    assert known.facts["y"].shape == (None, 4)

@@ -11,7 +11,7 @@ from tests.nested_step_drawings import TRAIN, training
 def test_a_training_loop_is_a_nested_step():
     (place,) = nested_steps(training())
     assert place.path == TRAIN
-    assert place.net.name == "step"
+    assert place.net.name == "step" and place.has_loops
     assert place.variables == {"v", "other"}
 
 

@@ -107,8 +107,9 @@ class Subject:
         """What a run is predicted to ask for; the chunks that plans count are chance."""
         if plan is None or not is_improved(plan):
             return simulate(self.net).peak_bytes
-        if not loop_pairs(self.net, self.net, {}) and not nested_steps(self.net):
-            return plan.predicted_peak  # the gradient was made later, and is not in this Net
+        inside = loop_pairs(self.net, self.net, {}) or nested_steps(self.net)
+        if plan.cuts_rows or not inside:
+            return plan.predicted_peak  # of another Net: by chunks, or with a gradient made later
         whole = without_zero_lists(self.net)
         return simulate(apply_plan(whole, plan, constant)).peak_bytes
 
@@ -258,7 +259,8 @@ def reasons(plan: rnnmem.Plan) -> tuple[str, ...]:
     """Why loops were left as they were; one entry a loop, or what the plan notes."""
     loops = tuple(plan.every_loop())
     left = tuple(loop.closed for loop in loops if loop.closed)
-    return left or plan.notes or (() if loops else ("no loop pair was found",))
+    found = loops or plan.at_every_depth("straight_line")
+    return left or plan.notes or (() if found else ("no loop pair was found",))
 
 
 def is_improved(plan: rnnmem.Plan) -> bool:

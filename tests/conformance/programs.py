@@ -587,6 +587,17 @@ def _scan(dtype):
     return Case(forward, cell.variables, (values(T, B, D, dtype=dtype), values(B, H, dtype=dtype)))
 
 
+@program("functional.scan_last")
+def _scan_last(dtype):
+    cell = Cell(D, H, dtype)
+
+    def forward(x, h):
+        last = tf.scan(lambda h, row: cell(row, h), x, initializer=h)[-1]
+        return squares(last), last
+
+    return Case(forward, cell.variables, (values(T, B, D, dtype=dtype), values(B, H, dtype=dtype)))
+
+
 @program("functional.scan_reverse_structured")
 def _scan_reverse(dtype):
     cell = Cell(D, H, dtype)
@@ -872,6 +883,20 @@ def _loop_in_cond_in_body(dtype):
     return simple(body, dtype=dtype, time=8)
 
 
+@program("branch.soft_sampling")
+def _soft_sampling(dtype):
+    """A decoder fed with a mean of words by its own guess, or with the right one."""
+    table, out = weights(40, H, dtype=dtype, seed=5), weights(H, 40, dtype=dtype, seed=6)
+
+    def body(i, x, h, cell):
+        guess = tf.nn.softmax(h @ out)
+        rows = tf.range(B) % 40
+        given = tf.cond(i % 4 == 0, lambda: guess @ table, lambda: tf.gather(table, rows))
+        return cell(x[i], tf.tanh(given) + h)
+
+    return simple(body, dtype=dtype, extra=(table, out))
+
+
 # Several loops
 
 
@@ -1045,6 +1070,58 @@ def _gradient_in_loop(dtype):
 
     inputs = values(16, B, D, dtype=dtype), values(B, H, dtype=dtype)
     return Case(None, cell.variables, inputs, step=step)
+
+
+# Calls: a forward and a backward half of their own
+
+
+def layer(wrapped, dtype: str) -> Case:
+    """A recurrent layer as a function of its input, first state and weights, and that wrapped."""
+    case = Cell(D, H, dtype)
+
+    def states(x, h, w, u, b):
+        cell = Cell.__new__(Cell)
+        cell.w, cell.u, cell.b = w, u, b
+        return over_time(cell, x, h)
+
+    function = wrapped(states)
+
+    def forward(x, h):
+        out = function(x, h, *[tf.convert_to_tensor(one) for one in case.variables])
+        return squares(out), out
+
+    return Case(forward, case.variables, (values(T, B, D, dtype=dtype), values(B, H, dtype=dtype)))
+
+
+@program("calls.implementation")
+def _implementation(dtype):
+    """The device decides which of several functions runs, as for an LSTM of Keras 2."""
+    chosen = {"api_implements": "states", "api_preferred_device": "CPU"}
+    return layer(lambda states: tf.function(states, experimental_attributes=chosen), dtype)
+
+
+@program("calls.custom_gradient")
+def _custom_gradient_of_a_loop(dtype):
+    def wrapped(states):
+        @tf.custom_gradient
+        def clipped(*given):
+            with tf.GradientTape() as tape:
+                tape.watch(given)
+                out = states(*given)
+
+            def grad(upstream):
+                return [tf.clip_by_norm(one, 1.0) for one in tape.gradient(out, given, upstream)]
+
+            return out, grad
+
+        return clipped
+
+    return layer(wrapped, dtype)
+
+
+@program("calls.recompute_grad")
+def _recompute_grad(dtype):
+    return layer(lambda states: tf.recompute_grad(tf.function(states)), dtype)
 
 
 # Training loops: the tape stands inside a loop or a branch
@@ -1614,3 +1691,183 @@ def _keras_unknown(dtype):
 
     variables = [one.value for one in model.trainable_variables]
     return Case(forward, variables, (values(B, T, D, dtype=dtype),), step=step)
+
+
+# What lies outside of loops.
+
+
+@program("straight.dense")
+def _straight_dense(dtype):
+    kernels = [weights(H, H, dtype=dtype, seed=seed) for seed in range(6)]
+    biases = [weights(H, dtype=dtype, seed=seed) for seed in range(6)]
+
+    def forward(x):
+        for kernel, bias in zip(kernels, biases, strict=True):
+            x = x + tf.nn.gelu(tf.nn.bias_add(x @ kernel, bias))
+        return squares(x), x
+
+    return Case(forward, [*kernels, *biases], (values(T * B, H, dtype=dtype),))
+
+
+@program("straight.attention")
+def _straight_attention(dtype):
+    shapes = ((H, 3 * H), (H, H), (H, 2 * H), (2 * H, H))
+    made = [weights(*one, dtype=dtype, seed=n) for n, one in enumerate(shapes * 3)]
+
+    def norm(x):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-6)
+
+    def forward(x):
+        for at in range(0, len(made), 4):
+            q, k, v = tf.split(norm(x) @ made[at], 3, axis=-1)
+            scores = tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / H**0.5)
+            x = x + tf.nn.dropout(scores @ v @ made[at + 1], 0.1, seed=at)
+            x = x + tf.nn.relu(norm(x) @ made[at + 2]) @ made[at + 3]
+        return squares(x), x
+
+    return Case(forward, made, (values(B, T, H, dtype=dtype),))
+
+
+@program("straight.convolutions", dtypes=("float32",))
+def _straight_convolutions(dtype):
+    model = keras.Sequential(
+        [
+            keras.Input((16, 16, 3), batch_size=B),
+            *(
+                layer
+                for seed in range(3)
+                for layer in (
+                    L.Conv2D(16, 3, padding="same", dtype=dtype),
+                    L.BatchNormalization(dtype=dtype),
+                    L.ReLU(dtype=dtype),
+                    L.Dropout(0.1, seed=seed, dtype=dtype),
+                )
+            ),
+            L.GlobalAveragePooling2D(dtype=dtype),
+            L.Dense(4, dtype=dtype),
+        ]
+    )
+
+    def forward(x):
+        out = model(x, training=True)
+        return squares(out), out
+
+    variables = [one.value for one in model.trainable_variables]
+    state = [one.value for one in model.non_trainable_variables]
+    return Case(forward, variables, (values(B, 16, 16, 3, dtype=dtype),), state=state)
+
+
+@program("straight.encoder_and_loop")
+def _straight_encoder(dtype):
+    kernels = [weights(D, H, dtype=dtype)]
+    kernels += [weights(H, H, dtype=dtype, seed=seed) for seed in range(1, 4)]
+    cell = Cell(H, H, dtype)
+
+    def forward(x, h):
+        for kernel in kernels:
+            x = tf.nn.gelu(x @ kernel)
+        states = over_time(cell, x, h)
+        return squares(tf.tanh(states)), states
+
+    inputs = values(T, B, D, dtype=dtype), values(B, H, dtype=dtype)
+    return Case(forward, [*kernels, *cell.variables], inputs)
+
+
+@program("straight.language_model")
+def _straight_language_model(dtype):
+    vocabulary = 1024
+    embedding, cell = weights(vocabulary, H, dtype=dtype), Cell(H, H, dtype)
+    words = np.random.default_rng(0).integers(0, vocabulary, (T + 1, B))
+
+    def forward(words, h):
+        states = over_time(cell, tf.gather(embedding, words[:-1]), h)
+        rows = tf.reshape(states, [-1, H])
+        logits = tf.matmul(rows, embedding, transpose_b=True)
+        wanted = tf.one_hot(tf.reshape(words[1:], [-1]), vocabulary, dtype=dtype)
+        smooth = 0.9 * wanted + 0.1 / vocabulary
+        losses = tf.nn.softmax_cross_entropy_with_logits(smooth, logits)
+        return tf.reduce_mean(losses), states
+
+    inputs = tf.constant(words, tf.int32), values(B, H, dtype=dtype)
+    return Case(forward, [embedding, *cell.variables], inputs)
+
+
+@program("straight.tokens_of_sentences")
+def _straight_tokens_of_sentences(dtype):
+    vocabulary = 1024
+    table, project = weights(vocabulary, H, dtype=dtype), weights(H, vocabulary, dtype=dtype)
+    cell = Cell(H, H, dtype)
+    words = np.random.default_rng(0).integers(0, vocabulary, (T + 1, B))
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype=dtype)
+
+    def forward(words, h):
+        states = over_time(cell, tf.gather(table, words[:-1]), h)
+        logits = tf.tensordot(tf.transpose(states, [1, 0, 2]), project, 1) / 1.5
+        wanted = tf.transpose(words[1:])
+        right = tf.reduce_mean(tf.cast(tf.argmax(logits, -1, tf.int32) == wanted, dtype))
+        return loss(wanted, logits), (right, states)
+
+    inputs = tf.constant(words, tf.int32), values(B, H, dtype=dtype)
+    return Case(forward, [table, project, *cell.variables], inputs)
+
+
+def _layers(dtype, count=6):
+    """A step over dense layers with residual connections and momentum, and its variables."""
+    kernels = [weights(H, H, dtype=dtype, seed=seed) for seed in range(count)]
+    moments = [tf.Variable(tf.zeros_like(one), trainable=False) for one in kernels]
+
+    def trained(x):
+        with tf.GradientTape() as tape:
+            for kernel in kernels:
+                x = x + tf.nn.gelu(x @ kernel)
+            loss = squares(x)
+        for kernel, moment, gradient in zip(
+            kernels, moments, tape.gradient(loss, kernels), strict=True
+        ):
+            moment.assign(0.5 * moment + gradient)
+            kernel.assign_sub(LEARNING_RATE * moment)
+        return loss
+
+    return trained, kernels, moments
+
+
+@program("straight.training_loop")
+def _straight_training_loop(dtype):
+    trained, kernels, moments = _layers(dtype)
+
+    def step(x):
+        total = tf.constant(0.0, dtype)
+        for i in tf.range(3):
+            total += trained(x[i])
+        return total
+
+    return Case(None, kernels, (values(3, T * B, H, dtype=dtype),), step=step, state=moments)
+
+
+@program("straight.training_loop_of_unknown_length", known=False)
+def _straight_training_until_it_is_good(dtype):
+    trained, kernels, moments = _layers(dtype)
+
+    def step(x):
+        loss, i = tf.constant(1e9, dtype), 0
+        while i < 3 and loss > 1e-9:
+            loss = trained(x)
+            i += 1
+        return loss, i
+
+    return Case(None, kernels, (values(T * B, H, dtype=dtype),), step=step, state=moments)
+
+
+@program("straight.training_branch")
+def _straight_training_branch(dtype):
+    trained, kernels, moments = _layers(dtype)
+
+    def step(x):
+        if tf.reduce_sum(x) > -1e6:
+            loss = trained(x)
+        else:
+            loss = squares(x @ kernels[0])
+        return loss
+
+    return Case(None, kernels, (values(T * B, H, dtype=dtype),), step=step, state=moments)

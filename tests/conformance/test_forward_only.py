@@ -24,7 +24,8 @@ SOME = (
 
 def is_forward(program) -> bool:
     """Whether a program is a forward pass; the others bring steps of their own."""
-    return not program.name.startswith(("gradients.", "training.")) or program.name in SOME
+    own = ("gradients.", "training.", "straight.training")
+    return not program.name.startswith(own) or program.name in SOME
 
 
 @pytest.mark.parametrize("name", chosen(SOME, is_forward))

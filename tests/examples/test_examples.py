@@ -4,6 +4,7 @@ import importlib
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 import rnnmem
 from rnnmem.sizes import MIB
@@ -39,6 +40,11 @@ def met(predicted, peaks) -> bool:
     return bool(peaks) and 0.9 * min(peaks) <= predicted <= 1.1 * max(peaks)
 
 
+def traced_anew(step):
+    """The step in a trace of its own: all runs of one trace may win the same races."""
+    return rnnmem.Optimized(tf.function(step._base.python_function), step._options)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_an_example_trains_and_its_prediction_is_within_10_percent(name, tmp_path, capsys):
@@ -55,15 +61,18 @@ def test_an_example_trains_and_its_prediction_is_within_10_percent(name, tmp_pat
     inspection = module.train_step.inspect(*module.batch())
     for side, optimised in ((told.before, False), (told.after, True)):
         assert sum(part.bytes for part in side.parts) == side.peak_bytes
-        arguments = module.batch()
-
-        def call(optimised=optimised, arguments=arguments):
-            return module.train_step.call_variant(inspection, optimised, arguments, {})
-
-        call()
         peaks = []
+        step, found = module.train_step, inspection
         while len(peaks) < MOST_RUNS and not met(side.peak_bytes, peaks):
+            arguments = module.batch()
+
+            def call(step=step, found=found, optimised=optimised, arguments=arguments):
+                return step.call_variant(found, optimised, arguments, {})
+
+            call()
             peaks += [run_measured(call)[1] for _ in range(RUNS)]
+            step = traced_anew(module.train_step)
+            found = step.inspect(*arguments)
         print(
             f"{name} {side.name}: predicted {side.peak_bytes / MIB:.2f} MiB, measured "
             f"{min(peaks) / MIB:.2f} to {max(peaks) / MIB:.2f}"

@@ -27,6 +27,19 @@ def test_an_addend_that_is_computed_twice_with_equal_constants():
     assert found([*TWICE, SUM]) == ["s"]
 
 
+def test_the_sum_may_be_a_tree_of_additions():
+    # TensorFlow makes one sum of it
+    tree = [op("r", "AddV2", "m y", F), op("s", "AddV2", "r z", F)]
+    assert len(found([*TWICE, *tree])) == 1
+    assert not found([*TWICE, op("s", "AddV2", "m y", F)])
+
+
+def test_whole_numbers_may_be_added_in_any_order():
+    whole = [op("m", "Mul", "c x", "i[4]"), op("n", "Mul", "x d", "i[4]")]
+    whole.append(op("s", "AddN", "m y z", "i[4]"))
+    assert not found([*HALVES, *whole])
+
+
 def test_the_equal_op_may_read_what_is_equal():
     later = [op("t", "Tanh", "m", F), op("u", "Tanh", "n", F), op("s", "AddN", "t y z", F)]
     assert found([*TWICE, *later], ["s", "u"]) == ["s"]

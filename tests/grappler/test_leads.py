@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.grappler.leads import leads, way
+from rnnmem.grappler.leads import head_starts, leads, way
 from rnnmem.ir.edges import Edge
 from tests.handmade import const, make_net, op, pop
 
@@ -91,3 +91,29 @@ def test_what_others_read_may_be_waited_for_through_a_completion_proxy_and_what_
     nobody = dataclasses.replace(ops[-1].op, type="Cos", inputs=("early",))
     ops[-1] = op(nobody.name, "Cos", "early", F)
     assert way(body(ops, ["s", "grads", rest(), "q"], given), ("early", "s")) is None
+
+
+def chain(*last):
+    """A product reads an addend of a sum that waits for three more ops."""
+    ops = [
+        POP,
+        op("x", "Sin", "p:1", F),
+        op("dw", "MatMul", "x x", F),
+        op("kept", "TensorListPushBack", "grads dw", "v[]"),
+        op("y", "Cos", "x", F),
+        op("z", "Tanh", "y", F),
+        op("u", "Mul", "z z", "f[?,4]"),
+        *last,
+    ]
+    return body(ops, ["s", "kept", rest()])
+
+
+def test_a_reader_of_an_addend_has_a_head_start_where_the_sum_has_far_to_go():
+    far = chain(op("v", "Sum", "u i", F), op("s", "AddN", "x g v", F))
+    assert head_starts(far) == (("dw", "s"),)
+    assert way(far, ("dw", "s")) == Edge("v", None, "dw")
+
+
+@pytest.mark.parametrize("sum_", ["x g y", "x g", "y g z"], ids=["near", "two", "another"])
+def test_no_head_start(sum_):
+    assert not head_starts(chain(op("s", "AddN", sum_, F)))

@@ -1,8 +1,10 @@
 """Sums that race with the other readers of what they add up are told from those that do not."""
 
+import pytest
+
 from rnnmem.analysis.loops import Loop
 from rnnmem.grappler.summation_races import racing
-from tests.handmade import const, make_net, op, while_op
+from tests.handmade import const, empty_list, make_net, op, pop, push, while_op
 
 
 def racing_in(inputs, ops, outputs):
@@ -28,6 +30,45 @@ def test_a_sum_races_with_other_readers_of_what_nobody_holds():
     assert not racing_in("z a b", [*read, steady, more], ["v", "x"])
 
 
+def adding_what_is_the_same(made="Sin", after=(), outputs=("loop:1",)):
+    """A loop with h ◄─ sin h + cos h + c, where c stays as it was made outside."""
+    read = [op("s", "Sin", "h", "f[4]"), op("o", "Cos", "h", "f[4]")]
+    body = make_net(
+        {"i": "i[]", "h": "f[4]", "c": "f[4]"},
+        [
+            const("one", 1),
+            op("n", "AddV2", "i one", "i[]"),
+            *read,
+            op("u", "AddN", "s o c", "f[4]"),
+        ],
+        ["n", "u", "c"],
+    )
+    start = [const("z", 0), op("c0", made, "b", "f[4]"), while_op("loop", "z a c0", body)]
+    net = make_net({"a": "f[4]", "b": "f[4]"}, [*start, *after], list(outputs))
+    return racing(Loop(net, net.op_by_name["loop"]))
+
+
+def test_what_is_the_same_in_each_iteration_may_be_let_go_before_the_last():
+    # the loop's counter runs ahead, and c with it: nobody holds it while the last sums add it up
+    assert adding_what_is_the_same() == {"u"}
+    assert adding_what_is_the_same(after=[op("m", "Mean", "loop:2 z", "f[]")]) == {"u"}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"made": "Identity"},  # an argument of the function
+        {"made": "ReadVariableOp"},
+        {"outputs": ("loop:1", "loop:2")},
+        {"after": [op("m", "Mul", "loop:1 c0", "f[4]")]},  # begins when the loop is over
+        {"after": [op("m", "Mul", "loop:1 loop:2", "f[4]")]},
+        {"after": [op("e", "EmptyTensorList", "", "v[]"), push("p", "e", "c0")]},
+    ],
+)
+def test_what_somebody_outside_holds_is_there_in_every_iteration(held):
+    assert not adding_what_is_the_same(**held)
+
+
 def test_a_sum_races_with_what_only_one_branch_keeps():
     # a branch hands out tanh sin h, and keeps it, or the sine
     inner = [op("s", "Sin", "h", "f[4]"), op("t", "Tanh", "s", "f[4]")]
@@ -49,3 +90,40 @@ def test_a_sum_races_with_what_only_one_branch_keeps():
     assert of("t", "s") == {"u"}
     assert not of("t", "t")
     assert not of("s", "s")
+
+
+def pushing(after, outputs=("loop:1",)):
+    """A loop with h ◄─ sin h + tanh sin h + x, where sin h is pushed."""
+    body = make_net(
+        {"i": "i[]", "h": "f[4]", "x": "f[4]", "acc": "v[]"},
+        [
+            *(const("one", 1), op("n", "AddV2", "i one", "i[]")),
+            *(op("m", "Sin", "h", "f[4]"), op("t", "Tanh", "m", "f[4]")),
+            *(op("u", "AddN", "m t x", "f[4]"), push("list", "acc", "m")),
+        ],
+        ["n", "u", "x", "list"],
+    )
+    start = [const("z", 0), empty_list("e"), while_op("loop", "z a b e", body)]
+    net = make_net({"a": "f[4]", "b": "f[4]"}, [*start, *after], list(outputs))
+    return racing(Loop(net, net.op_by_name["loop"]))
+
+
+def popping(*reads, result="g"):
+    """A loop that pops what was pushed, ``p:1``."""
+    body = make_net(
+        {"i": "i[]", "g": "f[4]", "held": "v[]"},
+        [
+            *(const("one", 1), op("n", "AddV2", "i one", "i[]")),
+            *(pop("p", "held", "f[4]"), *reads),
+        ],
+        ["n", result, "p:0"],
+    )
+    return [while_op("later", "z a loop:3", body)]
+
+
+def test_a_list_that_nobody_reads_is_let_go_of_in_the_last_iteration():
+    read = popping(op("r", "Cos", "p:1", "f[4]"), result="r")
+    assert pushing([]) == {"u"}
+    assert pushing(popping(), ["later:1"]) == {"u"}
+    assert not pushing(read, ["later:1"])
+    assert not pushing([], ["loop:1", "loop:3"])

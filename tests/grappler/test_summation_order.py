@@ -55,6 +55,31 @@ def test_who_shares_a_buffer_with_an_addend_counts_too():
     assert addends(ops) == {"t", "flat", "b", "c"}
 
 
+@pytest.mark.parametrize(
+    ("read", "type", "written", "hands_on"),
+    [
+        ("f[?,4]", "Sum", F, True),
+        ("f[1,4]", "Sum", F, True),
+        ("f*", "Sum", F, True),
+        ("f[3,4]", "Sum", F, False),
+        ("f[?,3]", "Sum", F, False),
+        ("f[?,4]", "Tile", "f[?,4]", True),
+        ("f[2,4]", "Tile", "f[4,4]", False),
+        ("f[?,4]", "Transpose", "f[4,?]", True),
+        ("f[2,4]", "Transpose", "f[4,2]", False),
+        ("i[4]", "Cast", F, False),
+    ],
+)
+def test_what_may_turn_out_to_do_nothing_hands_on_a_buffer(read, type, written, hands_on):
+    ops = [
+        op("t", "Tanh", "a", read),
+        op("x", type, "t axes", written),
+        op("out", "AddN", "x b c", written),
+    ]
+    net = make_net({"a": read, "axes": "i[1]", "b": written, "c": written}, ops, ["out"])
+    assert ("t" in Sums(net).addends) == hands_on
+
+
 def branch(inner):
     made = op("if", "If", "p a b c", F, nets={"then_branch": inner, "else_branch": inner})
     return Sums(make_net({"p": "z[]", **dict.fromkeys("abc", F)}, [made], ["if"]))

@@ -265,3 +265,18 @@ def test_a_call_in_a_call_in_a_step_net_is_entered_after_that():
         "g/y/c": {"g/y/enter"},
         "g/y/enter": {"g/enter"},
     }
+
+
+def test_what_the_device_chose_hides_the_shapes_of_its_results():
+    chosen = {"attributes": {"api_preferred_device": b"CPU"}}
+    body = make_net(
+        {"a": "f[2]"},
+        [op("n", "Neg", "a", "f[2]"), op("s", "Shape", "a", "i[1]"), const("e", (2,))],
+        ["n", "s"],
+        attributes=chosen,
+    )
+    called = call("c", body, "x", "f[2] i[1]")
+    net = inline(make_net({"x": "f[2]"}, [called, op("y", "Sin", "c:0", "f[2]")], ["y", "c:1"]))
+    assert net.producer["c:0"].type == net.producer["c_1:0"].type == "OptionalGetValue"
+    assert net.producer["c:0"].attributes["output_shapes"][0].dims is None
+    assert net.op_by_name["y"].inputs == ("c:0",) and net.outputs == ("y", "c_1:0")

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.passes.registry import DEFAULTS
 from rnnmem.planning.plan import Plan
 from tests.cases import Case, assert_same_bits, numbers, train, values, weights
 
@@ -28,14 +29,17 @@ def mean_of_squares(batch=32, time=64, units=48):
     return Case(train(loss, made), [((numbers(batch, time, units),), {})] * 2, values(*made))
 
 
-def test_the_list_is_rebuilt_and_the_gradient_waits_for_the_loss(grappler):
-    assert_same_bits(mean_of_squares, max_slowdown=float("inf"))
+@pytest.mark.parametrize("left", ["unstacked_lists", "rebuild_lists"])
+def test_the_list_is_rebuilt_or_not_made_and_the_gradient_waits_for_the_loss(left, grappler):
+    options = {"max_slowdown": float("inf"), "allow": [one for one in DEFAULTS if one != left]}
+    assert_same_bits(mean_of_squares, **options)
     made = mean_of_squares()
-    step = rnnmem.optimize(made.fn, max_slowdown=float("inf"))
+    step = rnnmem.optimize(made.fn, **options)
     args, _ = made.calls[0]
     plan = step.plan(*args)
     assert plan.delayed_inputs
-    assert len(plan.rebuilt_lists) == 1
+    found = {"unstacked_lists": plan.rebuilt_lists, "rebuild_lists": plan.of("unstacked_lists")}
+    assert len(found[left]) == 1
     assert Plan.from_json(plan.to_json()) == plan
 
 

@@ -84,6 +84,22 @@ def looping(w):
     return forward
 
 
+def mixing(w):
+    """Rows of the weight in one branch, all of it in the other: scheduled sampling, softly."""
+
+    def forward(x, start):
+        h = start
+        for i in tf.range(STEPS):
+            if i % 3 == 0:
+                given = tf.nn.softmax(h @ w) @ w
+            else:
+                given = tf.gather(w, [3, 1, 4, 1])
+            h = tf.tanh(given + x[i] * h)
+        return tf.reduce_mean(tf.square(h))
+
+    return forward
+
+
 WAYS = {
     "saved": contextlib.nullcontext,
     "segments": forced_segments,
@@ -94,7 +110,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tape", ["outside", "inside"])
-@pytest.mark.parametrize("make", [branching, scaling, looping])
+@pytest.mark.parametrize("make", [branching, scaling, looping, mixing])
 def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape, way, given):
     w, inputs = given
     forward = make(w)
@@ -103,7 +119,8 @@ def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape
         with tf.GradientTape() as tape:
             tape.watch([x, start])
             loss = forward(x, start)
-        return loss, tape.gradient(loss, [w, x, start])
+        gradients = tape.gradient(loss, [w, x, start])
+        return loss, [tf.convert_to_tensor(one) for one in gradients]
 
     def outcome(function):
         if tape == "inside":
@@ -111,7 +128,8 @@ def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape
         with tf.GradientTape() as outer:
             outer.watch(inputs)
             loss = function(*inputs)
-        return bits([loss, *outer.gradient(loss, [w, *inputs])])
+        gradients = outer.gradient(loss, [w, *inputs])
+        return bits([loss, *(tf.convert_to_tensor(one) for one in gradients)])
 
     decorated = step if tape == "inside" else forward
     expected = outcome(tf.function(decorated))
@@ -119,6 +137,31 @@ def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape
         optimised = rnnmem.optimize(tf.function(decorated), max_slowdown=2.0)
         assert outcome(optimised) == expected
         assert not optimised.plan(*inputs).changes_nothing
+
+
+def test_rows_of_a_weight_that_the_loop_writes_are_looked_up_once(given):
+    w, inputs = given
+    changing = tf.Variable(w)
+
+    def step(x, start):
+        with tf.GradientTape() as tape:
+            h = start
+            for i in tf.range(STEPS):
+                if i % 3 == 0:
+                    given = tf.nn.softmax(h @ changing) @ w
+                else:
+                    given = tf.gather(changing, [3, 1, 4, 1]) @ w
+                changing.assign_add(h[:1] * 0.01 + tf.zeros_like(changing))
+                h = tf.tanh(given + x[i] * h)
+            loss = tf.reduce_mean(tf.square(h))
+        return loss, tape.gradient(loss, w), changing.assign(w)
+
+    expected = bits(tf.function(step)(*inputs))
+    optimised = rnnmem.optimize(tf.function(step), max_slowdown=2.0)
+    assert bits(optimised(*inputs)) == expected
+    decisions = [one for loop in optimised.plan(*inputs).loops for one in loop.residuals]
+    branches = [one for one in decisions if one.op_type.endswith("If")]
+    assert branches and all(one.decision == "saved" for one in branches)
 
 
 def test_an_inner_gradient_of_what_is_broadcast_adds_up_as_before(given):

@@ -53,7 +53,10 @@ def test_whatever_time_is_allowed_no_peak_is_larger(units, slowdown):
 
 def test_the_plan_that_keeps_least_gives_way_where_it_is_larger_at_few_trips():
     made = decision(until_told(rnn(512)))
-    least = min(made._candidates(2.0), key=lambda plan: sum(one.total()[0] for one in plan.loops))
+    least = min(
+        map(made.simulated, made._plans_within(2.0)),
+        key=lambda plan: sum(one.total()[0] for one in plan.loops),
+    )
     before = assumed_peaks(made.net)
     assert are_larger(peaks_of(made, least), before)
     plan, _ = made.least_memory(2.0)

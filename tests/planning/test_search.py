@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import re
 from random import Random
 
@@ -13,10 +14,11 @@ from rnnmem.ir.edges import Edge
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.planning.choice import bisected, budget_for, needed_budget, worth_its_time
 from rnnmem.planning.choice import least_of as least_of_refusals
+from rnnmem.planning.decide import decide
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, check_fits
-from rnnmem.planning.search import Search, decide
+from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak, worst_peak
 from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
@@ -209,6 +211,31 @@ def test_a_budget_holds_where_a_thread_is_held_up():
         under(made, raised.value.smallest - 1)
 
 
+@pytest.mark.parametrize("bound", [1.05, 1.3, 3.0])
+@pytest.mark.parametrize("net", [chain(), rnn(limit=30)], ids=["chain", "rnn"])
+def test_limits_of_the_simulation_choose_no_other_plan(net, bound, monkeypatch):
+    plan, _ = decision(net).least_memory(bound)
+    simulated = Search.simulated
+    monkeypatch.setattr(Search, "simulated", lambda self, plan, _=0: simulated(self, plan))
+    assert decision(net).least_memory(bound)[0] == plan
+
+
+def test_a_plan_above_a_limit_is_simulated_once_more_only_for_a_higher_one(monkeypatch):
+    made = decision(chain())
+    plan = made.frontier_plans[-1]
+    peak = decision(chain()).simulated(plan).predicted_peak
+    counts = []
+    monkeypatch.setattr(
+        "rnnmem.planning.search.counted_peak",
+        lambda net, **limits: counts.append(limits) or counted_peak(net, **limits),
+    )
+    for limit in (1, 1, math.inf, 1):
+        known = made.simulated(plan, limit)
+        assert 1 <= known.predicted_peak <= peak
+    assert len(counts) == 3  # and the original's
+    assert made.simulated(plan).predicted_peak == peak
+
+
 def test_of_several_refusals_the_least_is_told():
     refusals = [BudgetError("a"), BudgetError("b"), BudgetError("c")]
     refusals[1].smallest, refusals[2].smallest = 7, 5
@@ -259,6 +286,9 @@ def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
     assert chosen((1.0, 190), (1.1, 201)) == 1.0
     assert chosen((1.05, 205), (1.1, 201)) == 1.05
     assert chosen((1.05, 206), (1.1, 201)) == 1.1
+    # A thousandth of the step's time is none.
+    assert chosen((1.05, 205), (1.0505, 204)) == 1.0505
+    assert chosen((1.05, 204), (1.0505, 204)) == 1.05
     # A hundredth of the original's peak is much where plenty of time is allowed.
     assert chosen((1.0, 13), (1.1, 10)) == 1.0
     assert chosen((1.0, 12), (1.1, 10), bound=100.0) == 1.0

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.random_programs.modes import MODES
 from tests.random_programs.programs import program
-from tests.random_programs.runner import MANY, is_larger, verify
+from tests.random_programs.runner import MANY, explained, is_larger, verify
 
 SEEDS = (1002, 1007, 1008, 1009, 1010, 1013, 1014)
 
@@ -42,6 +42,31 @@ def test_every_program_is_python_and_every_mode_is_thrown():
 def varied(least, most, seed):
     """Peaks of runs that a race decides."""
     return np.random.default_rng(seed).uniform(least, most, MANY).astype(int).tolist()
+
+
+def runs(*values):
+    """Runs of a function with a result that never varies, and one that has these values."""
+    return [[np.array([1.0, 2.0]), np.array([3.0, 4.0 + value])] for value in values]
+
+
+@pytest.mark.parametrize(
+    ("original", "found", "expected"),
+    [
+        ((0, 0), 1e-7, False),
+        ((0, 1e-7), 1e-7, True),
+        ((0, 1e-7), 3e-7, True),  # the same race, lost in another iteration as well
+        ((0, 1e-7), 1e-5, False),
+    ],
+)
+def test_a_result_that_varies_in_the_original_may_vary_as_much(original, found, expected):
+    assert explained(runs(*original), *runs(found)) == expected
+
+
+def test_a_result_that_never_varies_in_the_original_may_not():
+    (other,) = runs(0)
+    other[0] = other[0] + 1e-7
+    assert not explained(runs(0, 1e-7), other)
+    assert not explained(runs(0, 1e-7), other[:1])
 
 
 def test_peaks_that_vary_alike_are_not_larger():

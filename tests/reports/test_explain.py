@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.rematerialise.decision import (
@@ -13,7 +14,8 @@ from rnnmem.passes.rematerialise.decision import (
     LoopPlan,
     ResidualDecision,
 )
-from rnnmem.planning.plan import Plan
+from rnnmem.passes.straight_line.decision import Region
+from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.reports.explain import explain
 
 
@@ -82,6 +84,13 @@ def test_the_largest_stands_first():
 
 def test_without_a_loop_it_says_so_in_one_line():
     assert report() == "train_step: no loop with a gradient was found, nothing was to be done\n"
+
+
+def test_what_runs_again_outside_of_loops_is_counted_and_told():
+    region = Region(("Tanh", "Exp"), ("gradient_tape/Mul",), ("gradient_tape/x:0",), 2**21, 0.1)
+    text = str(explain(Plan().having(straight_line=(region,)), name="train_step"))
+    assert text.startswith("train_step: 1 region outside of loops run again")
+    assert "2 ops from Tanh to Exp run again near their gradient: 2.0 MiB" in text
 
 
 def test_a_closed_loop_is_named_with_its_line_and_reason():
@@ -223,3 +232,17 @@ def test_a_loop_in_one_that_is_left_is_not_counted_as_rewritten():
     left = loop(decision(), inner=(inner,), closed="too odd")
     other = dataclasses.replace(loop(decision()), path=("other",))
     assert report(left, other).startswith("train_step: 1 loop rewritten")
+
+
+def test_what_other_passes_decided_has_a_table_with_the_place():
+    edges = (("scheduling_edges", (Edge("mul", None, "sum"), Edge("tanh", None, "sum"))),)
+    inner = NestedPlan(("training", "body"), ("training",), Plan(decisions=edges))
+    lines = report(nested=(inner,), decisions=edges).splitlines()
+    rows = [line.split(maxsplit=1) for line in lines if line.startswith("scheduling_edges")]
+    told = [" ".join(rest.split()) for _, rest in rows]
+    assert told == [
+        "the function mul waits for sum",
+        "the function tanh waits for sum",
+        "training/body mul waits for sum",
+        "training/body tanh waits for sum",
+    ]

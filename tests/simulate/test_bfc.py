@@ -2,7 +2,7 @@
 
 import random
 
-from rnnmem.simulate.bfc import Allocator, counted_peak
+from rnnmem.simulate.bfc import Allocator, counted_peak, in_use
 
 MIB = 2**20
 
@@ -76,7 +76,8 @@ def test_the_counted_peak_is_above_the_asked_one_and_the_same_each_time():
         log.append((one, change, live))
     counted = counted_peak(log, peak)
     assert peak <= counted <= 1.5 * peak
-    assert counted == counted_peak(log, peak)
+    assert counted == counted_peak(log, peak) == max(in_use(log))
+    assert len(in_use(log)) == len(log)
     assert counted_peak([], 0) == 0
 
 

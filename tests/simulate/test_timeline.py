@@ -42,6 +42,23 @@ def test_a_view_shares_its_buffer():
     assert peak(X, ops, ["result"]) == K
 
 
+def test_what_one_op_hands_on_together_is_there_one_by_one():
+    # x ─► Tanh ─► a ─► Sum ─► Mul ─► b          TensorFlow takes the IdentityN out, by which a
+    #              └──► IdentityN ◄───┘          would be held until b is there
+    ops = [
+        const("axes", (0,)),
+        op("a", "Tanh", "x", "f[256]"),
+        op("s", "Sum", "a axes", "f[]"),
+        op("b", "Mul", "x s", "f[256]"),
+        op("both", "IdentityN", "a b", "f[256] f[256]"),
+        op("first", "Sum", "both:0 axes", "f[]"),
+        op("second", "Sum", "both:1 axes", "f[]"),
+    ]
+    assert peak(X, ops, ["first", "second"]) < K + 4 * CHUNK
+    waits = op("third", "Neg", "s", "f[]", controls=("both",))
+    assert peak(X, [*ops, waits], ["first", "second", "third"]) > 2 * K
+
+
 def test_other_bits_are_the_same_buffer():
     ops = [op("y", "Tanh", "x", "f[256]"), op("z", "Bitcast", "y", "i[256]")]
     assert peak(X, ops, ["z"]) == K
@@ -759,6 +776,15 @@ def test_of_ops_that_are_ready_together_the_worse_order_counts(names):
     net = make_net({"x": "f[512,512]"}, ops, ["frees", "makes"])
     assert counted_peak(net) > 2 * 512 * 512 * 4
     assert max(record(net).in_use) == counted_peak(net)
+
+
+def test_a_peak_is_told_up_to_a_limit():
+    ops = [op(f"y{i}", "Exp", f"y{i - 1}" if i else "x", "f[300,300]") for i in range(5)]
+    net = make_net({"x": "f[300,300]"}, ops, [f"y{i}" for i in range(5)])
+    peak = counted_peak(net)
+    for limit in (1, peak // 2, peak - 1, peak):
+        assert limit <= counted_peak(net, limit=limit) <= peak
+    assert counted_peak(net, limit=peak + 1) == peak
 
 
 def test_a_thread_that_is_held_up_holds_what_its_op_reads():

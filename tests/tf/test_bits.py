@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rnnmem.tf.bits import difference, leaves, unread
+from rnnmem.tf.bits import differences, leaves, unread
 
 NAN, INF = float("nan"), float("inf")
 
 
 def compared(one, other, tolerance=None):
-    return difference(leaves(one), leaves(other), tolerance)
+    wrong = differences(leaves(one), leaves(other), tolerance)
+    return next((f"{name} {told}" for name, told in wrong.items()), None)
 
 
 def array_list(*values, dtype=tf.float32):

@@ -62,3 +62,12 @@ def test_the_original_of_what_was_rewritten_saves_no_more(as_tensorflow_runs_it,
     optimised, step = differentiated(rnnmem.optimize(original)), differentiated(original)
     assert bits(optimised()) == as_tensorflow_runs_it[0]
     assert (bits(step()), saved(step, tmp_path)) == as_tensorflow_runs_it
+
+
+def test_an_eager_tape_gets_the_pair_that_tensorflow_makes_for_tapes():
+    # that for calls inside graphs also runs what no gradient depends on, so other sums race
+    original = tf.function(forward)
+    differentiated(rnnmem.optimize(original, allow=()))()
+    maker = original.get_concrete_function(X)._delayed_rewrite_functions
+    ((_, backward),) = maker._cached_function_pairs.values()
+    assert not backward.graph.control_outputs

@@ -88,7 +88,7 @@ ARGUMENTS = numbers(12, 8, 16), numbers(8, 16, seed=2)
 def test_a_function_that_would_compute_otherwise_is_left_alone(monkeypatch):
     asked = []
 
-    def found(original, rewritten):
+    def found(original, rewritten, of_nothing):
         asked.append(rewritten)
         return "while/body/_1/rnnmem/again/while/Tanh"
 

@@ -8,7 +8,9 @@ from tensorflow.python.ops.parallel_for import pfor
 
 import rnnmem
 from rnnmem.tf.private import gradients, vectorisation
+from tests.allocations import ops_run
 
+MUL = "MatMul"
 REWRITERS = ("arithmetic_optimization", "constant_folding", "remapping")
 
 
@@ -275,3 +277,27 @@ def test_ordinary_gradients_are_not_left_to_tensorflow(monkeypatch):
     assert asked == [False]  # an eager call has its own pair, and nobody asks
     jacobian_in_a_function(f)
     assert asked[1:] == [True]
+
+
+def test_a_product_with_what_a_barrier_hides_is_vectorised_as_it_was(tmp_path):
+    # the matrix is read once beside the loop; of unknown rank, it would be one of a batch
+    weight = tf.Variable(W)
+
+    def forward(x):
+        h = x
+        for _ in tf.range(5):
+            h = tf.tanh(tf.nn.elu(h) @ weight)
+        return h
+
+    def jacobian(f):
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            y = f(X)
+        return tape.jacobian(y, X)
+
+    def products(f, folder):
+        return {kind for kind in ops_run(lambda: jacobian(f), (), tmp_path / folder) if MUL in kind}
+
+    optimised = rnnmem.optimize(tf.function(forward), max_slowdown=2.0)
+    assert products(optimised, "optimised") == products(tf.function(forward), "original")
+    assert not optimised.plan(X).changes_nothing

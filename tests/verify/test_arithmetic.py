@@ -61,6 +61,28 @@ def test_another_order_or_op_is_named(other, named):
     assert compared(NESTED, other) == named
 
 
+def accumulated(*blobs):
+    """What the memory optimizer makes of a sum."""
+    adding = [op(f"add_{one}", "AssignAdd", "start", one) for one in blobs]
+    start = op("start", "Assign", "variable", "zeros")
+    ends = op("out", "DestroyTemporaryVariable", "start")
+    zeros = op("zeros", "Const", value=("fill", 0.0))
+    return made(ends, *adding, start, op("variable", "TemporaryVariable"), zeros)
+
+
+def test_a_sum_of_the_original_that_adds_as_values_come_may_add_in_any_order():
+    as_they_come = accumulated("x", "y", "z")
+    assert compared(as_they_come, accumulated("z", "x", "y")) is None
+    assert compared(as_they_come, made(op("out", "AddN", "z", "y", "x"))) is None
+    assert compared(as_they_come, accumulated("x", "y")) is not None
+    assert compared(as_they_come, made(op("out", "AddN", "x", "x", "y"))) == "out"
+
+
+def test_no_sum_begins_to_add_as_values_come():
+    assert compared(made(op("out", "AddN", "x", "y", "z")), accumulated("x", "y", "z")) is not None
+    assert compared(made(op("out", "AddN", "x", "y")), accumulated("y", "x")) is None
+
+
 def test_attributes_and_constants_count():
     def product(value=2.0, detail=()):
         constant = op("c", "Const", value=("fill", value))
@@ -193,3 +215,45 @@ def test_the_second_half_reads_what_the_first_hands_out():
     wrong = Half(second(op("t", "Cos", "given"), last="t"), {0: ("argument", 0)})
     assert difference([first, whole], [fewer, again]) is None
     assert difference([first, whole], [fewer, wrong]) == "t"
+
+
+def test_one_row_has_the_number_of_what_it_is_a_row_of():
+    ints = op("n", "Const", dtype="int32")
+    new = op("new", "TensorListReserve", "n", "n", dtype="variant")
+
+    def put(value):
+        return [ints, new, op("held", "TensorListSetItem", "new", "n", value, dtype="variant")]
+
+    def row_of_stack(mask):
+        taken = op(
+            "row", "StridedSlice", "all", "n", "n", "n", detail=(("shrink_axis_mask", mask),)
+        )
+        stacked = op("all", "TensorListStack", "held", "n")
+        return made(*put("x"), stacked, taken, op("out", "Sin", "row"))
+
+    def cut(mask):
+        detail = (("shrink_axis_mask", mask),)
+        zeros = op("zeros", "StridedSliceGrad", "n", "n", "n", "n", "x", detail=detail)
+        rows = op("rows", "TensorListFromTensor", "zeros", "n", dtype="variant")
+        got = op("got", "TensorListGetItem", "rows", "n", "n")
+        return made(ints, zeros, rows, got, op("out", "Sin", "got"))
+
+    def item(value):
+        got = op("got", "TensorListGetItem", "held", "n", "n")
+        return made(*put(value), got, op("out", "Sin", "got"))
+
+    for whole in (row_of_stack, cut):
+        assert compared(whole(b"\x18\x01"), item("x")) is None
+        assert compared(whole(b"\x18\x01"), item("y")) == "out"
+        assert compared(whole(b""), item("x")) == "out"
+
+
+ROW = (("shrink_axis_mask", b"\x18\x01"),)
+
+
+def test_a_row_of_values_side_by_side_is_one_of_them():
+    straight = made(op("out", "Tanh", "x"))
+    one = op("a", "Tanh", "x"), op("b", "Tanh", "x"), op("both", "Pack", "a", "b")
+    assert compared(straight, made(*one, op("out", "StridedSlice", "both", detail=ROW))) is None
+    other = op("a", "Tanh", "x"), op("b", "Cos", "x"), op("both", "Pack", "a", "b")
+    assert compared(straight, made(*other, op("out", "StridedSlice", "both", detail=ROW)))

@@ -181,3 +181,19 @@ def test_rows_where_no_turn_is_known():
 
 def test_other_rows():
     assert refusal(with_input(AGAIN, "again", 1, "others"), ROWS) == "value-changed"
+
+
+TAKEN = parse(
+    LOOKED_UP.replace(
+        "again float32 = ResourceGather(v, rows) with {Tindices=type int32} after(write)",
+        """whole float32 = ReadVariableOp(v) after(write)
+  again float32 = Gather(whole, rows)""",
+    )
+)
+
+
+def test_rows_taken_of_the_whole():
+    check(ROWS, TAKEN)
+    assert refusal(with_input(TAKEN, "again", 1, "others"), ROWS) == "value-changed"
+    assert refusal(with_op(TAKEN, "whole", controls=()), ROWS) == "stateful-op-doubled"
+    assert refusal(with_input(TAKEN, "whole", 0, "other"), ROWS) == "stateful-op-doubled"

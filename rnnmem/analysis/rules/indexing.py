@@ -90,8 +90,8 @@ def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, begin, size = ins[0].shape, ins[1].value, ins[2].value
     if shape is None or not isinstance(size, tuple):
         return []
-    if (most := op.attributes.get(PART)) is not None:
-        return [Fact((most if shape[0] is None else min(most, shape[0]), *shape[1:]))]
+    if PART in op.attributes:
+        return [Fact(shape)]
     begin = begin if isinstance(begin, tuple) else (None,) * len(size)
     if not len(begin) == len(size) == len(shape):
         return []

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rnnmem.analysis.branches import branch_read_of, reads_of
+from rnnmem.analysis.branches import read_inside_of, reads_of
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Keepalives
@@ -229,7 +229,7 @@ class _SegmentRewrite:
         """The gradient loop's variable for what one read beside the loops gives."""
         forward = self.pair.forward
         if forward.body.blobs[blob].dtype == "resource":
-            found = branch_read_of(forward.body, blob)
+            found = read_inside_of(forward.body, blob)
             read, handle = InnerRead(found.op, found.blob), blob
         else:
             op = forward.body.producer[blob]

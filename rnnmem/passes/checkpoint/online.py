@@ -3,7 +3,7 @@
 Sources: Stumm and Walther 2010, "New algorithms for optimal online checkpointing", Algorithm I, for
 the first ``(slots + 1) * (slots + 2) / 2 - 1`` steps; from there on Wang, Moin and Iaccarino 2009,
 "Minimal repetition dynamic checkpointing algorithm for unsteady adjoint calculation". Here are the
-decisions that both the schedules (`rnnmem.passes.checkpoint.schedule`) and the loops that follow
+decisions that both the counts (`rnnmem.passes.checkpoint.schedule`) and the loops that follow
 them are made of. Slot 0 holds the state in front of step 0 for good.
 """
 

@@ -16,22 +16,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 
-from rnnmem.analysis.branches import branch_read_of, branch_reads
+from rnnmem.analysis.branches import read_inside_of, reads_inside
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import NEVER_FUSED, Keepalives, missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
-from rnnmem.ir.builders import Encode, element, integer, number, push
+from rnnmem.ir.builders import Encode, element, integer, made, number, push
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like, counted_loop
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, ShapeValue
 from rnnmem.ir.marks import ADVANCES, AGAIN, GROWTH, KEEPS, KEPT, LENGTH, SEGMENTS
 from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.ir.order import reached
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.revolve import split_table
 from rnnmem.passes.checkpoint.storage import Taken, checkpoints
-from rnnmem.passes.rematerialise.branches import with_values
+from rnnmem.passes.rematerialise.branches import kinds_with_values, with_values
 
 BARRIER = "EnsureShape"
 """Between a step net that runs again and what it starts from: shows the shape, stops fusions."""
@@ -114,7 +114,7 @@ class ReplayWriter:
         """The forward step net over ``[r, trips, states, lists, reads, invariants]``."""
         forward, segments = self.forward.body, self.segments
         net = NetEditor(forward.replace(name="rnnmem_step", control_outputs=(), attributes={}))
-        net.ops = self._needed(pushed)
+        net.ops = {op.name: self._given_values(net, op) for op in self._needed(pushed)}
         net.inputs, net.outputs = [], []
         count = add_input(net, Blob("", "int32", ()))
         trips = add_input(net, Blob("", "int32", ()))
@@ -123,9 +123,7 @@ class ReplayWriter:
         reads = [add_input(net, self._read(blob)) for blob in segments.reads]
         net.inputs += segments.invariants
         one = number(net, 1, self.constant)
-        following = net.add(
-            "AddV2", (count, one), (("int32", ()),), {"T": DType("int32")}, name="rnnmem/count"
-        ).outputs[0]
+        following = integer(net, "AddV2", count, one)
         following_states = [forward.outputs[forward.inputs.index(one)] for one in segments.states]
         wanted = {
             *pushed,
@@ -152,7 +150,7 @@ class ReplayWriter:
         ]
         return net
 
-    def _needed(self, pushed: Sequence[str]) -> dict[str, Op]:
+    def _needed(self, pushed: Sequence[str]) -> list[Op]:
         """The forward step net's ops that the pushed blobs and the states take."""
         body, segments = self.forward.body, self.segments
         given = {*segments.states, *segments.reads, *segments.invariants}
@@ -167,19 +165,24 @@ class ReplayWriter:
 
         found = set(reached([*pushed, *following], needs)) - given
         needed = {body.producer[blob].name for blob in found}
-        return {op.name: self._given_values(op) for op in body.ops if op.name in needed}
+        return [op for op in body.ops if op.name in needed]
 
     def _read(self, blob: str) -> Blob:
         """What one read beside the loop gives in place of a blob of the forward step net."""
         body = self.forward.body
         kind = body.blobs[blob]
-        return branch_read_of(body, blob).blob if kind.dtype == "resource" else kind
+        return read_inside_of(body, blob).blob if kind.dtype == "resource" else kind
 
-    def _given_values(self, op: Op) -> Op:
-        """The op, given what it reads where it is a branch that reads variables."""
-        found = branch_reads(op) or {}
+    def _given_values(self, net: NetEditor, op: Op) -> Op:
+        """The op, given what it reads where it is a branch or loop that reads variables."""
+        found = reads_inside(op) or {}
         reads = {blob: read for blob, read in found.items() if blob in self.segments.reads}
-        return with_values(op, reads) if reads else op
+        if not reads:
+            return op
+        kinds = kinds_with_values(op, self.forward.body, reads)
+        for blob, kind in zip(op.outputs, kinds, strict=True):
+            net.blobs[blob] = Blob(blob, kind.dtype, kind.shape)
+        return with_values(op, reads)
 
     def keepalives(self, loop: LoopEditor) -> Keepalives:
         """Anchors for blobs that have one reader here and more in the forward step net."""
@@ -337,10 +340,5 @@ def barrier(net: NetEditor, blob: str, kind: Blob, name: str = "rnnmem/barrier")
     """The blob behind an op that the graph optimizer neither removes nor looks through."""
     if kind.dtype not in BYTES_PER_ELEMENT:
         return blob
-    return net.add(
-        BARRIER,
-        (blob,),
-        ((kind.dtype, kind.shape),),
-        {"T": DType(kind.dtype), "shape": ShapeValue(kind.shape)},
-        name=name,
-    ).outputs[0]
+    seen = ShapeValue(kind.shape)
+    return made(net, BARRIER, (blob,), kind.dtype, kind.shape, name, T=kind.dtype, shape=seen)

@@ -1,7 +1,7 @@
 """Binomial schedules: which states a loop of known length keeps in so many slots.
 
 Source: Griewank and Walther 2000, "Algorithm 799: revolve". Here are the closed forms that both the
-schedules (`rnnmem.passes.checkpoint.schedule`) and the loops that follow them are made of.
+counts (`rnnmem.passes.checkpoint.schedule`) and the loops that follow them are made of.
 """
 
 from __future__ import annotations

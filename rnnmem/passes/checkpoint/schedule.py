@@ -1,11 +1,7 @@
-"""Checkpoint schedules over time: which states of a long loop are kept, and when they run again.
+"""Checkpoint schedules over time: how often the steps of a long loop run, in so many slots.
 
 A slot holds the state in front of a step; the state in front of step 0 stands in slot 0. Advancing
 over a step counts one evaluation of it, and so does reversing it, which needs the state in front.
-
-    state   0 ──► 1 ──► 2 ──► 3 ──► 4        slots=2, steps=4
-    slot 0  ■                                 advance 0..2, save, advance, reverse 3, restore,
-    slot 1              ■                     reverse 2, restore 0, advance, reverse 1, ...
 
 Sources. Known length: Griewank and Walther 2000, "Algorithm 799: revolve" (binomial checkpointing).
 Length known only at the end: Stumm and Walther 2010, "New algorithms for optimal online
@@ -16,56 +12,11 @@ unsteady adjoint calculation"; whatever it kept is then reversed by revolve, spa
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
-from rnnmem.errors import OptionError, RnnmemError
+from rnnmem.errors import OptionError
 from rnnmem.passes.checkpoint.online import first_levels, first_slots, first_steps, next_slot
-from rnnmem.passes.checkpoint.revolve import repetitions, split
-
-ADVANCE, SAVE, RESTORE, REVERSE = "advance", "save", "restore", "reverse"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Action:
-    """One thing that a schedule does.
-
-    Attributes:
-      kind: "advance" (run steps ``step`` to ``stop - 1``), "save" (put the state in front of
-        ``step`` into ``slot``), "restore" (take it from there) or "reverse" (``step``).
-      step: the step, or the first one.
-      stop: the step after the last one; ``step + 1`` where one step is meant.
-      slot: of a save or a restore.
-    """
-
-    kind: str
-    step: int
-    stop: int
-    slot: int = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class Replay:
-    """What running a schedule takes.
-
-    Attributes:
-      evaluations: steps advanced over and steps reversed.
-      slots: the most slots that held a state at once.
-      saves: states put into a slot.
-    """
-
-    evaluations: int
-    slots: int
-    saves: int
-
-
-class ScheduleError(RnnmemError):
-    """A schedule that reads what it does not have, or reverses in the wrong order."""
-
-
-# --- known length
+from rnnmem.passes.checkpoint.revolve import repetitions
 
 
 def evaluations(steps: int, slots: int) -> int:
@@ -86,63 +37,11 @@ def evaluations(steps: int, slots: int) -> int:
     return steps + again * steps - math.comb(slots + again, again - 1)
 
 
-def offline_schedule(steps: int, slots: int) -> tuple[Action, ...]:
-    """A schedule with the fewest evaluations for a length that is known.
-
-    It starts with the state in front of step 0 at hand, which it saves into slot 0.
-
-    Raises:
-      OptionError: ``steps`` is below 0 or ``slots`` below 1.
-    """
-    _check(steps, slots)
-    if not steps:
-        return ()
-    begin = Action(SAVE, 0, 1, 0)
-    return (begin, *_reverse_span(0, steps, 0, list(range(slots - 1, 0, -1)), at=0))
-
-
 def _check(steps: int, slots: int) -> None:
     for name, value, least in (("steps", steps, 0), ("slots", slots, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise OptionError(f"{name}={value!r} must be an int of at least {least}")
 
-
-def _reverse_span(
-    first: int, stop: int, slot: int, free: list[int], at: int | None
-) -> Iterator[Action]:
-    """Reverses steps ``stop - 1`` down to ``first``, whose state is in ``slot``.
-
-    Args:
-      first: the first step.
-      stop: the step after the last one.
-      slot: where the state in front of ``first`` is.
-      free: slots that may be used; they are free again afterwards.
-      at: the step in front of which the state at hand stands, if any.
-    """
-    spans = [(first, stop, slot)]
-    while spans:
-        first, stop, slot = spans.pop()
-        if slot >= 0 and at != first:
-            yield Action(RESTORE, first, first + 1, slot)
-            at = first
-        if stop - first == 1:
-            yield Action(REVERSE, first, stop)
-            at = None
-            if slot > 0:
-                free.append(slot)
-            continue
-        middle = first + split(stop - first, len(free) + 1)
-        yield Action(ADVANCE, first, middle)
-        at = middle
-        spans.append((first, middle, slot))
-        if stop - middle == 1:
-            spans.append((middle, stop, -1))  # reversed at once, from the state at hand
-        else:
-            spans.append((middle, stop, free.pop()))
-            yield Action(SAVE, middle, middle + 1, spans[-1][2])
-
-
-# --- unknown length
 
 _NO_MORE = (-1, -1)
 """A state that no step of a loop comes to."""
@@ -151,8 +50,8 @@ _NO_MORE = (-1, -1)
 class OnlineSchedule:
     """Decides, while a loop runs whose length nobody knows, which states to keep.
 
-    Call :meth:`offer` in front of every step; once the loop has stopped, :meth:`reversal` gives the
-    rest. Fewer steps than slots run nothing again but what reversing takes.
+    Call :meth:`offer` in front of every step. Fewer steps than slots run nothing again but what
+    reversing takes.
 
     Args:
       slots: states that may be kept at once, that of step 0 included.
@@ -192,141 +91,3 @@ class OnlineSchedule:
             total += evaluations(stop - first, free)
             stop, free = first, free + 1
         return total
-
-    def reversal(self) -> Iterator[Action]:
-        """Reverses all steps that were offered; afterwards nothing is held."""
-        free = [slot for slot in range(self.slots - 1, 0, -1) if slot not in self.held]
-        stop = self.steps
-        for slot, first in sorted(self.held.items(), key=lambda item: -item[1]):
-            yield from _reverse_span(first, stop, slot, free, at=None)
-            stop = first
-        self.held.clear()
-
-
-def online_schedule(steps: int, slots: int) -> tuple[Action, ...]:
-    """What :class:`OnlineSchedule` does for a loop that turns out to have ``steps`` steps.
-
-    The forward run goes on to the end: its last state is the loop's result.
-
-    Raises:
-      OptionError: ``steps`` is below 0 or ``slots`` below 1.
-    """
-    _check(steps, slots)
-    online = OnlineSchedule(slots)
-    actions = []
-    for step in range(steps):
-        slot = online.offer()
-        if slot is not None:
-            actions.append(Action(SAVE, step, step + 1, slot))
-        actions.append(Action(ADVANCE, step, step + 1))
-    return (*actions, *online.reversal())
-
-
-# --- running
-
-
-def replay(actions: Iterable[Action], steps: int, slots: int) -> Replay:
-    """Runs a schedule on numbers instead of states, and verifies it.
-
-    Raises:
-      ScheduleError: the schedule uses a slot that it does not have, takes from an empty one,
-        advances or reverses from another state than it has, or leaves a step unreversed.
-    """
-    held: dict[int, int] = {}
-    at: int | None = 0
-    left, count, most, saves = steps, 0, 0, 0
-    for action in actions:
-        if action.kind == RESTORE:
-            if held.get(action.slot) != action.step:
-                raise ScheduleError(f"{action}: slot {action.slot} holds {held.get(action.slot)}")
-            at = action.step
-        elif at != action.step:
-            raise ScheduleError(f"{action}: the state at hand is that in front of {at}")
-        elif action.kind == SAVE:
-            if not 0 <= action.slot < slots:
-                raise ScheduleError(f"{action}: there are {slots} slots")
-            held[action.slot] = at
-            saves += 1
-            most = max(most, len(held))
-        elif action.kind == ADVANCE:
-            count += action.stop - action.step
-            at = action.stop
-        elif action.step == left - 1:
-            count += 1
-            left, at = action.step, None
-            held = {slot: step for slot, step in held.items() if step < left}
-        else:
-            raise ScheduleError(f"{action}: step {left - 1} comes first")
-    if left:
-        raise ScheduleError(f"{left} steps are not reversed")
-    return Replay(count, most, saves)
-
-
-def run_schedule(
-    schedule: Iterable[Action],
-    state: Any,
-    advance: Callable[[int, Any], Any],
-    reverse: Callable[[int, Any, Any], Any],
-    gradient: Any = None,
-) -> Any:
-    """Runs a schedule on a real step.
-
-    Args:
-      schedule: from :func:`offline_schedule` or :func:`online_schedule`.
-      state: the state in front of step 0.
-      advance: ``(step, state) -> state`` behind the step.
-      reverse: ``(step, state in front of it, gradient) -> gradient``.
-      gradient: what reversing the last step is given.
-
-    Returns:
-      The gradient that reversing step 0 gives.
-    """
-    return _run(schedule, {}, state, advance, reverse, gradient)
-
-
-def _run(
-    actions: Iterable[Action], held: dict[int, Any], state: Any, advance, reverse, gradient: Any
-) -> Any:
-    for action in actions:
-        if action.kind == SAVE:
-            held[action.slot] = state
-        elif action.kind == RESTORE:
-            state = held[action.slot]
-        elif action.kind == ADVANCE:
-            for step in range(action.step, action.stop):
-                state = advance(step, state)
-        else:
-            gradient = reverse(action.step, state, gradient)
-    return gradient
-
-
-def run_online(
-    slots: int,
-    state: Any,
-    more: Callable[[int, Any], bool],
-    advance: Callable[[int, Any], Any],
-    start: Callable[[Any], Any],
-    reverse: Callable[[int, Any, Any], Any],
-) -> tuple[Any, Any]:
-    """Runs a loop of unknown length forward, then reverses it.
-
-    Args:
-      slots: states that may be kept at once.
-      state: the state in front of step 0.
-      more: ``(step, state)`` -> whether there is such a step.
-      advance: ``(step, state) -> state`` behind the step.
-      start: the last state -> the gradient that reversing starts from.
-      reverse: ``(step, state in front of it, gradient) -> gradient``.
-
-    Returns:
-      The last state, and the gradient in front of step 0.
-    """
-    online = OnlineSchedule(slots)
-    held: dict[int, Any] = {}
-    while more(online.steps, state):
-        step = online.steps
-        slot = online.offer()
-        if slot is not None:
-            held[slot] = state
-        state = advance(step, state)
-    return state, _run(online.reversal(), held, state, advance, reverse, start(state))

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 
+from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.replay import Replay, replay_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length
@@ -26,7 +27,7 @@ from rnnmem.ir.op_table import PUSH, SET
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
 from rnnmem.passes.rematerialise.decision import LoopPlan
-from rnnmem.passes.rematerialise.min_cut import Step, stored_bytes
+from rnnmem.passes.rematerialise.min_cut import Step
 
 LEAST_GAIN = 64 * 1024
 """Bytes below which segments are not worth their bookkeeping."""
@@ -86,7 +87,7 @@ def longer_segments(loops: Iterable[LoopPlan]) -> Iterator[tuple[LoopPlan, ...]]
       loops: the plans of a Net's loops.
     """
     loops = tuple(loops)
-    stretched = {loop.path: _stretched(loop) for loop in loops if _has_equal_segments(loop)}
+    stretched = {loop.path: longer for loop in loops if (longer := _stretched(loop))}
     for index in range(len(LONGER) if stretched else 0):
         yield tuple(
             dataclasses.replace(loop, segments=stretched[loop.path][index])
@@ -96,21 +97,13 @@ def longer_segments(loops: Iterable[LoopPlan]) -> Iterator[tuple[LoopPlan, ...]]
         )
 
 
-def _has_equal_segments(loop: LoopPlan) -> bool:
-    """Whether each of its segments has its states, and the number of segments is known."""
-    segments = loop.segments
-    return (
-        segments is not None
-        and not loop.closed
-        and not segments.slots
-        and not segments.growth
-        and loop.trips is not None
-    )
-
-
 def _stretched(loop: LoopPlan) -> list[Segments]:
-    lengths = (min(loop.trips, round(factor * loop.segments.length)) for factor in LONGER)
-    return [dataclasses.replace(loop.segments, length=length) for length in lengths]
+    """Longer segments; none where not each has its states, or their number is not known."""
+    segments, trips = loop.segments, loop.trips
+    if segments is None or trips is None or loop.closed or segments.slots or segments.growth:
+        return []
+    lengths = (min(trips, round(factor * segments.length)) for factor in LONGER)
+    return [dataclasses.replace(segments, length=length) for length in lengths]
 
 
 def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:

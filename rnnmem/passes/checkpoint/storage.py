@@ -10,9 +10,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rnnmem.ir.builders import Encode, element, element_shape, integer, number, pop, push
+from rnnmem.ir.builders import (
+    INT,
+    Encode,
+    element,
+    element_shape,
+    integer,
+    made,
+    number,
+    pop,
+    push,
+)
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import Blob, DType
+from rnnmem.ir.graph import Blob, Shape
 from rnnmem.ir.marks import SLOTS
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.online import NEEDLESS, first_levels, first_slots, first_steps
@@ -155,13 +165,15 @@ class Slots:
         none = number(net, -1, constant)
         slot = self._place(net, "ArgMax", _select(net, in_use, begun, none, (None,)))
         values = [
-            net.add(
+            made(
+                net,
                 "TensorListGetItem",
                 (held, slot, element_shape(net, kind.shape, constant)),
-                ((kind.dtype, kind.shape),),
-                {"element_dtype": DType(kind.dtype)},
-                name="rnnmem/checkpoint",
-            ).outputs[0]
+                kind.dtype,
+                kind.shape,
+                "rnnmem/checkpoint",
+                element_dtype=kind.dtype,
+            )
             for held, kind in zip(lists, kinds, strict=True)
         ]
         used = self._reduce(net, "Sum", _cast(net, in_use, (None,)))
@@ -175,11 +187,8 @@ class Slots:
         """
         constant, begun = self.constant, self._begun(net, lists)
         unused = number(net, [_UNUSED], constant)
-        axis = number(net, 0, constant)
-        kinds = {"N": 2, "T": DType("int32"), "Tidx": DType("int32")}
-        results = (("int32", (None,)),)
-        begun = net.add("ConcatV2", (begun, unused, axis), results, kinds, name="rnnmem/slots")
-        (begun,) = begun.outputs
+        read = (begun, unused, number(net, 0, constant))
+        begun = made(net, "ConcatV2", read, INT, (None,), "rnnmem/slots", N=2, T=INT, Tidx=INT)
         in_use = _compare(net, "Less", begun, values[0], (None,))
         free = _select(net, in_use, number(net, _NEVER, constant), begun, (None,))
         return self._set(net, lists, self._place(net, "ArgMin", free), values)
@@ -191,7 +200,7 @@ class Slots:
         needless = _compare(net, "Less", levels, zero, wide)
         some = _compare(net, "Less", self._reduce(net, "Min", levels), zero, ())
         pool = _cast(net, _compare(net, "Equal", needless, some, wide, "bool"), wide)
-        slot = self._place(net, "ArgMax", _vector(net, "Mul", held, pool, wide))
+        slot = self._place(net, "ArgMax", made(net, "Mul", (held, pool), INT, wide, T=INT))
         level = element(net, levels, slot, constant)
         lower = _compare(net, "Less", levels, level, wide)
         after = _select(net, lower, number(net, NEEDLESS, constant), levels, wide)
@@ -205,29 +214,24 @@ class Slots:
         place = integer(net, "Minimum", slot, _length(net, lists[0]))
         place = integer(net, "Maximum", place, number(net, 0, self.constant))
         return [
-            net.add(
+            made(
+                net,
                 "TensorListSetItem",
                 (held, place, value),
-                (("variant", ()),),
-                {
-                    "element_dtype": DType(net.blobs[value].dtype),
-                    "resize_if_index_out_of_bounds": True,
-                    SLOTS: self.segments.slots,
-                },
+                "variant",
                 name="rnnmem/slot",
-            ).outputs[0]
+                element_dtype=net.blobs[value].dtype,
+                resize_if_index_out_of_bounds=True,
+                **{SLOTS: self.segments.slots},
+            )
             for held, value in zip(lists, values, strict=True)
         ]
 
     def _begun(self, net: NetEditor, lists: Sequence[str]) -> str:
         """In front of which iteration the state of each slot stands."""
-        return net.add(
-            "TensorListStack",
-            (lists[0], element_shape(net, (), self.constant)),
-            (("int32", (None,)),),
-            {"element_dtype": DType("int32"), "num_elements": -1},
-            name="rnnmem/slots",
-        ).outputs[0]
+        read = (lists[0], element_shape(net, (), self.constant))
+        kinds = {"element_dtype": INT, "num_elements": -1}
+        return made(net, "TensorListStack", read, INT, (None,), "rnnmem/slots", **kinds)
 
     def _either(
         self, net: NetEditor, condition: str, numbers: list[int], place: str, other: str
@@ -242,55 +246,29 @@ class Slots:
 
     def _place(self, net: NetEditor, type: str, numbers: str) -> str:
         """Where the first of the largest or smallest numbers stands."""
-        kinds = {"T": "int32", "Tidx": "int32", "output_type": "int32"}
-        return net.add(
-            type,
-            (numbers, number(net, 0, self.constant)),
-            (("int32", ()),),
-            {key: DType(dtype) for key, dtype in kinds.items()},
-            name="rnnmem/place",
-        ).outputs[0]
+        read = (numbers, number(net, 0, self.constant))
+        kinds = {"T": INT, "Tidx": INT, "output_type": INT}
+        return made(net, type, read, INT, (), "rnnmem/place", **kinds)
 
     def _reduce(self, net: NetEditor, type: str, numbers: str) -> str:
-        return net.add(
-            type,
-            (numbers, number(net, 0, self.constant)),
-            (("int32", ()),),
-            {"T": DType("int32"), "Tidx": DType("int32"), "keep_dims": False},
-            name="rnnmem/count",
-        ).outputs[0]
-
-
-Shape = tuple[int | None, ...]
-
-
-def _vector(net: NetEditor, type: str, first: str, second: str, shape: Shape) -> str:
-    numbers = (first, second)
-    results = (("int32", shape),)
-    return net.add(type, numbers, results, {"T": DType("int32")}, name="rnnmem/count").outputs[0]
+        read = (numbers, number(net, 0, self.constant))
+        return made(net, type, read, INT, T=INT, Tidx=INT, keep_dims=False)
 
 
 def _compare(
-    net: NetEditor, type: str, first: str, second: str, shape: Shape, dtype: str = "int32"
+    net: NetEditor, type: str, first: str, second: str, shape: Shape, dtype: str = INT
 ) -> str:
-    kinds = {"T": DType(dtype)}
-    if type == "Equal":
-        kinds["incompatible_shape_error"] = True
-    results = (("bool", shape),)
-    return net.add(type, (first, second), results, kinds, name="rnnmem/compared").outputs[0]
+    more = {"incompatible_shape_error": True} if type == "Equal" else {}
+    return made(net, type, (first, second), "bool", shape, "rnnmem/compared", T=dtype, **more)
 
 
 def _select(net: NetEditor, condition: str, first: str, second: str, shape: Shape) -> str:
-    read = (condition, first, second)
-    kinds = {"T": DType("int32")}
-    return net.add("SelectV2", read, (("int32", shape),), kinds, name="rnnmem/chosen").outputs[0]
+    return made(net, "SelectV2", (condition, first, second), INT, shape, "rnnmem/chosen", T=INT)
 
 
 def _cast(net: NetEditor, truths: str, shape: Shape) -> str:
-    kinds = {"SrcT": DType("bool"), "DstT": DType("int32"), "Truncate": False}
-    return net.add("Cast", (truths,), (("int32", shape),), kinds, name="rnnmem/count").outputs[0]
+    return made(net, "Cast", (truths,), INT, shape, SrcT="bool", DstT=INT, Truncate=False)
 
 
 def _length(net: NetEditor, held: str) -> str:
-    results = (("int32", ()),)
-    return net.add("TensorListLength", (held,), results, {}, name="rnnmem/kept").outputs[0]
+    return made(net, "TensorListLength", (held,), INT, (), "rnnmem/kept")

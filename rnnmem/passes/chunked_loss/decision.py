@@ -25,6 +25,8 @@ class ChunkedLoss:
       loops: how many loops over the chunks there are: forward and gradient in one, or one each.
       seconds: estimated time beyond the original's.
       line: the user's line, or empty.
+      exact: whether what sums over rows is done on the whole, so that results have the same bits.
+      lead: sizes, e.g. of batch and time, that are seen as one axis; none: rows are as they are.
     """
 
     projection: str
@@ -39,6 +41,8 @@ class ChunkedLoss:
     loops: int = 0
     seconds: float = 0.0
     line: str = ""
+    exact: bool = False
+    lead: tuple[int, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -51,7 +55,22 @@ class ChunkedLoss:
         if self.loops > 1:
             passes = "once forward, and once more, computed again, for the gradient"
         rows = "" if self.rows is None else f" of {self.rows}"
-        return (
-            f"logits by chunks: {name}: {format_bytes(self.bytes)} never exist whole; {self.length}"
-            f"{rows} rows of {self.source} a chunk, {passes}"
+        what = "tokens" if self.lead else "rows"
+        size = format_bytes(self.bytes)
+        held = (
+            f"{size} exist once, the gradient in their place"
+            if self.exact
+            else (f"{size} never exist whole")
         )
+        return (
+            f"logits by chunks: {name}: {held}; {self.length}{rows} {what} of {self.source} a "
+            f"chunk, {passes}"
+        )
+
+
+def by_pass(losses: tuple[ChunkedLoss, ...]) -> dict[str, tuple[ChunkedLoss, ...]]:
+    """Pass -> its decisions among these."""
+    return {
+        "row_chunks": tuple(one for one in losses if one.exact),
+        "chunked_loss": tuple(one for one in losses if not one.exact),
+    }

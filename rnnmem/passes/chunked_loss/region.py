@@ -11,6 +11,10 @@ sum over the rows (dw). The outer Net tells nothing of where a user's forward pa
 needs to know: where the gradient of the losses does not depend on the losses themselves, one loop
 over chunks does forward and gradient together. Where it does (the mean over a number of tokens that
 only a run can tell), a second loop computes the logits again.
+
+An *exact* region has only ops that give by chunks the bits of all rows (``bits`` in the op table).
+It begins with the logits, which exist whole; the gradient that leaves it is written in their place,
+and products and sums over rows read that, outside, as before.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from rnnmem.analysis.row_rules import (
+    ONE,
     Dim,
     Given,
     Partial,
@@ -29,18 +34,24 @@ from rnnmem.analysis.row_rules import (
     segments_stay_in_rows,
 )
 from rnnmem.analysis.shapes import KnownNet
-from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import MATRIX_PRODUCTS, SAME_NUMBERS, TABLE, OpFacts, Work, types
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.op_table import (
+    ASKS_SHAPE,
+    MATRIX_PRODUCTS,
+    MAY_RERUN,
+    SAME_NUMBERS,
+    types,
+)
 from rnnmem.ir.order import reached
+from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits, makers_of_logits
+from rnnmem.passes.chunked_loss.products import sources
 from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
-LOSSES = types("softmax") | types("cross_entropy")
-"""Types that make a projection one onto a vocabulary."""
-
+_MERGED = types("whole", "add", "mul", "sub") | types("divides")
+"""Types of which TensorFlow merges two where each has a constant."""
 _NARROW = 8
 """How many times narrower than the logits a blob is at least that is handed on whole."""
 _MOST_PHASES = 2
-_MOST_SOURCES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +63,14 @@ class Phase:
       rows: blobs that it hands outside, row by row.
       sums: blobs that it adds up over the chunks.
       controls: what it waits for.
+      placed: the blob that is written in the place of the source; empty where none is.
     """
 
     ops: tuple[str, ...]
     rows: tuple[str, ...]
     sums: tuple[str, ...]
     controls: tuple[str, ...] = ()
+    placed: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +87,7 @@ class Region:
       phases: the loops.
       ops: names of all its ops.
       sizes: blobs that follow from the number of rows and are read outside.
+      owned: names of the ops that make the buffer which is written over.
     """
 
     projection: str
@@ -85,76 +99,74 @@ class Region:
     phases: tuple[Phase, ...]
     ops: frozenset[str]
     sizes: Mapping[str, Sizes]
+    owned: tuple[str, ...] = ()
+
+    def given(self, net: Net) -> frozenset[str]:
+        """What its ops read that others make."""
+        return frozenset(
+            blob
+            for name in self.ops
+            for blob in net.op_by_name[name].inputs
+            if blob not in net.producer or net.producer[blob].name not in self.ops
+        )
 
 
-def projections(net: Net) -> Iterator[Op]:
-    """Products of a Net whose result, as it is or shaped otherwise, goes to a softmax."""
-    for op in net.ops:
-        if op.type in MATRIX_PRODUCTS and _reaches_loss(net, op):
-            yield op
-
-
-def _reaches_loss(net: Net, op: Op) -> bool:
-    """Whether a softmax reads the product through ops that keep its elements."""
-
-    def read_from(blob: str) -> Iterator[str]:
-        readers = net.readers.get(blob, ())
-        return (one for reader in readers if _is_elementwise(reader) for one in reader.outputs)
-
-    read = reached(op.outputs[:1], read_from)
-    return any(reader.type in LOSSES for blob in read for reader in net.readers.get(blob, ()))
-
-
-def _is_elementwise(op: Op) -> bool:
-    known = TABLE.get(op.type, OpFacts())
-    return op.type in SAME_NUMBERS or op.type == "BiasAdd" or known.work is Work.POINTWISE
-
-
-def sources(known: KnownNet, op: Op) -> list[str]:
-    """Blobs whose rows might be cut for a product, the nearest first."""
-    net, blob = known.net, op.inputs[0]
-    found = [blob]
-    while len(found) < _MOST_SOURCES:
-        producer = net.producer.get(blob)
-        if producer is None or not (
-            producer.type in SAME_NUMBERS or producer.type == "Cast" or producer.type == "Transpose"
-        ):
-            break
-        if producer.type == "Transpose":
-            order = known.facts[producer.inputs[1]].value
-            if not isinstance(order, tuple) or order != tuple(range(len(order))):
-                break
-        blob = producer.inputs[0]
-        found.append(blob)
-    return found
-
-
-def find(known: KnownNet, projection: str, source: str | None = None) -> Region:
+def find(
+    known: KnownNet, projection: str, source: str | None = None, exact: bool = False
+) -> Region:
     """The region of a projection.
 
     Args:
       known: the Net with its shapes.
       projection: name of the product.
       source: the blob whose rows are cut; None: the first that will do.
+      exact: whether no bit may change; its source is the logits.
 
     Raises:
       NoRegion: the projection cannot be run by chunks; says why.
     """
     op = known.net.op_by_name[projection]
     reasons = []
-    for blob in sources(known, op) if source is None else [source]:
+    makers = makers_of_logits(known.net, op) if exact else []
+    tried = [one.outputs[0] for one in reversed(makers)] or sources(known, op)
+    if exact:  # the fewest bytes first, the nearest of these
+        tried.sort(key=lambda one: BYTES_PER_ELEMENT[known.net.blobs[one].dtype])
+    for blob in tried if source is None else [source]:
+        until = next((at for at, one in enumerate(makers, 1) if one.outputs[0] == blob), 0)
+        owned = tuple(one.name for one in makers[:until])
         try:
-            return _Members(RowSlices(known, op, blob)).region()
+            return _fewest_loops(RowSlices(known, op, blob), owned)
         except NoRegion as error:
             reasons.append(error)
-    raise reasons[-1]
+    raise reasons[0 if exact else -1]
+
+
+def _fewest_loops(rows: RowSlices, owned: tuple[str, ...]) -> Region:
+    """The region, with narrow ops in it only where it has fewer loops then.
+
+    Elsewhere they stand as before, beside those that TensorFlow fuses them with.
+    """
+    found, reasons = [], []
+    for joins in (False, True) if owned else (False,):
+        try:
+            found.append(_Members(rows, owned, joins).region())
+            if len(found[0].phases) == 1:
+                break
+        except NoRegion as error:
+            reasons.append(error)
+    if not found:
+        raise reasons[0]
+    return min(found, key=lambda one: len(one.phases))
 
 
 class _Members:
     """The ops of a region, and the loops that run them."""
 
-    def __init__(self, rows: RowSlices):
+    def __init__(self, rows: RowSlices, owned: tuple[str, ...], joins: bool):
         self.rows, self.net, self.order = rows, rows.net, rows.order
+        self.owned, self.joins = owned, joins
+        self.between: set[str] = set()  # narrow ops that wide ones wait for
+        self.logits = rows.source if owned else rows.projection.outputs[0]
 
     def region(self) -> Region:
         rows, ops = self.rows, self._ops()
@@ -169,14 +181,19 @@ class _Members:
             shaped=rows.shaped,
             phases=self._phases(ops),
             ops=frozenset(ops),
-            sizes={blob: one for blob, one in self.sizes.items() if self._leaves(blob, set(ops))},
+            sizes={
+                blob: one
+                for blob, one in self.sizes.items()
+                if self._leaves(blob, set(ops)) and not self._stays(blob, set(ops))
+            },
+            owned=self.owned,
         )
 
     # --- which ops run by chunks
 
     def _ops(self) -> list[str]:
         """Names of the region's ops, in order."""
-        logits = self.rows.values.get(self.rows.projection.outputs[0])
+        logits = self.rows.values.get(self.logits)
         if not isinstance(logits, Rows):
             raise NoRegion("its tokens cannot be distinguished")
         self.wide = self._wide(product(logits.shape))
@@ -184,8 +201,13 @@ class _Members:
             op.name
             for op in self.order
             if any(blob in self.wide for blob in (*op.inputs, *op.outputs))
+            or op.name in self.rows.pulled
         }
-        chosen |= self.rows.pulled
+        if self.owned:
+            chosen = self._without_handed_on(set(filter(self._keeps_bits, chosen)))
+            if self.joins:
+                self.between = self._between(chosen)
+                chosen |= self.between
         while True:
             before = len(chosen)
             for op in [op for op in self.order if op.name in chosen]:
@@ -199,11 +221,86 @@ class _Members:
             raise NoRegion("its ops stand on several devices")
         return [op.name for op in ops]
 
+    def _keeps_bits(self, name: str) -> bool:
+        """Whether the op gives by chunks the bits that it gives of all rows."""
+        op, values = self.net.op_by_name[name], self.rows.values
+        if name in self.rows.outside or any(blob not in values for blob in op.outputs):
+            return False
+        if any(isinstance(values[blob], Partial) for blob in op.outputs):
+            return False
+        return name not in self.owned and keeps_bits(self.net, op, not self._odd_columns)
+
+    @property
+    def _odd_columns(self) -> Dim | None:
+        """Numbers of a row where kernels finish no row by itself; None where they do."""
+        logits = self.rows.values[self.logits]
+        assert isinstance(logits, Rows)
+        columns = product(logits.shape[1:])
+        return columns if columns.symbols or columns.factor % COLUMNS else None
+
+    def _without_handed_on(self, chosen: set[str]) -> set[str]:
+        """The ops but for those that show others outside the gradient in another form."""
+        dtype = self.net.blobs[self.logits].dtype
+        for op in reversed(self.order):
+            if op.name in chosen and (op.type in SAME_NUMBERS or op.type == "Cast"):
+                (blob,) = op.outputs
+                narrows = op.type == "Cast" and self.net.blobs[blob].dtype == dtype
+                readers = {one.name for one in self.net.readers.get(blob, ())}
+                if self._gives_wide(op) and not narrows and readers.isdisjoint(chosen):
+                    chosen.discard(op.name)
+        return chosen
+
+    def _between(self, chosen: set[str]) -> set[str]:
+        """Narrow ops on rows on the way from op to op: without them there would be a loop each."""
+
+        def joins(name: str) -> bool:
+            values = [self.rows.values.get(blob) for blob in self.net.op_by_name[name].outputs]
+            rows = all(isinstance(one, Rows) and one.ramp is None for one in values)
+            bits = bool(values) and rows and self._keeps_bits(name)
+            return bits and not self._merges(self.net.op_by_name[name])
+
+        def readers(name: str) -> Iterator[str]:
+            made = self.net.op_by_name[name].outputs
+            found = (op.name for blob in made for op in self.net.readers.get(blob, ()))
+            return (one for one in found if one in chosen or joins(one))
+
+        def makers(name: str) -> Iterator[str]:
+            read = self.net.op_by_name[name].inputs
+            found = (self.net.producer[blob].name for blob in read if blob in self.net.producer)
+            return (one for one in found if one in chosen or joins(one))
+
+        wide = [name for name in chosen if self._is_wide_op(name)]
+        after, before = set(reached(wide, readers)), set(reached(wide, makers))
+        return (after & before) - chosen
+
+    def _merges(self, op: Op) -> bool:
+        """Whether TensorFlow makes one constant of two, which a loop that cuts one has not.
+
+        It makes (c * d) * x of c * (d * x).
+        """
+        mine = self._constants(op)
+        makers = (self.net.producer.get(one) for one in op.inputs if one not in mine)
+        pairs = [(*mine, *self._constants(one)) for one in makers if one and self._constants(one)]
+        return bool(mine) and any(self.net.blobs[blob].shape for pair in pairs for blob in pair)
+
+    def _constants(self, op: Op) -> list[str]:
+        """What a sum or a product reads that constants alone make."""
+        return [one for one in op.inputs if op.type in _MERGED and self._is_constant(one)]
+
+    def _is_constant(self, blob: str) -> bool:
+        """Whether constants alone make the blob, so that TensorFlow makes a constant of it."""
+        op = self.net.producer.get(blob)
+        known = op is not None and op.type in MAY_RERUN
+        return known and all(map(self._is_constant, op.inputs))  # type: ignore[union-attr]
+
+    def _gives_wide(self, op: Op) -> bool:
+        return any(blob in self.wide for blob in op.outputs)
+
     def _wide(self, total: Dim) -> set[str]:
         """Blobs that hold as much as the logits."""
-        wide = {self.rows.projection.outputs[0]}
+        wide = {self.logits}
         narrow: set[str] = set()  # what a product made narrow again, however large
-        below = {self.rows.projection.outputs[0]}
+        below = {self.logits}
         for op in self.order:
             read = [blob for blob in op.inputs if blob in below]
             if not read and op.name not in self.rows.pulled:
@@ -248,21 +345,30 @@ class _Members:
     def _phases(self, ops: list[str]) -> tuple[Phase, ...]:
         chosen = set(ops)
         level = self._levels(chosen)
-        last = max(level[name] for name in ops if self._is_wide_op(name))
+        last = max((level[name] for name in ops if self._is_wide_op(name)), default=-1)
+        if last < 0:
+            raise NoRegion("none of what reads it can run on some rows")
         if last >= _MOST_PHASES:
             raise NoRegion("its gradient depends on its losses more than once")
         rows: list[list[str]] = [[] for _ in range(last + 1)]
         sums: list[list[str]] = [[] for _ in range(last + 1)]
+        placed: list[list[str]] = [[] for _ in range(last + 1)]
         for name in filter(self._is_wide_op, ops):
             for blob in self.net.op_by_name[name].outputs:
                 if self._leaves(blob, chosen) and blob not in self.sizes:
+                    if self.owned and blob in self.wide:
+                        placed[level[name]].append(blob)
+                        continue
                     kind = self._exported(blob)
                     (sums if kind is Partial else rows)[level[name]].append(blob)
+        if self.owned:
+            self._demand_place(placed, chosen)
         exported = {blob for some in rows for blob in some}
         phases = []
         for number in range(last + 1):
             earlier = {blob for some in rows[:number] for blob in some}
-            body = self._needed((*rows[number], *sums[number]), chosen, earlier & exported)
+            leaving = (*rows[number], *sums[number], *placed[number])
+            body = self._needed(leaving, chosen, earlier & exported)
             if not body:
                 continue
             phases.append(
@@ -271,14 +377,39 @@ class _Members:
                     rows=tuple(rows[number]),
                     sums=tuple(sums[number]),
                     controls=self._controls(body, chosen),
+                    placed="".join(placed[number]),
                 )
             )
         return tuple(phases)
 
+    def _demand_place(self, placed: list[list[str]], chosen: set[str]) -> None:
+        """Refuses a gradient that cannot be written in the place of the logits."""
+        found = [blob for some in placed for blob in some]
+        readers = self.net.readers.get(self.logits, ())
+        whole = [op for op in readers if op.name not in chosen and op.type not in ASKS_SHAPE]
+        odd = self._odd_columns
+        if odd is not None and any(keeps_bits(self.net, op, True) for op in whole):
+            raise NoRegion(
+                f"a row has {odd.number or 'an unknown number of'} columns: by chunks kernels keep "
+                f"the bits of multiples of {COLUMNS}"
+            )
+        if self.logits in self.net.outputs or whole:
+            raise NoRegion(f"the logits are read as a whole (by {[op.name for op in whole][:1]})")
+        if len(found) != len(placed[-1]) or len(found) > 1:
+            raise NoRegion(f"as much as the logits is read as a whole ({found[:2]})")
+        for blob in found:
+            alike = self.net.blobs[blob].dtype == self.net.blobs[self.logits].dtype
+            here, there = (self.rows.values[one] for one in (blob, self.logits))
+            assert isinstance(here, Rows) and isinstance(there, Rows)
+            views = len(there.shape) > 2 and product(there.shape[1:-1]) == ONE  # rows of tokens
+            same = here == there or (views and product(here.shape) == product(there.shape))
+            if not alike or not same:
+                raise NoRegion(f"{blob!r} is not as large as the logits")
+
     def _is_wide_op(self, name: str) -> bool:
         """Whether the op needs the logits; what only tells sizes runs beside the loops as well."""
         op = self.net.op_by_name[name]
-        return any(blob in self.wide for blob in (*op.inputs, *op.outputs))
+        return name in self.between or any(blob in self.wide for blob in (*op.inputs, *op.outputs))
 
     def _known_sizes(self) -> dict[str, Sizes]:
         """Sizes that follow from the number of rows alone, so nothing need wait for a loop."""
@@ -293,6 +424,18 @@ class _Members:
             )
             and self.net.blobs[blob].dtype in ("int32", "int64")
         }
+
+    def _stays(self, blob: str, chosen: set[str]) -> bool:
+        """Whether sizes are told by the shape of logits that are there anyway.
+
+        Who asks for it keeps TensorFlow from fusing what makes them, as it did before.
+        """
+        op = self.net.producer[blob]
+        if not self.owned or op.type in ASKS_SHAPE:
+            return set(op.inputs) <= {self.logits} and bool(self.owned)
+        made = [one for one in op.inputs if one in self.net.producer]
+        inside = [one for one in made if self.net.producer[one].name in chosen]
+        return all(one in self.sizes and self._stays(one, chosen) for one in inside)
 
     def _levels(self, chosen: set[str]) -> dict[str, int]:
         """Op -> after how many loops over the chunks it can run."""

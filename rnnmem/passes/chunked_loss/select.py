@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterator
 
 from rnnmem.analysis.machine import Machine
-from rnnmem.analysis.row_rules import Partial, Rows, product
+from rnnmem.analysis.row_rules import Dim, Partial, Rows, product
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
-from rnnmem.passes.chunked_loss.region import NoRegion, Region, find, projections
+from rnnmem.passes.chunked_loss.products import BY_HAND, projections
+from rnnmem.passes.chunked_loss.region import NoRegion, Region, find
+from rnnmem.passes.chunked_loss.tokens import by_tokens, leads, plain
 
 CHUNK_BYTES = 4 * 2**20
-"""Bytes of logits that a chunk is to have, about; each chunk needs a few times as much."""
+"""Bytes of logits that a chunk is to have, about; each chunk needs a few times as much.
+
+An exact chunk, in which no matrices are multiplied, has a quarter.
+"""
 FEWEST, MOST = 256, 1024
 """Tokens that a chunk has at least, for products to be fast, and at most."""
+
+ALIGNED = 64
+"""Tokens of which an exact chunk has a multiple, so that kernels round each as among all."""
 
 _ONE_CHUNK = "all tokens fit in one chunk"
 
 
-def losses_of(net: Net, machine: Machine) -> tuple[ChunkedLoss, ...]:
+def losses_of(net: Net, machine: Machine, exact: bool = False) -> tuple[ChunkedLoss, ...]:
     """What may be decided for each projection with a softmax loss, closed where nothing can be.
 
     Args:
       net: the whole step, inlined.
       machine: what estimates of time assume.
+      exact: whether no bit may change; of logits that all fit in a chunk, nothing is said then.
     """
     known = known_net(net)
-    found, taken = [], set()
-    for op in projections(net):
+    found: list[ChunkedLoss] = []
+    taken: set[str] = set()
+    named = {op.name for op in projections(net)}
+    for op in projections(net, BY_HAND) if exact else projections(net):
         kind = known.net.blobs[op.outputs[0]]
+        if exact and kind.bytes is not None and kind.bytes <= CHUNK_BYTES:
+            continue
         loss = ChunkedLoss(
             projection=op.name,
             blob=kind.name,
@@ -37,32 +52,80 @@ def losses_of(net: Net, machine: Machine) -> tuple[ChunkedLoss, ...]:
             shape=kind.shape,
             bytes=kind.bytes,
             line=str(op.source),
+            exact=exact,
         )
-        try:
-            region = find(known, op.name)
-            if not taken.isdisjoint(region.ops):
-                raise NoRegion("another projection's chunks hold some of its ops")
-            loss = _opened(loss, known, region, machine)
-            taken |= region.ops if not loss.closed else set()
-        except NoRegion as error:
-            loss = dataclasses.replace(loss, closed=str(error))
-        found.append(loss)
+        tried = [_seen(known, one, taken, machine) for one in _views(known, op, loss)]
+        best = min(tried, key=lambda one: one.cost)
+        taken |= best.ops
+        if op.name in named or not best.loss.closed:
+            found.append(best.loss)
     return tuple(found)
 
 
+def _views(known: KnownNet, op: Op, loss: ChunkedLoss) -> Iterator[ChunkedLoss]:
+    """The loss by the rows that its logits have and, where these count no tokens, by tokens."""
+    yield loss
+    if loss.exact:
+        for lead in leads(known, op):
+            yield dataclasses.replace(loss, lead=lead)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tried:
+    """A way to run a loss by chunks: the ops that do, and the bytes that they are given whole."""
+
+    loss: ChunkedLoss
+    ops: frozenset[str] = frozenset()
+    given: int = 0
+
+    @property
+    def cost(self) -> tuple[bool, int, int]:
+        """Of several ways, the least is taken."""
+        return bool(self.loss.closed), self.given, self.loss.loops
+
+
+def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine) -> _Tried:
+    """The loss as it may be decided."""
+    try:
+        seen, region = _found(known, loss)
+        if not taken.isdisjoint(region.ops):
+            raise NoRegion("another projection's chunks hold some of its ops")
+        loss = _opened(loss, seen, region, machine)
+    except NoRegion as error:
+        loss = dataclasses.replace(loss, closed=str(error))
+    if loss.closed:
+        return _Tried(loss)
+    if loss.lead:  # the source is a view that the Net does not have yet
+        last = next(one for one in reversed(region.owned) if one in known.net.op_by_name)
+        loss = dataclasses.replace(loss, source=known.net.op_by_name[last].outputs[0])
+    sizes = [seen.net.blobs[blob].bytes or 0 for blob in region.given(seen.net)]
+    large = sum(size for size in sizes if size > CHUNK_BYTES // 4)
+    return _Tried(loss, region.ops & known.net.op_by_name.keys(), large)
+
+
+def _found(known: KnownNet, loss: ChunkedLoss) -> tuple[KnownNet, Region]:
+    if not loss.lead:
+        return known, find(known, loss.projection, exact=loss.exact)
+    seen, region = by_tokens(known.net, loss.projection, loss.lead, plain)
+    return known_net(seen), region
+
+
 def _opened(loss: ChunkedLoss, known: KnownNet, region: Region, machine: Machine) -> ChunkedLoss:
-    logits = region.values[loss.blob]
+    logits = region.values[region.source if loss.exact else loss.blob]
     assert isinstance(logits, Rows)
     columns = logits.shape[-1].number
     if columns is None:
         raise NoRegion("the size of the vocabulary is known only at run time")
     size = BYTES_PER_ELEMENT[loss.dtype]
-    tokens = min(MOST, max(FEWEST, CHUNK_BYTES // (columns * size)))
+    fewest, most = (ALIGNED, CHUNK_BYTES // 4) if loss.exact else (FEWEST, CHUNK_BYTES)
+    tokens = min(MOST, max(fewest, most // (columns * size)))
     # Tokens in a row whose number only a run can tell are taken for 64.
     per_row = product(logits.shape[:-1]).factor * 64 ** (
         len(product(logits.shape[:-1]).symbols) - 1
     )
     length = max(1, tokens // max(1, per_row))
+    if loss.exact:
+        length = _aligned(tokens, product(logits.shape[:-1]))
     if region.whole is not None and length >= region.whole:
         return dataclasses.replace(loss, closed=_ONE_CHUNK)
     opened = dataclasses.replace(
@@ -73,6 +136,14 @@ def _opened(loss: ChunkedLoss, known: KnownNet, region: Region, machine: Machine
         loops=len(region.phases),
     )
     return dataclasses.replace(opened, seconds=_seconds(opened, known, region, machine))
+
+
+def _aligned(tokens: int, row: Dim) -> int:
+    """Rows of about so many tokens, whose tokens are a multiple of what kernels round at once."""
+    if len(row.symbols) > 1:
+        raise NoRegion("how many tokens a row has, only a run can tell")
+    unit = ALIGNED // math.gcd(ALIGNED, row.factor)
+    return max(1, tokens // (row.factor * unit)) * unit
 
 
 def _seconds(loss: ChunkedLoss, known: KnownNet, region: Region, machine: Machine) -> float:

@@ -7,6 +7,7 @@ among what runs by chunks.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 
 from rnnmem.analysis.row_rules import (
@@ -185,8 +186,16 @@ class RowSlices:
         shape = self._fact(self.projection.outputs[0]).shape
         return shape[-1] if shape else None
 
+    @functools.cached_property
+    def _elements(self) -> int | None:
+        shape = self._fact(self.projection.outputs[0]).shape
+        return None if shape is None or None in shape else math.prod(shape)
+
     def _is_wide(self, shape) -> bool:
-        return len(shape) > 1 and self._columns is not None and shape[-1] == self._columns
+        if self._columns is None:
+            return False
+        flat = len(shape) == 1 and self.whole is not None and shape[0] == self._elements
+        return flat or len(shape) > 1 and shape[-1] == self._columns
 
     def _reads_wide(self, blob: str) -> bool:
         op = self.net.producer.get(blob)

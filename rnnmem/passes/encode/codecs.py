@@ -21,10 +21,10 @@ import math
 
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
-from rnnmem.ir.builders import Encode, number
+from rnnmem.ir.builders import Encode, made, number
 from rnnmem.ir.devices import host_of
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import Blob, DType, Shape
+from rnnmem.ir.graph import Blob, DType, Shape, static
 from rnnmem.ir.marks import DECODES, ENCODES
 from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD
 
@@ -63,8 +63,8 @@ class Codec:
     @property
     def count(self) -> int | None:
         """How many elements the blob has, or None where only a run can tell."""
-        known = self.kind.shape is not None and None not in self.kind.shape
-        return math.prod(self.kind.shape) if known else None
+        shape = static(self.kind.shape)
+        return None if shape is None else math.prod(shape)
 
     @property
     def bytes_of_bits(self) -> int | None:
@@ -137,8 +137,8 @@ def _packed(writer: _Writer, blob: str, codec: Codec) -> str:
     highest = writer.op("RightShift", (product, writer.one(56, "uint64")), "uint64")
     if count is not None:
         return writer.cast(highest, "uint8", mark)
-    rank = len(kind.shape)
-    sizes = writer.op("Shape", (blob,), "int32", (rank,), out_type=DType("int32"))
+    rank = len(kind.shape or ())
+    sizes = writer.op("Shape", (blob,), "int32", (rank,), out_type="int32")
     header = writer.bitcast(sizes, "uint8", (rank, _SIZE))
     header = writer.reshaped(header, writer.numbers(-1), (_SIZE * rank,))
     return writer.joined(header, writer.cast(highest, "uint8"), mark)
@@ -148,11 +148,11 @@ def _padding(writer: _Writer, flat: str, count: int | None) -> str:
     """As many zeros as make whole bytes of bits."""
     if count is not None:
         return writer.one([0] * (-count % 8), "uint8")
-    size = writer.op("Size", (flat,), "int32", (), out_type=DType("int32"))
+    size = writer.op("Size", (flat,), "int32", (), out_type="int32")
     missing = writer.op("Neg", (size,), "int32")
     missing = writer.op("FloorMod", (missing, writer.one(8, "int32")), "int32")
     length = writer.reshaped(missing, writer.numbers(1), (1,))
-    fill = {"T": DType("uint8"), "index_type": DType("int32")}
+    fill = {"T": "uint8", "index_type": "int32"}
     return writer.op("Fill", (length, writer.one(0, "uint8")), "uint8", (None,), **fill)
 
 
@@ -161,15 +161,15 @@ def _unpacked(writer: _Writer, bits: str, codec: Codec) -> str:
     kind, count, rows = codec.kind, codec.count, codec.bytes_of_bits
     mark = {DECODES: codec.mark}
     if count is None:
-        rank = len(kind.shape)
+        rank = len(kind.shape or ())
         header = writer.part(bits, writer.numbers(0), writer.numbers(_SIZE * rank), _SIZE * rank)
         header = writer.reshaped(header, writer.numbers(rank, _SIZE), (rank, _SIZE))
         shape = writer.bitcast(header, "int32", (rank,))
-        alone = {"Tidx": DType("int32"), "keep_dims": True}
+        alone = {"Tidx": "int32", "keep_dims": True}
         size = writer.op("Prod", (shape, writer.numbers(0)), "int32", (1,), **alone)
         bits = writer.part(bits, writer.numbers(_SIZE * rank), writer.numbers(-1), None)
     else:
-        shape, size = writer.numbers(*kind.shape), writer.numbers(count)
+        shape, size = writer.numbers(*static(kind.shape) or ()), writer.numbers(count)
     whole = writer.cast(bits, "uint64")
     product = writer.op("Mul", (whole, writer.one(SPREADS, "uint64")), "uint64")
     selected = writer.op("BitwiseAnd", (product, writer.one(SELECTS, "uint64")), "uint64")
@@ -195,16 +195,12 @@ class _Writer:
     ) -> str:
         """An op of one result; its shape is that of the first input unless it is given."""
         first = self.net.blobs[inputs[0]]
-        results = ((dtype, first.shape if shape == (-1,) else shape),)
-        attributes = {"T": DType(first.dtype), **attributes}
-        return self.net.add(type, inputs, results, attributes, name=_NAME).outputs[0]
+        shape = first.shape if shape == (-1,) else shape
+        return made(self.net, type, inputs, dtype, shape, _NAME, **{"T": first.dtype, **attributes})
 
     def one(self, value: float | list[int], dtype: str) -> str:
         """A constant."""
-        held = self.constant(value, dtype)
-        attributes = {"dtype": DType(dtype), "value": held}
-        results = ((dtype, held.shape),)
-        return self.net.add("Const", (), results, attributes, name=_NAME).outputs[0]
+        return number(self.net, value, self.constant, _NAME, dtype)
 
     def numbers(self, *values: int) -> str:
         """A constant vector of int32."""
@@ -212,32 +208,26 @@ class _Writer:
 
     def cast(self, blob: str, dtype: str, mark: dict[str, bytes] | None = None) -> str:
         kind = self.net.blobs[blob]
-        attributes = {
-            "SrcT": DType(kind.dtype),
-            "DstT": DType(dtype),
-            "Truncate": False,
-            **(mark or {}),
-        }
-        results = ((dtype, kind.shape),)
-        return self.net.add("Cast", (blob,), results, attributes, name=_NAME).outputs[0]
+        kinds = {"SrcT": kind.dtype, "DstT": dtype, "Truncate": False, **(mark or {})}
+        return made(self.net, "Cast", (blob,), dtype, kind.shape, _NAME, **kinds)
 
     def bitcast(self, blob: str, dtype: str, shape: Shape) -> str:
-        dtypes = {"T": DType(self.net.blobs[blob].dtype), "type": DType(dtype)}
-        results = ((dtype, shape),)
-        return self.net.add("Bitcast", (blob,), results, dtypes, name=_NAME).outputs[0]
+        kinds = {"T": self.net.blobs[blob].dtype, "type": dtype}
+        return made(self.net, "Bitcast", (blob,), dtype, shape, _NAME, **kinds)
 
     def reshaped(
         self, blob: str, wanted: str, shape: Shape, mark: dict[str, bytes] | None = None
     ) -> str:
         dtype = self.net.blobs[blob].dtype
-        attributes = {"Tshape": DType("int32"), **(mark or {})}
+        attributes = {"Tshape": "int32", **(mark or {})}
         return self.op("Reshape", (blob, wanted), dtype, shape, **attributes)
 
     def joined(self, first: str, last: str, mark: dict[str, bytes] | None = None) -> str:
         """Two vectors of bytes as one."""
-        sizes = [self.net.blobs[blob].shape[0] for blob in (first, last)]
-        attributes = {"N": 2, "Tidx": DType("int32"), **(mark or {})}
-        shape = (None if None in sizes else sum(sizes),)
+        sizes = [size for blob in (first, last) for size in self.net.blobs[blob].shape or (None,)]
+        known = static(tuple(sizes))
+        attributes = {"N": 2, "Tidx": "int32", **(mark or {})}
+        shape = (None if known is None else sum(known),)
         inputs = (first, last, self.one(0, "int32"))
         return self.op("ConcatV2", inputs, "uint8", shape, **attributes)
 
@@ -245,7 +235,7 @@ class _Writer:
         """A part of a vector, of a length or to the end."""
         dtype = self.net.blobs[blob].dtype
         inputs = (blob, begin, size)
-        return self.op("Slice", inputs, dtype, (length,), Index=DType("int32"))
+        return self.op("Slice", inputs, dtype, (length,), Index="int32")
 
     def copied(self, blob: str, device: str, mark: str) -> str:
         """A copy on another device."""

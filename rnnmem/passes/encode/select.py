@@ -6,16 +6,16 @@ import functools
 import math
 from collections.abc import Collection
 
+from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.machine import Machine, rounded
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.devices import kind_of, where_is
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, static
 from rnnmem.ir.op_table import LOOPS, READ, UNKNOWN_DIMENSION
 from rnnmem.ir.order import through_identities
 from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, Encoding
 from rnnmem.passes.encode.formats import asks_sign_only, decides
-from rnnmem.passes.rematerialise.min_cut import stored_bytes
 
 _BITS_OPS, _ROUNDING_OPS, _COPIES = 16, 6, 2
 """Ops that encode and decode one blob (``passes/encode/codecs.py``)."""
@@ -96,7 +96,7 @@ class Codecs:
         if kind.bytes is None:
             size = stored_bytes(kind) // (8 * BYTES_PER_ELEMENT[kind.dtype])
         else:
-            size = -(-math.prod(kind.shape) // 8)
+            size = -(-math.prod(static(kind.shape) or ()) // 8)
         return self._codec(blob, kind, (BITS,), rounded(max(1, size)), _BITS_OPS, _BITS_PASSES)
 
     def _rounded(self, blob: str, kind: Blob) -> Encoding:

@@ -47,19 +47,15 @@ def apply(net: Net, implicit_broadcasts: Iterable[ImplicitBroadcast], context: C
 
 def _found(net: Net, implicit_broadcast: ImplicitBroadcast) -> tuple[Op, Op]:
     """The op that is to broadcast, and the one that makes what it reads."""
-    op = net.op_by_name.get(implicit_broadcast.op)
-    blob = (
-        op.inputs[implicit_broadcast.slot]
-        if op is not None and implicit_broadcast.slot < len(op.inputs)
-        else None
+    op, slot = net.op_by_name.get(implicit_broadcast.op), implicit_broadcast.slot
+    if op is not None and slot < len(op.inputs):
+        maker = net.producer.get(op.inputs[slot])
+        if maker is not None and maker.type in BROADCASTS:
+            return op, maker
+    raise NetError(
+        f"the plan is for another function: input {slot} of {implicit_broadcast.op!r} is not "
+        "repeated"
     )
-    maker = net.producer.get(blob)
-    if maker is None or maker.type not in BROADCASTS:
-        raise NetError(
-            f"the plan is for another function: input {implicit_broadcast.slot} of "
-            f"{implicit_broadcast.op!r} is not repeated"
-        )
-    return op, maker
 
 
 def _seen(net: Net, maker: Op) -> Shape:

@@ -105,9 +105,9 @@ def _repeats(net: Net, op: Op) -> bool:
     return (
         source.dtype in DTYPES
         and made.name not in net.outputs
-        and (made.bytes or 0) >= LARGE
+        and made.bytes is not None
         and source.bytes is not None
-        and 2 * source.bytes <= made.bytes
+        and made.bytes >= max(LARGE, 2 * source.bytes)
         and broadcast(source.shape, made.shape) == made.shape
     )
 

@@ -11,6 +11,7 @@ addition.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
@@ -78,9 +79,10 @@ def _with_zero(body: NetEditor, item: Op) -> str:
     given = body.blobs[item.inputs[2]]
     kind = {"T": DType(given.dtype)}
     result = ((given.dtype, given.shape),)
-    place = {"device": item.device, "source": item.source}
-    behind = {"name": "rnnmem/curtain", "optional": True}
-    shown = hidden(body, given.name, given.shape, stands_for=f"{item.name}:2", **behind)
-    made = body.add("ZerosLike", (shown,), result, kind, name="rnnmem/zeros", **place)
-    zero = hidden(body, made.outputs[0], None, stands_for=f"{item.name}:zero", **behind)
-    return body.add("AddV2", (zero, shown), result, kind, name="rnnmem/added", **place).outputs[0]
+    device, source = item.device, item.source
+    behind = functools.partial(hidden, body, name="rnnmem/curtain", optional=True)
+    shown = behind(given.name, given.shape, stands_for=f"{item.name}:2")
+    add = functools.partial(body.add, results=result, attributes=kind, device=device, source=source)
+    zero = add("ZerosLike", (shown,), name="rnnmem/zeros").outputs[0]
+    zero = behind(zero, None, stands_for=f"{item.name}:zero")
+    return add("AddV2", (zero, shown), name="rnnmem/added").outputs[0]

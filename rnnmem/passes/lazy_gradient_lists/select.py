@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.analysis.loops import Loop, LoopPair
-from rnnmem.ir.graph import Constant, Net, Op
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import CUT, LOOPS, RESERVE, SET, types
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.order import constant_value, through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 from rnnmem.passes.schedule.gradient_start import LARGE
@@ -62,7 +62,9 @@ def _is_large(net: Net, blob: str) -> bool:
     if maker is None or maker.type != CUT or net.blobs[maker.inputs[0]].dtype not in DTYPES:
         return False
     size = net.blobs[maker.inputs[0]].bytes
-    return (size is None or size >= LARGE) and _is_whole_shape(net.producer.get(maker.inputs[1]))
+    shape = constant_value(net, maker.inputs[1])
+    known = isinstance(shape, tuple) and min(shape, default=0) >= 0
+    return known and (size is None or size >= LARGE)
 
 
 def _as_it_came(net: Net, blob: str) -> str:
@@ -76,15 +78,6 @@ def _as_it_came(net: Net, blob: str) -> str:
         if op.nets["body"].inputs[index] not in Loop(net, op).invariants:
             return blob
         blob = op.inputs[index]
-
-
-def _is_whole_shape(op: Op | None) -> bool:
-    held = op.attributes.get("value") if op is not None and op.type == "Const" else None
-    return (
-        isinstance(held, Constant)
-        and isinstance(held.value, tuple)
-        and all(size >= 0 for size in held.value)
-    )
 
 
 def _reads_zeros(net: Net, blob: str) -> bool:
@@ -114,10 +107,9 @@ def _items(loop: Loop, index: int) -> tuple[str, ...]:
     if op.type != "AddN" or result != op.outputs[0] or not _is_alone(body, op, index):
         return ()
     others = [one for one in op.inputs if one != blob]
-    puts = [body.producer.get(one) for one in others]
-    if all(one is not None and _puts_into_a_new_list(body, one) for one in puts):
-        return tuple(one.name for one in puts)
-    return ()
+    puts = [body.producer[one] for one in others if one in body.producer]
+    new = len(puts) == len(others) and all(_puts_into_a_new_list(body, one) for one in puts)
+    return tuple(one.name for one in puts) if new else ()
 
 
 def _is_alone(body: Net, op: Op, index: int) -> bool:

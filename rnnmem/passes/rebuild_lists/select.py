@@ -20,15 +20,13 @@ from collections.abc import Callable, Iterable
 from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import VARIABLE_SHAPES, Net, Op, bytes_of
-from rnnmem.ir.op_table import CUT, MAY_RERUN, SAME_NUMBERS, types
+from rnnmem.ir.op_table import CUT, LOOKUP, MAY_RERUN, SAME_NUMBERS, types
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.rebuild_lists.decision import RebuiltList
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 MOVES = (SAME_NUMBERS & MAY_RERUN) | types("reorders")
 """Op types that hand on the numbers they read, in another order at most."""
-LOOKUP = "ResourceGather"
-"""Reads rows of a variable, whose buffer lives anyway."""
 ASKED = types("list", "shape", "get", "length")
 """What can be asked of a list of rows without there being one."""
 
@@ -43,10 +41,12 @@ def offer(site: Site) -> Offer:
     def decide(opened: Iterable[LoopPair], of: Callable[[str], tuple]) -> tuple[RebuiltList, ...]:
         # Zeros like a list hold it until they are made; a list that begins empty does not.
         empty = {start.zeros for start in of("lazy_gradient_lists")}
+        direct = {one.list for one in of("unstacked_lists")}
         return tuple(
             one if empty.issuperset(one.zeros) else dataclasses.replace(one, table=())
             for pair in opened
             for one in found[pair.path]
+            if one.blob not in direct
         )
 
     return Offer(decide)

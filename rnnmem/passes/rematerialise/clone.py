@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnmem.analysis.branches import BranchRead, branch_reads, reads_of
+from rnnmem.analysis.branches import ReadInside, reads_inside, reads_of
 from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
@@ -12,9 +12,9 @@ from rnnmem.grappler.barrier import hidden
 from rnnmem.grappler.keepalive import missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.editor import LoopEditor
-from rnnmem.ir.graph import DType, Op, Shape
+from rnnmem.ir.graph import Blob, DType, Op, Shape
 from rnnmem.ir.op_table import facts
-from rnnmem.passes.rematerialise.branches import with_values
+from rnnmem.passes.rematerialise.branches import kinds_with_values, with_values
 from rnnmem.passes.rematerialise.decision import OVERLAPPING, LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
 
@@ -162,21 +162,19 @@ class Materialiser:
     def _clone(self, op: Op) -> Op:
         if op.name not in self.clones:
             body = self.gradient.body
-            reads = branch_reads(op) or {}
+            reads = reads_inside(op) or {}
             inputs = tuple(
-                self._read_for_branch(reads[blob]) if blob in reads else self.value(blob)
+                self._read_for_nets(reads[blob]) if blob in reads else self.value(blob)
                 for blob in op.inputs
             )
+            kinds = kinds_with_values(op, self.body, reads) if reads else self._kinds(op)
             controls = self._delayed_input_controls() if self._needs_delayed_input(op) else ()
             if reads:
                 op = with_values(op, reads)
             clone = body.add(
                 op.type,
                 inputs,
-                tuple(
-                    (self.body.blobs[blob].dtype, self.body.blobs[blob].shape)
-                    for blob in op.outputs
-                ),
+                [(kind.dtype, kind.shape) for kind in kinds],
                 {key: value for key, value in op.attributes.items() if key != "_class"},
                 name=f"{AGAIN}/{op.name}",
                 controls=controls,
@@ -187,8 +185,12 @@ class Materialiser:
             self.clones[op.name] = clone
         return self.clones[op.name]
 
-    def _read_for_branch(self, read: BranchRead) -> str:
-        """The gradient loop's own variable for what a branch reads, read once beside the loops."""
+    def _kinds(self, op: Op) -> tuple[Blob, ...]:
+        """What the op gives in the forward step net."""
+        return tuple(self.body.blobs[blob] for blob in op.outputs)
+
+    def _read_for_nets(self, read: ReadInside) -> str:
+        """The gradient loop's own variable for what is read inside an op, once beside the loops."""
         op = read.op.replace(inputs=(read.handle,))
         return self.gradient.invariant(self.read(InnerRead(op, read.blob)))
 

@@ -28,12 +28,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from rnnmem.analysis.loops import Loop
-from rnnmem.analysis.machine import rounded
-from rnnmem.analysis.trip_count import UNKNOWN_TRIPS, trip_count
-from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, LOOPS, facts, may_fuse
-from rnnmem.ir.order import reached
+from rnnmem.analysis.held_bytes import held_bytes
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import ASKS_SHAPE, facts, may_fuse
+from rnnmem.ir.order import reached, through_identities
 from rnnmem.passes.encode.decision import BFLOAT16, Encoding
 from rnnmem.passes.encode.formats import is_continuous
 
@@ -104,18 +102,20 @@ class Step:
         return min(self.ways_to_keep(blob), key=lambda one: one.bytes + price * one.seconds)
 
     def bytes_kept(self, blob: str) -> int:
-        """Bytes that saving the blob takes per iteration; a variable's own buffer lives anyway.
-
-        The shape of a blob is never worth making a whole blob of it again.
-        """
-        producer = self.body.producer.get(blob)
-        if producer is not None and producer.type == "ReadVariableOp":
-            return 1
-        if blob in self.counted or producer is not None and producer.type in ASKS_SHAPE:
+        """Bytes that saving the blob takes per iteration."""
+        if blob in self.counted or blob in self.kept_as_states:
             return 0
-        if producer is not None and producer.type in LOOPS:
-            return _list_bytes(Loop(self.body, producer), producer.outputs.index(blob))
-        return stored_bytes(self.body.blobs[blob])
+        return held_bytes(self.body, blob)
+
+    @functools.cached_property
+    def kept_as_states(self) -> frozenset[str]:
+        """Blobs that are kept whatever is chosen, as the state of the iteration before or after."""
+        body, found = self.body, set()
+        for argument, result in zip(body.inputs, body.outputs, strict=False):
+            both = {argument, through_identities(body, result)}
+            if not both.isdisjoint(self.free):
+                found |= both
+        return frozenset(found)
 
     def is_given(self, blob: str) -> bool:
         """Whether the gradient step net has the blob's value from outside both loops."""
@@ -181,25 +181,6 @@ class SavedSet:
     bytes: int
     seconds: float
     encodings: tuple[Encoding, ...] = ()
-
-
-def stored_bytes(blob: Blob, unknown_dimension: int = 64) -> int:
-    """Bytes that keeping a blob takes, rounded as the allocator does; unknown sizes are guessed."""
-    size = blob.bytes
-    if size is None:
-        shape = blob.shape if blob.shape is not None else (None, None)
-        size = 4 * math.prod(unknown_dimension if one is None else one for one in shape)
-    return rounded(max(1, size))
-
-
-def _list_bytes(loop: Loop, variable: int) -> int:
-    """Bytes of what a nested loop hands out: of every iteration's blob, for an accumulator."""
-    push = loop.pushes.get(variable)
-    if push is None:
-        return stored_bytes(loop.net.blobs[loop.op.outputs[variable]])
-    trips = trip_count(loop)
-    held = Step(loop.body, frozenset(), frozenset(), frozenset(), lambda op, net: 0.0)
-    return held.bytes_kept(push.inputs[1]) * (UNKNOWN_TRIPS if trips is None else trips)
 
 
 def may_be_saved(step: Step, blob: str) -> bool:

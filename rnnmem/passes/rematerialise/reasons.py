@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.ir.graph import Blob, Op
 from rnnmem.ir.op_table import LOOPS, facts, why_never_twice
 from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, SAVED, SAVED_AS, Encoding
@@ -15,7 +16,7 @@ from rnnmem.passes.rematerialise.decision import (
     RECOMPUTED,
     ResidualDecision,
 )
-from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, is_constant, stored_bytes
+from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, is_constant
 
 
 def residual_decisions(
@@ -88,7 +89,7 @@ def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> 
         return "a sum whose order the gradient step net would not keep"
     if blob not in step.pushed:
         return "others are recomputed from it"
-    return f"saving {stored_bytes(step.body.blobs[blob])} bytes is not worth the time"
+    return f"saving {step.bytes_kept(blob)} bytes is not worth the time"
 
 
 def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:

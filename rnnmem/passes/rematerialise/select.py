@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rnnmem.analysis.branches import branch_reads
+from rnnmem.analysis.branches import reads_inside
 from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs
 from rnnmem.analysis.machine import Machine
@@ -58,12 +58,17 @@ class Outside:
 
 @dataclasses.dataclass(frozen=True)
 class Planner:
-    """Decides on loop pairs at one price of time, in bytes per second."""
+    """Decides on loop pairs at one price of time, in bytes per second.
+
+    With ``opens`` pairs inside that are worth rewriting are rewritten, even where one that runs
+    again as a whole would keep less: that holds more at once.
+    """
 
     machine: Machine
     price: float
     clock: Clock
     techniques: frozenset[str] = REMATERIALISE
+    opens: bool = False
     steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
 
     def codecs(self, pair: LoopPair) -> Codecs:
@@ -82,7 +87,7 @@ class Planner:
         if not inner:
             return whole
         opened = self._with_inner(named, pair, inner, outside)
-        return min(whole, opened, key=self._cost)
+        return opened if self.opens else min(whole, opened, key=self._cost)
 
     def exact(
         self, pair: LoopPair, outside: Outside, kept: int | None, seconds: float | None
@@ -211,7 +216,7 @@ class Planner:
             hoists=frozenset(
                 op.name for op in pair.forward.body.ops if is_hoisted(pair.forward, op, hoisted)
             ),
-            reading=_loop_invariant_branches(pair.forward, outside.unchanged),
+            reading=_reading(pair.forward, outside.unchanged),
             codecs=lambda blob: codecs.of_sign(signs[blob]) if blob in signs else codecs.of(blob),
             signs=signs,
             read_inside=read_inside,
@@ -305,12 +310,10 @@ def _loop_invariant_reads(forward: Loop, unchanged: Callable[[str], bool]) -> fr
     )
 
 
-def _loop_invariant_branches(
-    forward: Loop, unchanged: Callable[[str], bool]
-) -> dict[str, frozenset[str]]:
-    """Branch ops of the step net that read nothing but such variables -> their handles."""
+def _reading(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
+    """Branches and loops of the step net that read nothing but such variables -> their handles."""
     inside = _unchanged_inside(forward, unchanged)
-    reads = {op.name: branch_reads(op) for op in forward.body.ops if op.nets}
+    reads = {op.name: reads_inside(op) for op in forward.body.ops if op.nets}
     return {
         name: frozenset(some) for name, some in reads.items() if some and all(map(inside, some))
     }
@@ -354,18 +357,16 @@ def _read_elsewhere(pair: LoopPair, kept: frozenset[str]) -> frozenset[str]:
       kept: blobs around its forward loop that are read elsewhere.
     """
     net, op = pair.forward.net, pair.forward.op
-    expected: dict[int, int] = {}
-    for gradient in pair.gradients:
-        for link in gradient.links:
-            expected[link.accumulator] = expected.get(link.accumulator, 0) + 1
+    links = [(one.loop, link) for one in pair.gradients for link in one.links]
+    given = [through_identities(loop.net, loop.op.inputs[link.popped_by]) for loop, link in links]
     found = set()
     nested = len(pair.path) > 1
-    for gradient in pair.gradients:
-        for link in gradient.links:
-            slots = _slots(net, op.outputs[link.accumulator])
-            wanted = 1 if nested else expected[link.accumulator]
-            if slots != wanted or op.outputs[link.accumulator] in kept:
-                found.add(link.pushed)
+    for (loop, link), blob in zip(links, given, strict=True):
+        handed, popping = op.outputs[link.accumulator], given.count(blob)
+        alone = _slots(loop.net, blob) == popping
+        alone &= _slots(net, handed) == (1 if nested else popping)
+        if not alone or handed in kept:
+            found.add(link.pushed)
     return frozenset(found)
 
 

@@ -17,11 +17,13 @@ from collections.abc import Iterable
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.errors import NetError
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
-from rnnmem.ir.op_table import APART, FILLERS, MAY_RERUN, VIEWS, types
-from rnnmem.ir.order import is_constant, reached, waiting_for
+from rnnmem.ir.joint import is_joint
+from rnnmem.ir.op_table import APART, CUT, FILLERS, MAY_RERUN, VIEWS, types
+from rnnmem.ir.order import all_needed_by, is_constant, reached, waiting_for
 from rnnmem.passes.decision import Context, Offer, Site
 from rnnmem.passes.schedule.apply import completion_proxy
 
@@ -84,6 +86,7 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
             sources = _needed_inputs(net, gradient.loop.op, live)
             _start_together(net, gradient.loop.op, sources, waits)
             _fill_late(net, gradient.loop.op, sources, waits)
+            _read_before(net, gradient.loop.op, sources, waits)
     for op in net.ops:
         if op.type in TAKING and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
             _write_in_place(net, op, waits)
@@ -98,9 +101,12 @@ def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
 
 
 def _start_together(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None:
-    """No iteration of the loop begins before all of its inputs are there."""
+    """No iteration of the loop begins before its inputs are there.
+
+    Zeros are not waited for: where nobody reads what is added to them, they would be made and kept.
+    """
     for source in sources:
-        if not is_constant(net, source):
+        if source.type not in FILLERS and not is_constant(net, source):
             waits.setdefault(loop.name, {})[source.name] = None
 
 
@@ -114,6 +120,40 @@ def _fill_late(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None
         for other in others:
             if other.name not in after:
                 waits.setdefault(filler.name, {})[other.name] = None
+
+
+def _read_before(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None:
+    """What the loop starts from is made once large buffers that it does not read are read.
+
+    Those are what the incoming gradient is computed from; products and sums for the gradients of
+    weights read them too, and need nothing else that is not there before the loop. What nobody may
+    ask for is not waited for, since it would have to be made.
+    """
+    if is_joint(net):
+        return
+    before = all_needed_by(net, [loop.name])
+    readers = [
+        op.name
+        for op in net.ops
+        if op.name not in before
+        and not (op.nets or op.stateful)
+        and all(net.producer[b].name in before for b in op.inputs if b in net.producer)
+        and _is_small(net, op)
+    ]
+    for op in sources if readers else ():
+        if op.type in FILLERS or op.type == CUT:
+            after = _descendants(net, op, waits)
+            early = (name for name in readers if name not in after)
+            waits.setdefault(op.name, {}).update(dict.fromkeys(early))
+
+
+def _is_small(net: Net, reader: Op) -> bool:
+    """Whether an op reads a large buffer and writes a smaller one that no sum of values reads."""
+    if len(reader.outputs) != 1 or reader.outputs[0] in sums_of(net).addends:
+        return False
+    written = net.blobs[reader.outputs[0]].bytes
+    read = max((net.blobs[blob].bytes or 0 for blob in reader.inputs), default=0)
+    return written is not None and written < read and read >= LARGE
 
 
 def _write_in_place(net: Net, op: Op, waits: StartEdges) -> None:

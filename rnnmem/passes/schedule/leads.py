@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from rnnmem.errors import RaceError
 from rnnmem.grappler.keepalive import is_lifetime_extension
-from rnnmem.grappler.leads import Lead, leads, way
+from rnnmem.grappler.leads import Lead, head_starts, leads, way
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import LOOPS
@@ -23,18 +23,16 @@ def with_leads(original: Net, rewritten: Net) -> Net:
       rewritten: the Net after it.
 
     Raises:
-      RaceError: no edge can do so without the loss of a fusion.
+      RaceError: no edge can do so for a lead over iterations without the loss of a fusion; a head
+        start within one is no worse than it was.
     """
-    known = {
-        lead: None
-        for path, body in original.walk()
-        if path[-1:] == ("body",)
-        for lead in leads(body)
-    }
+    bodies = [body for path, body in original.walk() if path[-1:] == ("body",)]
+    known = {lead: False for body in bodies for lead in head_starts(body)}
+    known.update({lead: True for body in bodies for lead in leads(body)})
     return _edited(original, rewritten, known) if known else rewritten
 
 
-def _edited(original: Net, rewritten: Net, known: Iterable[Lead]) -> Net:
+def _edited(original: Net, rewritten: Net, known: Mapping[Lead, bool]) -> Net:
     ops = []
     for op in rewritten.ops:
         old = original.op_by_name.get(op.name)
@@ -42,26 +40,26 @@ def _edited(original: Net, rewritten: Net, known: Iterable[Lead]) -> Net:
     return rewritten.replace(ops=tuple(ops))
 
 
-def _with_edges_inside(op: Op, old: Op | None, known: Iterable[Lead]) -> Op:
+def _with_edges_inside(op: Op, old: Op | None, known: Mapping[Lead, bool]) -> Op:
     """The op with edges in its step nets; a loop keeps its lead where no edge can stand for it."""
     nets = {}
     for label, net in op.nets.items():
         before = None if old is None else old.nets.get(label)
         nets[label], left = _ordered(net, before, known)
-        if left and not _may_keep_parallel_iterations(op, old):
+        if left and (old is None or not _may_keep_parallel_iterations(op, old)):
             first, second = left[0]
             raise RaceError(
                 f"which of {first!r} and {second!r} runs first decides how a sum adds up, "
                 "and no plan may settle it as it was"
             )
-        if left:
+        if left and old is not None:
             op = op.replace(attributes={**op.attributes, **_parallel_iterations(old)})
     return op.replace(nets=nets)
 
 
-def _may_keep_parallel_iterations(op: Op, old: Op | None) -> bool:
+def _may_keep_parallel_iterations(op: Op, old: Op) -> bool:
     """Whether a loop's lead is its own: nothing makes it wait, and it holds nothing on shelves."""
-    if old is None or op.type not in LOOPS or op.controls != old.controls:
+    if op.type not in LOOPS or op.controls != old.controls:
         return False
     return not any(is_lifetime_extension(one) for one in op.nets["body"].ops)
 
@@ -71,7 +69,7 @@ def _parallel_iterations(op: Op) -> dict[str, object]:
     return {} if known is None else {"parallel_iterations": known}
 
 
-def _ordered(net: Net, old: Net | None, known: Iterable[Lead]) -> tuple[Net, list[Lead]]:
+def _ordered(net: Net, old: Net | None, known: Mapping[Lead, bool]) -> tuple[Net, list[Lead]]:
     """The step net with edges inside and for its own leads, and the leads that none stands for."""
     ops = [
         _with_edges_inside(op, None if old is None else old.op_by_name.get(op.name), known)
@@ -81,12 +79,12 @@ def _ordered(net: Net, old: Net | None, known: Iterable[Lead]) -> tuple[Net, lis
     ]
     net = net.replace(ops=tuple(ops))
     left = []
-    for first, second in known:
+    for (first, second), decides in known.items():
         for before in ("", f"{AGAIN}/"):
             lead = before + first, before + second
             if all(name in net.op_by_name for name in lead):
                 edited = _with_edge(net, lead)
-                left += [lead] if edited is None else []
+                left += [lead] if edited is None and decides else []
                 net = edited or net
     return net, left
 

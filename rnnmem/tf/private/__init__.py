@@ -38,11 +38,18 @@ from rnnmem.tf.private.graphs import (
 )
 from rnnmem.tf.private.halves import Halves
 from rnnmem.tf.private.lines import written_at
-from rnnmem.tf.private.optimized import optimized_copy, optimized_graph, optimized_nodes
+from rnnmem.tf.private.optimized import (
+    function_definition,
+    optimized_body,
+    optimized_copy,
+    optimized_graph,
+    optimized_nodes,
+)
 from rnnmem.tf.private.runtime import (
     eager_context_is_initialized,
     execute,
     executor_scope,
+    is_deterministic,
     memory_limit,
     memory_limits,
     new_executor,

@@ -108,12 +108,12 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
 
 
 class _PairForTape(_concrete_function._FirstOrderTapeGradientFunctions):
-    """The pair for an eager call under a tape: that for calls inside graphs.
+    """The pair for an eager call under a tape; that for calls inside graphs, once there is one.
 
     TensorFlow would differentiate the same graph again, and what its loops save for the first pair
-    is then a result, with zeros for its gradient. It is called as TensorFlow calls its own: through
-    another function the arguments of loops would have other names, and sums that add them up
-    another order.
+    is then a result, with zeros for its gradient. The pair is called as TensorFlow calls its own:
+    through another function the arguments of loops would have other names, and sums that add them
+    up another order.
     """
 
     def __init__(self, concrete):
@@ -135,8 +135,13 @@ class _PairForTape(_concrete_function._FirstOrderTapeGradientFunctions):
         )
 
     def _forward_and_backward_functions(self, inference_args, input_tangents):
-        maker = self._delayed_rewrite_functions
-        forward, backward = maker.forward_backward(self._num_inference_outputs)
+        maker: Any = self._delayed_rewrite_functions
+        count = self._num_inference_outputs
+        known = getattr(maker, "_original", maker)._cached_function_pairs
+        if count not in known:  # one for a graph would run what no gradient depends on
+            made = super()._forward_and_backward_functions(inference_args, input_tangents)
+            known[count] = made[0], made[2]
+        forward, backward = maker.forward_backward(count)
         return forward, maker._func_graph, backward, None, 0
 
     def _wrap_backward_function(self, forward_graph, backward, outputs):

@@ -7,14 +7,18 @@ what it optimized to whoever collects graphs.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
+from tensorflow.core.framework import function_pb2, graph_pb2
 from tensorflow.python.eager import cancellation as _cancellation
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager.polymorphic_function import atomic_function as _atomic_function
+from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
+
+_copies = itertools.count()
 
 
 def optimized_graph(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
@@ -33,6 +37,21 @@ def optimized_graph(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef 
 def optimized_copy(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | None:
     """The same of a copy of the function, so that nothing of it is left in the runtime."""
     return _copied(function.graph, len(function.function_type.flat_outputs), inputs)
+
+
+def optimized_body(
+    definition: function_pb2.FunctionDef, results: Sequence[int]
+) -> tuple[graph_pb2.GraphDef | None, Any]:
+    """The same of a function that others call, with some of its results, and its FuncGraph."""
+    graph = _function_def_to_graph.function_def_to_graph(definition)
+    graph.outputs = [graph.outputs[place] for place in results]
+    return _copied(graph, len(results), [None] * len(graph.inputs)), graph
+
+
+def function_definition(name: str) -> function_pb2.FunctionDef | None:
+    """A function that the runtime knows."""
+    context = _context.context()
+    return context.get_function_def(name) if context.has_function(name) else None
 
 
 def optimized_nodes(graph: Any) -> list[Any] | None:
@@ -54,7 +73,7 @@ def _copied(graph: Any, results: int, inputs: Sequence[Any]) -> graph_pb2.GraphD
     if not _is_told_without_a_run():
         return None
     outputs = graph.outputs
-    name = f"__rnnmem_optimized_{id(graph)}"
+    name = f"__rnnmem_optimized_{next(_copies)}"
     graph.outputs = outputs[:results]  # a gradient that was taken of it has added others
     try:
         copied = _atomic_function.from_func_graph(name, graph, {}, overwrite=True)

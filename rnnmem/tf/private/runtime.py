@@ -10,6 +10,7 @@ from tensorflow.python.client import pywrap_tf_session as _pywrap_tf_session
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager import executor as _executor
+from tensorflow.python.framework import config as _config
 from tensorflow.python.framework import op_def_registry as _op_def_registry
 
 
@@ -18,6 +19,11 @@ def eager_context_is_initialized() -> bool:
     context = _context.context_safe()
     # A property would initialize the context, so the field itself is read.
     return context is not None and context._initialized
+
+
+def is_deterministic() -> bool:
+    """Whether the user asked for ops that give the same bits in every run."""
+    return _config.is_op_determinism_enabled()
 
 
 def new_executor() -> Any:

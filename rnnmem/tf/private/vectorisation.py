@@ -17,7 +17,7 @@ from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops.parallel_for import control_flow_ops as _parallel_for
 from tensorflow.python.ops.parallel_for import pfor as _pfor
 
-from rnnmem.ir.op_table import CALLS, LOOPS
+from rnnmem.ir.op_table import CALLS, LOOPS, UNWRAP, WRAP
 
 
 def let_pfor_look_inside(graph: Any, callers: frozenset[str]) -> None:
@@ -140,6 +140,8 @@ def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -
                     node.op, inputs, name=node.name, attrs=dict(node.attr)
                 )
             made[node.name] = op
+            if op.type == UNWRAP:
+                _show_shapes(op)
             if op.type in callers:
                 op.pfor_converter = functools.partial(_vectorised, callers)
                 _tell_what_lists_hold(op, callers)
@@ -148,6 +150,14 @@ def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -
         ]
         graph.control_outputs = [made[one] for one in definition.control_ret.values()]
     return graph
+
+
+def _show_shapes(op: tf.Operation) -> None:
+    """Hands on shapes behind a barrier: TensorFlow makes a batch of a matrix of unknown rank."""
+    source = op.inputs[0].op
+    if source.type == WRAP:
+        for value, shown in zip(source.inputs, op.outputs, strict=True):
+            shown.set_shape(value.shape)
 
 
 def _in_order(nodes: Any, given: Any) -> Iterator[Any]:

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
 
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import ADVANCES, AGAIN, REFILLS, SEGMENTS
@@ -50,6 +51,7 @@ from rnnmem.verify.lowering.patterns import (
     is_read,
     made_by,
     number,
+    puts_on_shelf,
     steps_by_one,
     variables,
 )
@@ -57,6 +59,7 @@ from rnnmem.verify.lowering.replay import Cut, Step, flattened
 
 _CANNOT_FAIL = ("AddV2", "Const", "Equal", "Identity", PUSH)
 _PUT, _READ, _LENGTH = "TensorListSetItem", "TensorListGetItem", "TensorListLength"
+T = TypeVar("T")
 _KEEPING = (
     *(*_CANNOT_FAIL, "FloorDiv", "GatherV2", "Maximum", "Minimum", "Mul", "Sub"),
     *("ArgMin", "ConcatV2", "Less", "SelectV2", "TensorListStack", _PUT, _LENGTH),
@@ -140,6 +143,11 @@ class _Proof:
         if not holds:
             raise refused("segment-not-understood", sentence, self.body, (self.refill.name,))
 
+    def there(self, found: T | None, sentence: str) -> T:
+        """What was found; refuses the Net where there is nothing."""
+        self.demand(found is not None, sentence)
+        return cast(T, found)
+
     def cut(self) -> Cut:
         """What is proven to be a pair of loops with segments."""
         labels = ("then_branch", "else_branch")
@@ -156,7 +164,7 @@ class _Proof:
         self.demand(named, "the counters are said to count something else")
         replay, advance = self._loops()
         states = self._states(advance)
-        steps = []
+        steps: list[Step] = []
         if advance is not None:
             steps, states = self._advanced(advance, states)
         begin = behind(self.then, self._changed_as(start.argument).handed)
@@ -206,13 +214,10 @@ class _Proof:
 
     def _verify_counters(self, left: Variable, start: Variable) -> None:
         """The branch runs when ``left``, which falls by one, is ``start``, which it changes."""
-        equal = made_by(self.body, self.refill.inputs[0], "Equal")
-        self.demand(
-            equal is not None
-            and {behind(self.body, blob) for blob in equal.inputs}
-            == {left.argument, start.argument},
-            "the counters are not compared",
-        )
+        sentence = "the counters are not compared"
+        equal = self.there(made_by(self.body, self.refill.inputs[0], "Equal"), sentence)
+        compared = {behind(self.body, blob) for blob in equal.inputs}
+        self.demand(compared == {left.argument, start.argument}, sentence)
         self.demand(steps_by_one(self.body, left, "Sub"), "no counter falls by one")
         result = self._changed_as(start.argument).result
         follows = behind(self.body, start.following) == result
@@ -233,8 +238,8 @@ class _Proof:
     def _forward_loop(self, left: Variable) -> Op:
         """The loop that counted how often it ran."""
         blob = behind(self.outer, left.start)
-        op = self.outer.producer.get(blob)
-        self.demand(op is not None and op.type in LOOPS, "no loop counted its iterations")
+        op = self.there(self.outer.producer.get(blob), "no loop counted its iterations")
+        self.demand(op.type in LOOPS, "no loop counted its iterations")
         self.index = variables(op)[op.outputs.index(blob)]
         counts = steps_by_one(op.nets["body"], self.index, "AddV2") and self._is_zero(self.index)
         self.demand(counts, "the forward loop's counter does not count its iterations")
@@ -259,17 +264,14 @@ class _Proof:
         known = {one.argument: one for one in variables(self.forward)}
         taken = []
         for claim in self._claimed(CHECKPOINTED):
-            held, changed = known.get(claim.pushed), self._changed_as(claim.popped)
-            given = held is not None and behind(self.outer, changed.variable.start) == held.final
-            self.demand(given, f"{claim.popped!r} is not given the list {claim.pushed!r}")
-            keeping = _keeping_of(self.forward.nets["body"], held)
-            self.demand(
-                keeping is not None
-                and keeping.value == claim.blob
-                and claim.blob in known
-                and self._is_empty(held.start),
-                f"{claim.pushed!r} does not keep {claim.blob!r} and nothing else",
-            )
+            sentence = f"{claim.popped!r} is not given the list {claim.pushed!r}"
+            changed = self._changed_as(claim.popped)
+            held = self.there(known.get(claim.pushed), sentence)
+            self.demand(behind(self.outer, changed.variable.start) == held.final, sentence)
+            sentence = f"{claim.pushed!r} does not keep {claim.blob!r} and nothing else"
+            keeping = self.there(_keeping_of(self.forward.nets["body"], held), sentence)
+            alone = keeping.value == claim.blob in known and self._is_empty(held.start)
+            self.demand(alone, sentence)
             self.kept.append(keeping)
             taken.append(self._taken(claim.blob, changed, advance, keeping.place is not None))
         self._verify_places(self.kept)
@@ -282,7 +284,7 @@ class _Proof:
         """The branch is taken in the first iteration: both of its counters begin as 0."""
         body = self.forward.nets["body"]
         equal = made_by(body, branch.inputs[0], "Equal")
-        self.demand(equal is not None, "states are not kept where a counter says")
+        equal = self.there(equal, "states are not kept where a counter says")
         compared = [known.get(behind(body, blob)) for blob in equal.inputs]
         right = self.index in compared and all(one and self._is_zero(one) for one in compared)
         self.demand(right, "the first state is not kept")
@@ -310,7 +312,7 @@ class _Proof:
                 and self.then.fan_out(given) == 1
                 and len(readers) + self.then.outputs.count(rest) == 1
             )
-            value = pop.outputs[1] if right else ""
+            value = pop.outputs[1] if pop is not None else ""
         self.demand(
             right
             and self.then.fan_out(changed.handed) == 1
@@ -327,9 +329,9 @@ class _Proof:
         if place is None:
             return
         then = kept[0].then
-        least = made_by(then, place, "Maximum")
-        right = least is not None and number(then, behind(then, least.inputs[1])) == 0
-        self.demand(right, "a place may be below the first")
+        least = self.there(made_by(then, place, "Maximum"), "a place may be below the first")
+        from_zero = number(then, behind(then, least.inputs[1])) == 0
+        self.demand(from_zero, "a place may be below the first")
         most = made_by(then, least.inputs[0], "Minimum")
         length = made_by(then, most.inputs[1], _LENGTH) if most is not None else None
         right = length is not None and length.inputs[0] in {one.list for one in kept}
@@ -353,15 +355,11 @@ class _Proof:
         for one in taken:
             held = [variable for variable in all_variables if variable.start == one.rest]
             self.demand(len(held) == 1, "the advancing loop does not carry a list of states once")
-            keeping = _keeping_of(body, held[0])
-            right = (
-                keeping is not None
-                and standing.get(keeping.value) == one.source
-                and all(
-                    op.type in _KEEPING for net in keeping.branch.nets.values() for op in net.ops
-                )
-            )
-            self.demand(right, "an advancing loop keeps another value than the list had")
+            sentence = "an advancing loop keeps another value than the list had"
+            keeping = self.there(_keeping_of(body, held[0]), sentence)
+            types = {op.type for net in keeping.branch.nets.values() for op in net.ops}
+            same = standing.get(keeping.value or "") == one.source
+            self.demand(same and types <= {*_KEEPING}, sentence)
             kept.append(keeping)
         self._verify_places(kept)
         alike = (kept[0].place is None) == (self.kept[0].place is None)
@@ -382,9 +380,9 @@ class _Proof:
     def _verify_replay(self, loop: Op, left: Variable, begin: str) -> None:
         """The loop runs from the start of the segment to its end."""
         cond, known = loop.nets["cond"], variables(loop)
-        less = made_by(cond, cond.outputs[0], "Less")
-        right = less is not None and set(less.inputs) <= set(cond.inputs)
-        self.demand(right, "the loop does not count up to a number")
+        sentence = "the loop does not count up to a number"
+        less = self.there(made_by(cond, cond.outputs[0], "Less"), sentence)
+        self.demand(set(less.inputs) <= set(cond.inputs), sentence)
         count, trips = (known[cond.inputs.index(blob)] for blob in less.inputs)
         body = loop.nets["body"]
         from_zero = number(self.then, behind(self.then, count.start)) == 0
@@ -409,17 +407,17 @@ class _Proof:
             pop = self._pop_of(changed)
             self.demand(changed.handed in loop.outputs, "a list is not filled by the loop")
             filled = known[loop.outputs.index(changed.handed)]
-            push = made_by(body, filled.following, PUSH)
+            sentence = "a list does not get one element an iteration"
+            push = self.there(made_by(body, filled.following, PUSH), sentence)
             right = (
-                push is not None
-                and push.inputs[0] == filled.argument
+                push.inputs[0] == filled.argument
                 and body.fan_out(filled.argument) == 1
                 and filled.start == self._given(argument)
                 and self.body.readers.get(argument, ()) == (self.refill,)
                 and self._is_empty(changed.variable.start)
                 and push.attributes.get("element_dtype") == pop.attributes.get("element_dtype")
             )
-            self.demand(right, "a list does not get one element an iteration")
+            self.demand(right, sentence)
             found[pop.name] = push.inputs[1]
         starts = ((one.argument, behind(self.then, one.start)) for one in known)
         states = {argument: values[start] for argument, start in starts if start in values}
@@ -457,6 +455,7 @@ class _Proof:
             if op.name not in used:
                 pushed = op.type == POP and step.body.producer.get(op.inputs[0])
                 safe = pushed.type == PUSH if pushed else op.type in _CANNOT_FAIL
+                safe |= puts_on_shelf(self.then, step.loop, op)
                 self.demand(safe, f"{op.name!r} is no part of the step")
 
     def _given(self, argument: str) -> str:

@@ -9,9 +9,13 @@ most ``length`` of them. Proven here, on the ops themselves:
         against TensorFlow's kernels), or on sizes, where numbers of the whole stand for a part's
     what is pushed is joined again, in order; what is added up begins as 0
 
+Rows may also be written in the place of those that the loop cuts, where nobody else has that buffer
+(`rnnmem.verify.lowering.overwriting`).
+
 So what is joined is what the ops give for all rows, and what is added up is the whole sum, in
-another order. The Net handed out runs the ops on all rows, in place of the loop; that these are
-the original's ops on the original's blobs is left to value numbering.
+another order: where no bit may change, nothing is added up, and every op is one that gives by so
+many rows the bits of all of them. The Net handed out runs the ops on all rows, in place of the
+loop; that these are the original's ops on the original's blobs is left to value numbering.
 """
 
 from __future__ import annotations
@@ -28,29 +32,54 @@ from rnnmem.analysis.row_rules import (
     Sizes,
     Value,
     apply,
-    product,
-    resolved,
     rows_of,
     segments_stay_in_rows,
-    whole_numbers,
 )
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import ACCUMULATED, Net, Op
-from rnnmem.ir.marks import CHUNKS, WHOLE
-from rnnmem.ir.op_table import EMPTY, LOOPS, PUSH, TABLE, Work, is_pure
+from rnnmem.ir.marks import CHUNKS, PART, SOURCE, WHOLE
+from rnnmem.ir.op_table import (
+    EMPTY,
+    LOOPS,
+    OVERWRITES,
+    PUSH,
+    TABLE,
+    Work,
+    is_pure,
+)
 from rnnmem.ir.order import topological
 from rnnmem.verify.errors import refused
-from rnnmem.verify.lowering.patterns import Variable, made_by, number, steps_by_one, variables
-from rnnmem.verify.lowering.rows import LABELLED, known_from, with_plain_sizes
+from rnnmem.verify.lowering.overwriting import before_barrier, is_last_use, is_owned, is_read_before
+from rnnmem.verify.lowering.patterns import (
+    Variable,
+    made_by,
+    number,
+    steps_by_one,
+    variables,
+)
+from rnnmem.verify.lowering.row_bits import other_bits
+from rnnmem.verify.lowering.rows import (
+    LABELLED,
+    are_of_whole,
+    known_from,
+    lead_of,
+    picked_by,
+    seen_alike,
+)
 
 _MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
 _KEEPS_ROWS = ("ExpandDims", "Identity", "OneHot", "Reshape", "Squeeze")
 """Types that have the rows of their first input, or as many times as many."""
 
 
-def lower_chunked_losses(original: Net, net: Net) -> tuple[Net, Net]:
+def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]:
     """A Net of the same values, but for the order of sums, without loops over chunks.
+
+    Args:
+      original: the Net as it was.
+      net: the Net with such loops.
+      sums: whether sums may be added up by chunks.
 
     What both Nets know of a source's number of rows is written alike in both, however it is told.
 
@@ -60,25 +89,27 @@ def lower_chunked_losses(original: Net, net: Net) -> tuple[Net, Net]:
     Raises:
       CheckError: a loop is marked as one over chunks, and is not shown to be one.
     """
-    sources: dict[str, None] = {}
+    sources: dict[str, tuple[int, ...]] = {}
+    first = net
     for op in net.ops:
         if op.type in LOOPS and CHUNKS in op.attributes:
-            proof = _Proof(net, net.op_by_name[op.name])
+            proof = _Proof(net, net.op_by_name[op.name], first, sums)
             proof.verify()
             net = proof.flattened()
-            sources[proof.source] = None
-    for source in sources:
-        if source in original.blobs:
-            original, net = (with_plain_sizes(one, source) for one in (original, net))
+            sources[before_barrier(proof.outer, proof.source)] = lead_of(op)
+    for source, lead in sources.items():
+        original, net = seen_alike(original, net, source, lead)
     return original, net
 
 
 class _Proof:
     """That one loop is one over chunks."""
 
-    def __init__(self, net: Net, loop: Op):
+    def __init__(self, net: Net, loop: Op, first: Net, sums: bool):
         self.outer = net
+        self.first = first  # with all the loops
         self.loop = loop
+        self.sums = sums
         self.body = loop.nets["body"]
         self.variables = variables(loop)
         self.loop_invariant = {
@@ -93,10 +124,16 @@ class _Proof:
     def verify(self) -> None:
         """Refuses what is no loop over chunks."""
         for op in self.body.ops:
-            self._demand(not op.nets and is_pure(op), f"{op.name!r} may not run twice", op.name)
+            known = is_pure(op) or op.type == OVERWRITES
+            self._demand(not op.nets and known, f"{op.name!r} may not run twice", op.name)
         self._counts()
         self._results()
         self._verify_ops()
+        if not self.sums:
+            self._demand(not self.summed, "sums are added up in another order")
+            for op in other_bits(self.body, self.values, self.length):
+                other = f"{op.type} of some rows may have other last bits than of all"
+                self._demand(False, other, op.name)
 
     # --- how often it runs, and on which rows
 
@@ -110,6 +147,9 @@ class _Proof:
         from_zero = number(self.outer, self.index.start) == 0
         self._demand(counts and from_zero, "the loop does not count its iterations")
         self._demand(chunks.argument in self.loop_invariant, "the number of chunks changes")
+        if (counted := number(self.outer, chunks.start)) is not None:
+            self._known_counts(counted)
+            return
         most = self._made(chunks.start, "Maximum")
         self._demand(number(self.outer, most.inputs[1]) == 1, "there may be no chunk")
         quotient = self._made(most.inputs[0], "FloorDiv")
@@ -132,6 +172,17 @@ class _Proof:
         self._demand(dims, "what is counted has no known rank")
         self.rows = dims[0]
 
+    def _known_counts(self, chunks: object) -> None:
+        """Of rows whose number is known, those that a mark names."""
+        at, length = (self.loop.attributes.get(name) for name in (SOURCE, CHUNKS))
+        known = isinstance(at, int) and at in range(len(self.loop.inputs))
+        self._demand(known and isinstance(length, int) and length > 0, "no rows are counted")
+        self.source, self.length, self.whole = self.loop.inputs[at], length, ""
+        dims = self.known.facts[self.source].shape
+        self.rows = dims[0] if dims else None
+        covered = self.rows is not None and chunks == max(1, -(-self.rows // length))
+        self._demand(covered, "the chunks do not cover all rows")
+
     def _made(self, blob: str, type: str) -> Op:
         op = made_by(self.outer, blob, type)
         self._demand(op is not None, f"{blob!r} is not made by {type}")
@@ -148,14 +199,15 @@ class _Proof:
         below = self._starts_at(op.inputs[0])
         return factor * below if below is not None and isinstance(factor, int) else None
 
-    def _is_count(self, op: Op) -> bool:
+    def _is_count(self, op: Op | None) -> bool:
         """Whether the op tells how many rows the chunk has."""
-        if op.type != "Minimum" or number(self.body, op.inputs[0]) != self.length:
+        if op is None or op.type != "Minimum" or number(self.body, op.inputs[0]) != self.length:
             return False
         left = made_by(self.body, op.inputs[1], "Sub")
         return (
             left is not None
-            and self.loop_invariant.get(left.inputs[0]) == self.whole
+            and (counted := self.loop_invariant.get(left.inputs[0])) is not None
+            and (counted == self.whole or number(self.outer, counted) == (self.rows or -1))
             and self._starts_at(left.inputs[1]) == 1
         )
 
@@ -166,6 +218,7 @@ class _Proof:
         self.joined: dict[str, str] = {}
         self.summed: dict[str, str] = {}
         self.sum_shapes: dict[str, object] = {}
+        self.placed: dict[str, str] = {}  # blob of the body -> the buffer that it is written to
         self.gone: set[str] = {self.loop.name}
         for one in self.variables:
             if one.argument in self.loop_invariant or one is self.index:
@@ -173,6 +226,9 @@ class _Proof:
                 continue
             last = self.body.producer.get(one.following)
             self._demand(last is not None, "a variable becomes another")
+            if last.type == OVERWRITES:
+                self._place(one, last)
+                continue
             readers = self.body.readers.get(one.argument, ())
             self._demand(
                 [op.name for op in readers] == [last.name]
@@ -196,6 +252,31 @@ class _Proof:
         )
         self.gone.add(readers[0].name)
         self.joined[readers[0].outputs[0]] = push.inputs[1]
+
+    def _place(self, one: Variable, write: Op) -> None:
+        """Rows that are written over those that were cut."""
+        buffer, rows, blob = write.inputs
+        ramp = made_by(self.body, rows, "Range")
+        limit = made_by(self.body, ramp.inputs[1], "AddV2") if ramp is not None else None
+        self._demand(
+            buffer == one.argument
+            and one.start == self.source
+            and limit is not None
+            and limit.inputs[0] == ramp.inputs[0]
+            and self._starts_at(ramp.inputs[0]) == 1
+            and self._is_count(self.body.producer.get(limit.inputs[1]))
+            and number(self.body, ramp.inputs[2]) == 1,
+            "what is written is not in the place of the chunk's rows",
+            write.name,
+        )
+        last = is_last_use(self.body, write)
+        self._demand(last, "rows are written over that are still read", write.name)
+        loop = self.first.op_by_name[self.loop.name]
+        place = loop.inputs[one.position]
+        alone = is_owned(self.first, place) and is_read_before(self.first, loop, place)
+        self._demand(alone, f"others may read {place!r}, which is written over", write.name)
+        self.placed[blob] = buffer
+        self.joined[one.final] = blob
 
     def _sum(self, one: Variable, add: Op) -> None:
         start = made_by(self.outer, one.start, "Fill")
@@ -236,11 +317,15 @@ class _Proof:
                 told if isinstance(told, Given) else Given(self.known.facts[start])
             )
             self.stands_for[argument] = start
+        for argument in self.placed.values():
+            self.values[argument] = Given(self.known.facts[self.source])
+            self.stands_for[argument] = self.source
         program = []
         for op in topological(self.body.ops):
             if self._is_count(op):
                 self.values[op.outputs[0]] = Sizes(ROW)
-                self.stands_for[op.outputs[0]] = self.whole
+                left = self.body.producer[op.inputs[1]]
+                self.stands_for[op.outputs[0]] = self.loop_invariant[left.inputs[0]]
             elif op.type == "Slice" and (part := self._part(op)) is not None:
                 self.values[op.outputs[0]] = part
                 self.stands_for[op.outputs[0]] = self.stands_for[op.inputs[0]]
@@ -250,12 +335,19 @@ class _Proof:
                     self.values.update(zip(op.outputs, found, strict=True))
                     program.append(op)
         self._demand(
-            segments_stay_in_rows(program, self.values), "rows are added up in others' places"
+            segments_stay_in_rows(program, self.values, picked_by(self.known, self.stands_for)),
+            "rows are added up in others' places",
         )
         for blob in self.joined.values():
             value = self.values.get(blob)
             right = isinstance(value, Rows) and value.ramp is None
             self._demand(right, f"{blob!r} is not made row by row")
+        for blob, buffer in self.placed.items():
+            there = self.values[buffer]
+            self._demand(
+                self.values[blob] == rows_of(self.source, there.fact.shape, ROW),
+                f"{blob!r} is not as large as what it is written over",
+            )
         for blob in self.summed.values():
             value = self.values.get(blob)
             self._demand(
@@ -353,6 +445,7 @@ class _Proof:
                 name=name,
                 inputs=tuple(whole or names[blob] for blob, whole in self._inputs(op)),
                 outputs=tuple(names[blob] for blob in op.outputs),
+                attributes={key: one for key, one in op.attributes.items() if key != PART},
                 controls=(),
             )
         for outer, blob in results.items():
@@ -361,6 +454,8 @@ class _Proof:
         waits = (producer[blob].name for blob in self.loop.inputs if blob in producer)
         for name in self.gone:
             editor.remove(name)
+        if (shown := before_barrier(self.outer, self.source)) != self.source:
+            editor.rename(self.source, shown)
         # Who waits for the loop waits for what it was given.
         editor.ops[stem] = Op(
             stem, "NoOp", controls=tuple(dict.fromkeys((*waits, *self.loop.controls)))
@@ -393,23 +488,11 @@ class _Proof:
             self._demand(
                 slot < len(wholes)
                 and argument in self.loop_invariant
-                and self._is_whole(op, slot, argument),
+                and are_of_whole(
+                    op, self.values.get(op.inputs[slot]), self.values[argument], self.rows
+                ),
                 f"the sizes of {op.name!r} are not those of the whole",
                 op.name,
             )
             wholes[slot] = self.loop_invariant[argument]
         return list(zip(op.inputs, wholes, strict=True))
-
-    def _is_whole(self, op: Op, slot: int, argument: str) -> bool:
-        """Whether numbers given to the loop are those of a part, for all rows."""
-        part, whole = self.values.get(op.inputs[slot]), whole_numbers(self.values[argument])
-        if not isinstance(part, Sizes) or whole is None or self.rows is None:
-            return False
-        if isinstance(part.value, Dim):
-            return isinstance(whole, Dim) and part.value.at(self.rows) == whole.number
-        numbers = [dim.at(self.rows) for dim in part.value]
-        if not isinstance(whole, tuple) or None in numbers or None in whole:
-            return False
-        if op.type == "Reshape":
-            whole = resolved(product([Dim(one) for one in numbers]), whole)
-        return whole is not None and [dim.number for dim in whole] == numbers

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, static
 from rnnmem.ir.marks import DECODES, ENCODES
 from rnnmem.ir.op_table import POP, PUSH
 from rnnmem.verify.errors import refused
@@ -27,6 +27,7 @@ from rnnmem.verify.lowering.patterns import dtype_name, made_by, number
 ENCODED, DECODED = "rnnmem.Encoded", "rnnmem.Decoded"
 """Op types of the verifier alone."""
 
+_UNLIKE = "not as a saved copy is written"
 _GATHERS, _SPREADS, _SELECTS = 0x0102040810204080, 0x0101010101010101, 0x8040201008040201
 _ASKS_SIGN = {"LeakyReluGrad": 1, "ReluGrad": 1}
 
@@ -107,13 +108,11 @@ class _Chain:
         if techniques == b"bfloat16":
             return self._rounded(type)
         self._demand(techniques in (b"bits", b"signs"), f"{techniques!r} is no codec")
-        shape: tuple[str, Hashable]
-        source, shape, dtype = (self._packed if type == ENCODED else self._unpacked)(
-            techniques == b"signs"
-        )
+        told = (self._packed if type == ENCODED else self._unpacked)(techniques == b"signs")
+        source, shape, dtype = told
         return source, (techniques, dtype, shape)
 
-    def _demand(self, holds: object, sentence: str = "not as a saved copy is written") -> None:
+    def _demand(self, holds: object, sentence: str = _UNLIKE) -> None:
         if not holds:
             raise _refused(self.net, self.last, sentence)
 
@@ -148,10 +147,10 @@ class _Chain:
         kind = self.net.blobs[blob]
         if sizes is not None:
             self._demand(sizes == blob and kind.shape is not None and not whole)
-            return blob, ("rank", len(kind.shape)), kind.dtype
-        self._demand(kind.shape is not None and None not in kind.shape)
-        self._demand(not whole or math.prod(kind.shape) % 8 == 0)
-        return blob, ("shape", kind.shape), kind.dtype
+            return blob, ("rank", len(kind.shape or ())), kind.dtype
+        shape = static(kind.shape)
+        self._demand(shape is not None and (not whole or math.prod(shape) % 8 == 0))
+        return blob, ("shape", shape), kind.dtype
 
     def _unpacked(self, signs: bool) -> tuple[str, Hashable, str]:
         """The bits that are read, what tells the shape of the result, and its dtype."""
@@ -183,8 +182,7 @@ class _Chain:
         self, blob: str, wanted: str, size: str | None
     ) -> tuple[str, tuple[str, int]]:
         """What bits and the dimensions in front of them are parts of, and how many there are."""
-        self._demand(size is not None)
-        product = self._vector(self._op(size, "Prod"), 1, (0,))
+        product = self._vector(self._op(size or "", "Prod"), 1, (0,))
         self._demand(product.inputs[0] == wanted)
         (header,) = self._op(wanted, "Bitcast", T="uint8", type="int32").inputs
         rows = self._op(header, "Reshape")
@@ -215,7 +213,8 @@ class _Chain:
     def _op(self, blob: str, kind: str, /, **dtypes: str) -> Op:
         """The op that writes the blob; it must be of the kind and name the dtypes."""
         op = made_by(self.net, blob, kind)
-        self._demand(op is not None)
+        if op is None:
+            raise _refused(self.net, self.last, _UNLIKE)
         for name, dtype in dtypes.items():
             written = dtype_name(op, name) or ("int32" if name == "out_type" else "")
             self._demand(written == dtype)

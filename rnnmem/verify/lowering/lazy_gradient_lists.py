@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.op_table import LOOPS
-from rnnmem.verify.lowering.patterns import behind, dtype_name, maker, number
+from rnnmem.verify.lowering.patterns import behind, dtype_name, finds_zeros, maker, number
 
 _ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
-_FINDING_ZEROS = ("TensorListGetItem", "TensorListStack")
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -65,12 +64,12 @@ def _hinted(net: Net, loop: Op, rewritten: Net, other: Op) -> list[int]:
 
 def _begun_empty(net: Net, loop: Op, index: int, blobs: dict[str, Blob]) -> tuple[Op, list[Op]]:
     """The loop with the variable begun empty, and the ops that make the list; itself and none."""
-    zeros = maker(net, loop.inputs[index])
+    zeros = net.producer[behind(net, loop.inputs[index])]
     body = loop.nets["body"]
     puts = _puts(body, loop.nets["cond"], index)
     dtype = _elements(net, zeros.inputs[0])
     right = puts and dtype and all(dtype_name(put, "element_dtype") == dtype for put in puts)
-    if not right or not _finds_zeros(net, loop.outputs[index]):
+    if not right or not finds_zeros(net, loop.outputs[index]):
         return loop, []
     stem = f"{loop.name}/begun_empty_{index}"
     kind = {"shape_type": DType("int32")}
@@ -106,19 +105,6 @@ def _elements(net: Net, blob: str) -> str:
     known = isinstance(shape, tuple) and min(shape, default=0) >= 0
     dtype = net.blobs[op.inputs[0]].dtype
     return dtype if known and dtype in _ROUNDED_ONE_BY_ONE else ""
-
-
-def _finds_zeros(net: Net, blob: str) -> bool:
-    """Whether all that read a list take an element that is missing for a zero."""
-    if blob in net.outputs:
-        return False
-    for reader in net.readers.get(blob, ()):
-        if reader.type == "Identity":
-            if not _finds_zeros(net, reader.outputs[0]):
-                return False
-        elif reader.type not in _FINDING_ZEROS:
-            return False
-    return True
 
 
 def _puts(body: Net, cond: Net, index: int) -> list[Op]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from rnnmem.ir.builders import empty_list, number, pop, push
 from rnnmem.ir.editor import LoopEditor, NetEditor
@@ -129,7 +130,7 @@ def _states_of_each_iteration(
     return found
 
 
-def _constant(value: object, dtype: str) -> Constant:
+def _constant(value: Any, dtype: str) -> Constant:
     held = tuple(value) if isinstance(value, list) else value
     return Constant(dtype, (), repr(held).encode(), held)
 

@@ -3,7 +3,8 @@
 import pytest
 
 from rnnmem.passes.checkpoint.revolve import first_saves, split_table
-from rnnmem.passes.checkpoint.schedule import ADVANCE, SAVE, evaluations, offline_schedule
+from rnnmem.passes.checkpoint.schedule import evaluations
+from tests.passes.checkpoint.schedules import ADVANCE, SAVE, offline_schedule
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from rnnmem.errors import OptionError
 from rnnmem.passes.checkpoint.online import first_steps
-from rnnmem.passes.checkpoint.schedule import (
+from rnnmem.passes.checkpoint.schedule import OnlineSchedule, evaluations
+from tests.passes.checkpoint.schedules import (
     ADVANCE,
     REVERSE,
     SAVE,
     Action,
-    OnlineSchedule,
     Replay,
     ScheduleError,
-    evaluations,
     offline_schedule,
     online_schedule,
     replay,
+    reversal,
     run_online,
     run_schedule,
 )
@@ -165,7 +165,7 @@ def test_a_schedule_may_stop_and_be_asked_again():
     online = OnlineSchedule(3)
     assert [online.offer() for _ in range(4)] == [0, 1, 2, None]
     assert online.held == {0: 0, 1: 1, 2: 2}
-    list(online.reversal())
+    list(reversal(online))
     assert online.held == {}
 
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.passes.checkpoint.schedule import online_schedule, replay
 from tests.cases import Case, assert_same_bits, numbers, outcome, train, values, weights
 from tests.forced_segments import forced_segments
+from tests.passes.checkpoint.schedules import online_schedule, replay
 from tests.passes.checkpoint.test_apply import lstm_of_unknown_length
 from tests.passes.checkpoint.test_schedule import OFFLINE, ONLINE
 from tests.passes.test_same_bits import CASES, lstm_that_reads_variables

@@ -8,11 +8,12 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.passes.checkpoint.decision import Segments
-from rnnmem.passes.checkpoint.schedule import evaluations, online_schedule, replay
+from rnnmem.passes.checkpoint.schedule import evaluations
 from rnnmem.passes.checkpoint.select import LONGER, REPEATS, longer_segments, with_slots
 from rnnmem.planning.pareto import candidates_of, plan_net
 from rnnmem.planning.plan import Plan
 from tests.handmade import rnn
+from tests.passes.checkpoint.schedules import online_schedule, replay
 
 
 def test_a_long_loop_keeps_states_once_the_time_is_there():

@@ -11,7 +11,7 @@ import rnnmem
 import rnnmem.keras
 from rnnmem.errors import OptionError, PlanError
 from rnnmem.ir.marks import CHUNKS
-from rnnmem.passes.chunked_loss import apply as writer
+from rnnmem.passes.chunked_loss import loop as writer
 from rnnmem.passes.chunked_loss import select as planning
 
 BATCH, TIME, UNITS, WORDS = 6, 7, 8, 40

@@ -95,9 +95,7 @@ def test_a_variable_that_the_loop_writes_is_saved():
     assert HOISTED not in residuals(function, x)
 
 
-def test_a_read_in_a_loop_in_a_loop():
-    x, w = inputs()
-
+def in_a_loop_in_a_loop(x, w):
     def step(x):
         with tf.GradientTape() as tape:
             h = tf.zeros_like(x[0])
@@ -111,7 +109,21 @@ def test_a_read_in_a_loop_in_a_loop():
 
     plain, optimized, function = both(step, x, w)
     assert optimized == plain
+    return function
+
+
+def test_a_read_in_a_loop_in_a_loop():
+    x, w = inputs(units=128)  # whole, the inner loop would hold all of its weight gradients at once
+    function = in_a_loop_in_a_loop(x, w)
     assert HOISTED in residuals(function, x)
+    plan = function.plan(x)
+    assert plan.predicted_peak < plan.original_peak / 2.5
+
+
+def test_a_small_loop_in_a_loop_runs_again_as_a_whole():
+    x, w = inputs()
+    (loop,) = in_a_loop_in_a_loop(x, w).plan(x).loops
+    assert not loop.inner
 
 
 def test_a_cast_of_a_weight_is_rebuilt_in_each_iteration():

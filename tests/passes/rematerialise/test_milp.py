@@ -11,8 +11,8 @@ from rnnmem.errors import BudgetError, NetError, OptionError
 from rnnmem.passes.rematerialise import milp as exact
 from rnnmem.passes.rematerialise.milp import as_it_was, fastest_within, smallest_within
 from rnnmem.passes.rematerialise.min_cut import Step, choose_saved_set, may_be_saved
-from rnnmem.passes.rematerialise.straight_line import forward_step, select
 from tests.handmade import const, make_net, op
+from tests.passes.rematerialise.straight_line import forward_step, select
 
 MIB = 2**20
 

@@ -6,6 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.machine import GRANULE
 from rnnmem.ir.op_table import facts
 from rnnmem.passes.rematerialise.milp import smallest_within
@@ -13,7 +14,6 @@ from rnnmem.passes.rematerialise.min_cut import (
     Step,
     choose_saved_set,
     may_be_saved,
-    stored_bytes,
 )
 from tests.handmade import blob, const, make_net, op
 
@@ -105,6 +105,15 @@ def test_what_a_variable_holds_lives_anyway_so_saving_it_costs_nothing():
     assert chosen.saved == {"read"}
     assert chosen.recomputed == ("cast",)
     assert chosen.bytes < GRANULE
+
+
+@pytest.mark.parametrize("free, kept", [("h", "c"), ("", "a")])
+def test_the_next_state_costs_nothing_where_states_are_kept_anyway(free, kept):
+    # c is h in the next iteration, and its buffer that of the next item of the list of h
+    chosen = choose_saved_set(chain(outputs="c", free=frozenset(free.split())), 1e9)
+    assert kept in chosen.saved
+    given = chain(outputs="c", free=frozenset(free.split()))
+    assert given.bytes_kept("c") == (0 if free else 64 * 64 * 4)
 
 
 def test_invariants_and_constants_cost_nothing():

@@ -6,15 +6,19 @@ import json
 import pytest
 
 from rnnmem.analysis.machine import CPU, GPU, Machine
-from rnnmem.analysis.times import op_seconds, step_seconds
+from rnnmem.analysis.shapes import with_known_shapes
+from rnnmem.analysis.times import again_seconds, op_seconds, step_seconds
+from rnnmem.ir.marks import TRIPS
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.rematerialise.decision import DEAD, INVARIANT, RECOMPUTED
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
+from tests import loop_drawings
 from tests.analysis.test_loops import gradient_loop, nested
 from tests.handmade import edited, encoded, make_net, op, rnn
+from tests.verify.test_loops_again import ponder
 
 EVEN = Machine(1e9, 1e9, 1e9, float("inf"), 1e-6)  # keeping costs no time
 
@@ -131,6 +135,23 @@ def test_an_inner_loop_is_planned_with_its_outer_loop():
         assert loop.closed or set(loop.saved) | set(loop.recomputed)
 
 
+@pytest.mark.parametrize("read_elsewhere", [False, True])
+def test_a_list_of_an_inner_loop_stays_where_others_read_it_too(read_elsewhere):
+    net = loop_drawings.nested(read_elsewhere=read_elsewhere)
+    plan = plan_net(net, CPU, 1.1)
+    given_up = {blob for loop in plan.every_loop() for blob in loop.recomputed}
+    assert ("s" in given_up) != read_elsewhere
+    check(net, apply_plan(net, plan, encoded))
+
+
+@pytest.mark.parametrize("read_elsewhere", [False, True])
+def test_an_inner_loop_runs_again_whole_where_the_time_allows(read_elsewhere):
+    net = loop_drawings.nested(read_elsewhere=read_elsewhere)
+    plan = plan_net(net, CPU, float("inf"))
+    assert "inner" in plan.loops[0].recomputed
+    check(net, apply_plan(net, plan, encoded))
+
+
 def test_a_plan_is_the_same_every_time():
     assert plan_net(rnn(), CPU, 1.1) == plan_net(rnn(), CPU, 1.1)
 
@@ -152,6 +173,24 @@ def test_a_loop_costs_its_trips():
     assert op_seconds(loop, net, EVEN) == pytest.approx(5 * once)
     longer = rnn(limit=10)
     assert op_seconds(longer.op_by_name["loop"], longer, EVEN) == pytest.approx(10 * once)
+
+
+def test_a_loop_that_runs_again_pushes_what_the_first_run_does_not():
+    net = rnn(limit=5)
+    loop = net.op_by_name["loop"]
+    pushes = [one for one in loop.nets["body"].ops if one.type == "TensorListPushBack"]
+    saved = 5 * sum(op_seconds(one, loop.nets["body"], CPU) for one in pushes)
+    again = op_seconds(loop, net, CPU) - saved
+    assert saved and again_seconds(loop, net, CPU) == pytest.approx(again)
+
+
+def test_a_gradient_loop_in_a_loop_runs_as_often_as_the_loop_in_it():
+    net = with_known_shapes(ponder())
+    (forward,), (gradient,) = (
+        [one for one in net.op_by_name[name].nets["body"].ops if one.nets]
+        for name in ("forward", "gradient")
+    )
+    assert forward.attributes[TRIPS] == gradient.attributes[TRIPS] == 4
 
 
 def test_plans_are_data_that_goes_to_json_and_back():

@@ -1,0 +1,43 @@
+"""A softmax loss by chunks of rows with the same bits: what sums over rows is done on the whole."""
+
+from __future__ import annotations
+
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.op_table import ASKS_SHAPE, SAME_NUMBERS, column, types
+
+COLUMNS = 16
+"""Numbers that a row has a multiple of for kernels that finish each row by itself."""
+_FINISHES = types("finishes")
+_SAME_BITS = column("bits")
+_WHOLE_NUMBERS = ("bool", "int32", "int64")
+
+
+def keeps_bits(net: Net, op: Op, aligned: bool) -> bool:
+    """Whether an op gives by chunks of rows the bits that it gives of all.
+
+    Args:
+      net: the Net that it is in.
+      op: the op.
+      aligned: whether a row is a multiple of what kernels take at once.
+    """
+    if all(net.blobs[blob].dtype in _WHOLE_NUMBERS for blob in op.outputs):
+        return True
+    how = _SAME_BITS.get(op.type)
+    return how == "" or how == "columns" and aligned
+
+
+def makers_of_logits(net: Net, op: Op) -> list[Op]:
+    """The product and what finishes its result in its buffer, in order."""
+    found = [op]
+    while True:
+        blob = found[-1].outputs[0]
+        readers = [one for one in net.readers.get(blob, ()) if one.type not in ASKS_SHAPE]
+        if len(readers) != 1 or blob in net.outputs or readers[0].inputs.count(blob) != 1:
+            return found
+        (reader,) = readers
+        others = [net.blobs[one].shape for one in reader.inputs if one != blob]
+        if reader.type not in SAME_NUMBERS and (
+            reader.type not in _FINISHES or any(one is None or len(one) > 1 for one in others)
+        ):
+            return found
+        found.append(reader)

@@ -1,0 +1,1 @@
+"""Residuals outside of loops that are rematerialised near their gradient, region by region."""

@@ -1,0 +1,238 @@
+"""Runs regions of straight-line code again near the gradient that reads them.
+
+    x ─► ops ─► y ─► loss                          x is held, y and what lies between is not
+    x ─► barrier ─► clones ─► gradient ops
+             ▲
+    incoming gradient ─► completion proxy
+
+What clones read of others comes through an optimization barrier, which waits for the gradient
+that arrives at the region; so no clone is merged with its op, and none runs early. A clone sees
+clones of the neighbours that its op saw, and is named after its op, for names decide how sums and
+products are sorted. A blob that loses readers gets a keep-alive use where its last reader might be
+fused with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rnnmem.analysis.tape import given_ops, is_float
+from rnnmem.analysis.training_regions import NestedStep
+from rnnmem.errors import NetError
+from rnnmem.grappler.barrier import hidden
+from rnnmem.ir.builders import Encode, empty_list, number, pop, push
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
+from rnnmem.ir.op_table import may_fuse
+from rnnmem.ir.order import topological, without_dead_ops
+from rnnmem.passes.rematerialise.clone import INLINED
+from rnnmem.passes.schedule.apply import completion_proxy
+from rnnmem.passes.straight_line.decision import Region
+
+CLONE = "rnnmem/clone"
+"""Behind an op's name: its clone, which is sorted among others as the op is."""
+ADDEND = "rnnmem/addend"
+"""Behind an op's name: what it gives a sum, which is sorted as the op is."""
+LAST = "zfunc/"
+"""Before the names of arguments of a step net where ``INLINED`` stands behind other names."""
+EXPECTED = 200 * 2**20
+"""Bytes that a function may have in all before TensorFlow's memory optimizer changes its sums.
+
+It does where it expects four fifths of 256 MiB at once (``memory_optimizer.cc``)."""
+
+
+def with_regions(
+    net: Net,
+    regions: Iterable[Region],
+    constant: Encode,
+    nested_step: NestedStep | None = None,
+) -> Net:
+    """The Net with the regions of a plan run again.
+
+    Args:
+      net: the whole step, its loops rewritten.
+      regions: the decisions.
+      constant: encodes a number as the exporter wants it: (value, dtype) -> Constant.
+      nested_step: where the Net is a step net; None for an outermost one.
+
+    Raises:
+      NetError: a region names an op or a blob that the Net does not have.
+    """
+    editor = NetEditor(net)
+    proxies: dict[str, str] = {}
+    given = given_ops(net)
+    for region in regions:
+        _check(net, region)
+        waits = []
+        for blob in region.after:
+            if blob not in proxies:
+                proxies[blob] = completion_proxy(editor, net.producer[blob])
+            waits.append(proxies[blob])
+        _run_again(editor, region, given, tuple(waits), nested_step)
+    sizes = (blob.bytes or 0 for blob in net.blobs.values())
+    if (sum(sizes) if nested_step is None else nested_step.bytes) > EXPECTED:
+        _keep_sums_whole(editor)
+    return _kept_alive(net, without_dead_ops(editor.net()), constant, nested_step)
+
+
+def _check(net: Net, region: Region) -> None:
+    names = net.op_by_name
+    missing = [one for one in (*region.ops, *region.readers) if one not in names]
+    missing += [one for one in region.after if one not in net.producer]
+    if missing:
+        raise NetError(f"the plan is for another function: no op {missing[0]!r}")
+
+
+def _run_again(
+    editor: NetEditor,
+    region: Region,
+    given: frozenset[str],
+    waits: tuple[str, ...],
+    nested_step: NestedStep | None,
+) -> None:
+    """Adds the clones of a region, and gives them to its readers."""
+    net = editor.original
+    clones: dict[str, str] = {}
+    for name in region.ops:
+        op = net.op_by_name[name]
+        inputs = []
+        for blob in op.inputs:
+            if blob not in clones:
+                producer = net.producer.get(blob)
+                plain = producer is not None and producer.name in given
+                clones[blob] = (
+                    blob if plain else _hidden(editor, blob, _name(net, blob, nested_step), waits)
+                )
+            inputs.append(clones[blob])
+        clone = editor.add(
+            op.type,
+            inputs,
+            ((editor.blobs[blob].dtype, editor.blobs[blob].shape) for blob in op.outputs),
+            {key: value for key, value in op.attributes.items() if key != "_class"},
+            name=f"{name}/{CLONE}",
+            nets=op.nets,
+            device=op.device,
+            source=op.source,
+        )
+        clones.update(zip(op.outputs, clone.outputs, strict=True))
+    made = {blob for name in region.ops for blob in net.op_by_name[name].outputs}
+    for name in region.readers:
+        op = editor.ops[name]
+        given_now = tuple(clones[blob] if blob in made else blob for blob in op.inputs)
+        editor.ops[name] = op.replace(inputs=given_now)
+
+
+def _name(net: Net, blob: str, nested_step: NestedStep | None) -> str:
+    """The name of what stands for a blob, sorted as its op is, or as an argument once inlined."""
+    producer = net.producer.get(blob)
+    if producer is not None:
+        return f"{producer.name}/{CLONE}"
+    if nested_step is None:
+        return f"{blob.partition(':')[0]}/{CLONE}"
+    first = nested_step.path[0] > INLINED
+    return f"{INLINED if first else LAST}{net.inputs.index(blob):04}/{CLONE}"
+
+
+def _hidden(editor: NetEditor, blob: str, name: str, waits: tuple[str, ...]) -> str:
+    """The blob behind a barrier that waits for the gradient."""
+    return hidden(
+        editor,
+        blob,
+        editor.blobs[blob].shape,
+        name=name,
+        stands_for=blob,
+        optional=True,
+        controls=waits,
+    )
+
+
+def _keep_sums_whole(editor: NetEditor) -> None:
+    """Hides the shapes of what explicit sums add up, where TensorFlow might add it as it comes.
+
+    Its memory optimizer does so to sums of known shapes at the peak that it expects, which stands
+    elsewhere now: sums that had one order would have any.
+    """
+    net = editor.original
+    for op in net.ops:
+        read = editor.ops[op.name].inputs
+        if op.type != "AddN" or not 2 < len(read) == len(set(read)):
+            continue
+        inputs = []
+        for blob, given in zip(read, op.inputs, strict=True):
+            stem = net.producer[given].name if given in net.producer else given.partition(":")[0]
+            name = f"{stem}/{ADDEND}"
+            inputs.append(hidden(editor, blob, None, name=name, stands_for=given, optional=True))
+        editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
+
+
+def _kept_alive(before: Net, after: Net, constant: Encode, nested_step: NestedStep | None) -> Net:
+    """The Net in which blobs that lost all readers but one, which might be fused, have another."""
+    editor = NetEditor(after)
+    lonely = [
+        blob
+        for op in topological(after.ops)
+        for blob in op.outputs
+        if after.blobs[blob].dtype in BYTES_PER_ELEMENT
+        and after.fan_out(blob) == 1 < before.fan_out(_original(before, op, blob))
+        and all(may_fuse(op, reader) for reader in after.readers.get(blob, ()))
+    ]
+    dtypes: dict[str, list[str]] = {}
+    for blob in lonely:
+        dtypes.setdefault(after.blobs[blob].dtype, []).append(blob)
+    held = ""
+    for dtype, blobs in dtypes.items():
+        held = _passed(editor, dtype, blobs, constant, held if nested_step else "")[0]
+        if nested_step is None:
+            kept = editor.add(
+                "Identity",
+                (held,),
+                (("variant", ()),),
+                {"T": DType("variant")},
+                name="rnnmem/hold",
+            )
+            editor.control_outputs.append(kept.name)
+    if held and nested_step is not None:
+        place = _passing_output(after, nested_step)
+        result = after.outputs[place]
+        _, outputs = _passed(editor, after.blobs[result].dtype, [result], constant, held)
+        editor.outputs[place] = outputs[0]
+    return editor.net()
+
+
+def _passed(
+    editor: NetEditor, dtype: str, blobs: Iterable[str], constant: Encode, after: str
+) -> tuple[str, list[str]]:
+    """A list into which blobs are put and taken out again, one by one; and what is taken out.
+
+    Args:
+      editor: where it is added.
+      dtype: of the blobs.
+      blobs: of one dtype.
+      constant: encodes a number.
+      after: another such list, by which a graph optimizer sees that it is needed; empty: none.
+    """
+    held = empty_list(editor, dtype, None, constant, name="rnnmem/anchor", behind=after)
+    unknown = number(editor, -1, constant)
+    taken = []
+    for blob in blobs:
+        held = push(editor, held, blob, name="rnnmem/anchor_push")
+        shape = editor.blobs[blob].shape
+        held, one = pop(editor, held, dtype, shape, unknown, name="rnnmem/anchor_pop")
+        taken.append(one)
+    return held, taken
+
+
+def _passing_output(net: Net, nested_step: NestedStep) -> int:
+    """The place of a step net's smallest needed result, of the floats if there are any."""
+    kinds = {place: net.blobs[net.outputs[place]] for place in sorted(nested_step.results)}
+    if not kinds:
+        raise NetError(f"nobody needs a number of {net.name}, which would keep others alive")
+    return min(kinds, key=lambda at: (not is_float(kinds[at]), kinds[at].bytes or math.inf))
+
+
+def _original(before: Net, op: Op, blob: str) -> str:
+    """The blob that a clone's stands for; itself, where it is no clone's."""
+    name = op.name.removesuffix(f"/{CLONE}")
+    known = before.op_by_name.get(name)
+    return blob if known is None else known.outputs[op.outputs.index(blob)]

@@ -1,0 +1,37 @@
+"""Residuals outside of loops that run again near the gradient that reads them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnnmem.sizes import format_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """Ops that run again for the part of the gradient that reads them.
+
+    Attributes:
+      ops: names of the ops, in order; what else they read is held anyway, or saved for them.
+      readers: names of the ops of the gradient that read what the clones write.
+      after: blobs of the gradient; the clones start when these are there.
+      bytes: of the residuals that are not held any more.
+      seconds: estimated time of the clones.
+      line: the user's line of the first op, or empty.
+    """
+
+    ops: tuple[str, ...]
+    readers: tuple[str, ...]
+    after: tuple[str, ...]
+    bytes: int
+    seconds: float
+    line: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What is decided, in words."""
+        where = f" ({self.line})" if self.line else ""
+        return (
+            f"{len(self.ops)} ops from {self.ops[0]}{where} to {self.ops[-1]} run again near their "
+            f"gradient: {format_bytes(self.bytes)} of residuals are not held until then"
+        )

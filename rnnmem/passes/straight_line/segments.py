@@ -1,0 +1,265 @@
+"""A whole step as a line: where its gradient begins, and where its forward part is narrow.
+
+    ops      c0 ─ c1 ─ c2 ─ │ ─ d0 ─ d1 ─ d2 ─ │ ─ loss │ gradient of d │ gradient of c
+    read     └──────────────┴── by the gradient ───────┘ turn
+
+Blobs are read again and again, with one long gap between two uses where they wait for the gradient;
+the *turn* is where most bytes wait. Where few bytes cross from one op of the forward part to the
+next, a segment may end: its ops run again from what crosses there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from rnnmem.analysis.tape import given_ops, is_of_tape
+from rnnmem.grappler.summation_order import merged_sums
+from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.op_table import ASKS_SHAPE, READ, SAME_BUFFER, facts, may_fuse
+from rnnmem.ir.order import topological
+
+SMALL = 0.01
+"""Part of the largest residual below which another one is small."""
+BISECTIONS = 8
+"""Tries in which the least that segments may hold is found."""
+ANYWHERE = -1
+"""The place of what depends on constants, arguments and variables alone."""
+
+
+class Line:
+    """The ops of a Net in their order, and what of them is forward.
+
+    Args:
+      net: a whole step, inlined, with all shapes that are known; its ops as they were traced.
+      sizes: the blobs with sizes, where the Net does not tell all.
+    """
+
+    def __init__(self, net: Net, sizes: Mapping[str, Blob] | None = None):
+        self.sizes = net.blobs if sizes is None else sizes
+        self.net = net.replace(ops=topological(net.ops))
+        self.place = {op.name: index for index, op in enumerate(self.net.ops)}
+
+    @functools.cached_property
+    def given(self) -> frozenset[str]:
+        """Blobs that are there anyway: arguments, what is read of variables, constants."""
+        found = set(self.net.inputs)
+        for op in self.net.ops:
+            if op.type == READ or op.name in self.constant:
+                found.update(op.outputs)
+        return frozenset(found)
+
+    @functools.cached_property
+    def constant(self) -> frozenset[str]:
+        """Names of the ops that compute from nothing but constants and shapes."""
+        return given_ops(self.net)
+
+    @functools.cached_property
+    def root(self) -> Mapping[str, str]:
+        """Blob -> the blob whose buffer it stands in, for those that stand in another's."""
+        found: dict[str, str] = {}
+        for op in self.net.ops:
+            if op.type in SAME_BUFFER and op.inputs and op.outputs:
+                found[op.outputs[0]] = found.get(op.inputs[0], op.inputs[0])
+        return found
+
+    def held(self, blob: str) -> int:
+        """Bytes of the buffer that a blob stands in; of what is there anyway, none."""
+        root = self.root.get(blob, blob)
+        return 0 if root in self.given else self.sizes[root].bytes or 0
+
+    @functools.cached_property
+    def turn(self) -> int:
+        """The place of the first op of the gradient.
+
+        TensorFlow's tape names its ops; in other Nets it is where most bytes wait to be read.
+        """
+        first = next((at for at, op in enumerate(self.net.ops) if is_of_tape(self.net, op)), None)
+        return self._widest if first is None else first
+
+    @property
+    def _widest(self) -> int:
+        """Where most bytes wait to be read."""
+        uses: dict[str, list[int]] = {}
+        for index, op in enumerate(self.net.ops):
+            for blob in (*op.inputs, *op.outputs):
+                uses.setdefault(self.root.get(blob, blob), []).append(index)
+        waiting = np.zeros(len(self.net.ops) + 1)
+        for blob, places in uses.items():
+            size = self.held(blob)
+            if size and len(places) > 1:
+                gaps = [(after - before, before) for before, after in itertools.pairwise(places)]
+                gap, start = max(gaps)
+                waiting[start + 1] += size
+                waiting[start + gap + 1] -= size
+        return int(np.argmax(np.cumsum(waiting)))
+
+    @functools.cached_property
+    def available(self) -> list[int]:
+        """For each op, the place in the forward part from which on it could run."""
+        found: list[int] = []
+        of: dict[str, int] = dict.fromkeys(self.given, ANYWHERE)
+        for index, op in enumerate(self.net.ops):
+            if index < self.turn:
+                found.append(index)
+            else:
+                others = [found[self.place[name]] for name in op.controls if name in self.place]
+                found.append(max([of[blob] for blob in op.inputs] + others, default=ANYWHERE))
+            for blob in op.outputs:
+                of.setdefault(blob, found[-1])
+        return found
+
+    @functools.cached_property
+    def residuals(self) -> list[str]:
+        """Blobs of the forward part that ops of the gradient read, beside their shape."""
+        found = dict.fromkeys(
+            blob
+            for op in self.net.ops[self.turn :]
+            if op.type not in ASKS_SHAPE
+            for blob in op.inputs
+            if blob not in self.given
+        )
+        ends = self.net.producer
+        return [one for one in found if one in ends and self.place[ends[one].name] < self.turn]
+
+    @functools.cached_property
+    def last(self) -> int:
+        """The place of the op that writes the last large residual."""
+        size_of = {one: self.held(one) for one in self.residuals}
+        least = SMALL * max(size_of.values(), default=0)
+        large = (blob for blob, size in size_of.items() if size >= max(1, least))
+        return max((self.place[self.net.producer[one].name] for one in large), default=0)
+
+    @functools.cached_property
+    def positions(self) -> list[int | None]:
+        """For each op, where it stands in the forward part; None: it is of the gradient.
+
+        What the gradient computes of residuals alone, before anything arrives, stands behind them.
+        """
+        return [
+            index
+            if index < self.turn
+            else early
+            if 0 <= early < self.last and facts(op) is not None and op.name not in self.constant
+            else None
+            for index, (op, early) in enumerate(zip(self.net.ops, self.available, strict=True))
+        ]
+
+    def position(self, op: Op) -> int | None:
+        """Where the op stands in the forward part; None: it is of the gradient."""
+        return self.positions[self.place[op.name]]
+
+    @functools.cached_property
+    def waiting(self) -> np.ndarray:
+        """For each place of the forward part, bytes written there that the gradient reads."""
+        found = np.zeros(self.turn)
+        seen: set[str] = set()
+        for op in self.net.ops[self.turn :]:
+            if op.type in ASKS_SHAPE or self.position(op) is not None:
+                continue
+            for blob in op.inputs:
+                root = self.root.get(blob, blob)
+                producer = self.net.producer.get(root)
+                if producer is None or root in seen:
+                    continue
+                seen.add(root)
+                position = self.position(producer)
+                if position is not None:
+                    found[position] += self.held(root)
+        return found
+
+    @functools.cached_property
+    def crossing(self) -> np.ndarray:
+        """For each place, bytes that the forward part hands from ops before it to those behind.
+
+        Infinite where one more reader of what crosses might change bits: of what a graph optimizer
+        may fuse with its only reader, and of an addend that the gradient does not hold.
+        """
+        net, turn = self.net, self.turn
+        first: dict[str, int] = {}
+        ends: dict[str, int] = {}
+        for index, op in enumerate(net.ops[:turn]):
+            for blob in op.inputs:
+                ends[self.root.get(blob, blob)] = index
+            for blob in op.outputs:
+                first.setdefault(self.root.get(blob, blob), index)
+        found = np.zeros(turn + 1)
+        for blob, end in ends.items():
+            if blob in first:
+                found[first[blob] + 1] += self.held(blob)
+                found[end + 1] -= self.held(blob)
+        found = np.cumsum(found)
+        held = set(self.residuals)
+        for index, op in enumerate(net.ops[:turn]):
+            for blob in op.outputs:
+                if blob in self.given or blob in held:
+                    continue
+                reads = [self.place[one.name] for one in net.readers.get(blob, ())]
+                end = max((one for one in reads if one < turn), default=index)
+                alone = net.fan_out(blob) == 1 and reads and may_fuse(op, net.ops[reads[0]])
+                if alone or blob in merged_sums(net).addends:
+                    found[index + 1 : end + 1] = math.inf
+        return found[:turn]
+
+    def cuts(self, count: int) -> tuple[int, ...]:
+        """Places that cut the forward part in about so many segments of equal residuals.
+
+        Args:
+          count: how many segments.
+        """
+        most = float(self.waiting.sum()) / count
+        found: list[int] = []
+        start, best, sum_ = 0, None, 0.0
+        for place in range(1, self.turn):
+            sum_ += self.waiting[place - 1]
+            if sum_ > most and best is not None:
+                found.append(best)
+                sum_ = float(self.waiting[best:place].sum())
+                start, best = best, None
+            wide = self.crossing[place]
+            narrow = best is None or wide <= self.crossing[best]
+            if wide < math.inf and sum_ >= most / 2 and narrow and place > start:
+                best = place
+        return tuple(found)
+
+    @functools.cached_property
+    def balanced(self) -> tuple[int, ...]:
+        """Places that cut the forward part so that about the least is held at the worst moment.
+
+        A segment runs again while what the ones before it have saved is held, so each is smaller
+        than the one before.
+        """
+        found: tuple[int, ...] = ()
+        low, high = 0.0, float(self.waiting.sum())
+        for _ in range(BISECTIONS):
+            most = (low + high) / 2
+            cuts = self._within(most)
+            low, high = (most, high) if cuts is None else (low, most)
+            found = found if cuts is None else cuts
+        return found
+
+    def _within(self, most: float) -> tuple[int, ...] | None:
+        """Places by which no segment, with what was saved before it, has more; None: none do."""
+        found: list[int] = []
+        start, best, saved, sum_ = 0, None, 0.0, 0.0
+        waiting, crossing = self.waiting.tolist(), self.crossing.tolist()
+        for place in range(1, self.turn):
+            sum_ += waiting[place - 1]
+            if saved + sum_ > most:
+                if best is None:
+                    return None
+                found.append(best)
+                saved += crossing[best]
+                sum_ = sum(waiting[best:place])
+                start, best = best, None
+                if saved + sum_ > most:
+                    return None
+            wide = crossing[place]
+            narrow = best is None or wide <= crossing[best]
+            if wide < math.inf and narrow and place > start and 2 * (saved + sum_) >= most + saved:
+                best = place
+        return tuple(found)

@@ -1,0 +1,372 @@
+"""Which residuals outside of loops run again, and when: for each bound on time the best regions.
+
+The forward part is cut into segments where it is narrow. What each saves is a minimum cut at a
+price, as in a step net; what it reads of segments before it is saved for it. Its clones start when
+the gradient arrives there, so that one segment's are alive at a time: by segments of about the root
+of all ops, memory falls to the root (Chen et al. 2016). How fine the segments are, and the price,
+is tried; what no gradient arrives at, or may not run twice, stays as it was.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rnnmem.analysis.training_regions import NestedStep
+from rnnmem.grappler.summation_order import addends_of, merged_sums, merged_trees
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
+from rnnmem.ir.marks import OWNED
+from rnnmem.ir.op_table import ASKS_SHAPE, may_fuse
+from rnnmem.ir.order import all_needed_by, all_waiting_for, reached
+from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, choose_saved_set, is_constant
+from rnnmem.passes.straight_line.decision import Region
+from rnnmem.passes.straight_line.segments import ANYWHERE, Line
+
+SEGMENTS = (2, 4, 8, 12, 18, 27, 40)
+"""Into how many segments the forward part is cut."""
+PRICES = (0.0, 3e8, 1e9, 3e9, 1e10)
+"""Bytes for which a second is spent; a residual that costs more stays as it was."""
+MOST = 8
+"""Candidates that are handed on, those of the least estimated peak."""
+LEAST = 2**20
+"""Bytes of residuals below which nothing is tried."""
+NEAR = 64
+"""Ops of the gradient that are looked at for one to wait for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """Regions that go together.
+
+    Attributes:
+      regions: in the order of the gradient.
+      peak: bytes of residuals that are held at the worst moment, an estimate.
+      spared: bytes by which that is less than without them, an estimate.
+      seconds: estimated time of all clones.
+    """
+
+    regions: tuple[Region, ...]
+    peak: int
+    spared: int
+    seconds: float
+
+
+def candidates(
+    net: Net,
+    seconds: Callable[[Op, Net], float],
+    most: float,
+    sizes: Mapping[str, Blob] | None = None,
+    nested_step: NestedStep | None = None,
+    runs_once: frozenset[str] = frozenset(),
+) -> tuple[Candidate, ...]:
+    """Choices of regions, those of the least estimated peak first.
+
+    Args:
+      net: the whole step, inlined, with all shapes that are known.
+      seconds: estimated time of one run of an op of a Net.
+      most: time that all clones may take.
+      sizes: the blobs with sizes, where the Net does not tell all.
+      nested_step: where the Net is a step net; None for an outermost one.
+      runs_once: names of ops that do not run again, though they might.
+    """
+    passing = () if nested_step is None else set(net.inputs).difference(net.outputs)
+    held = merged_sums(net).addends.intersection(passing)
+    once = runs_once.union(one.name for blob in held for one in net.readers.get(blob, ()))
+    line = Line(net, sizes)
+    if line.waiting.sum() < LEAST or most <= 0:
+        return ()
+    found: dict[tuple[Region, ...], Candidate] = {}
+    cuts = dict.fromkeys((line.balanced, *map(line.cuts, SEGMENTS)))
+    for one in cuts:
+        if one:
+            for made in _Segmented(line, one, seconds, once).within(most):
+                found.setdefault(made.regions, made)
+    ordered = sorted(found.values(), key=lambda one: (one.peak, one.seconds))
+    races = list(_races(line.net))
+    return tuple(filter(None, (_orderly(line.net, one, races) for one in ordered[:MOST])))
+
+
+def _orderly(net: Net, candidate: Candidate, races: Sequence[tuple[str, str]]) -> Candidate | None:
+    """The candidate without regions that would hold up a reader of an addend beyond its sum.
+
+    Which of the two came first was a race in the original, too, and would now end otherwise.
+    """
+    if not races:
+        return candidate
+    kept = []
+    for region in candidate.regions:
+        late = all_waiting_for(net, region.readers)
+        if all(adding in late for adding, reader in races if reader in late):
+            kept.append(region)
+    seconds = sum(region.seconds for region in kept)
+    return dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds) if kept else None
+
+
+def _races(net: Net) -> Iterator[tuple[str, str]]:
+    """Sums of three or more, each with an op that reads an addend and need not run before."""
+    sums = merged_sums(net)
+    for tree in merged_trees(net):
+        inside = {op.name for op in tree}
+        readers = {
+            reader.name
+            for blob in addends_of(net, tree)
+            for shared in sums.sharing(blob)
+            for reader in net.readers.get(shared, ())
+            if reader.name not in inside and reader.type not in ASKS_SHAPE
+        }
+        if readers:
+            last = tree[0].name  # where the graph optimizer makes one sum of the tree
+            for reader in sorted(readers - all_needed_by(net, [last])):
+                yield last, reader
+
+
+class _Segmented:
+    """A line that is cut in segments."""
+
+    def __init__(
+        self,
+        line: Line,
+        cuts: Sequence[int],
+        seconds: Callable[[Op, Net], float],
+        runs_once: frozenset[str],
+    ):
+        self.line, self.net, self.seconds, self.runs_once = line, line.net, seconds, runs_once
+        self.ends = (*cuts,)
+        self.ops: list[list[Op]] = [[] for _ in cuts]
+        self.segment: dict[str, int] = {}  # op -> its segment, but for the last one
+        for position, index in sorted(self._placed()):
+            op, number = self.net.ops[index], bisect.bisect_right(self.ends, position)
+            self.ops[number].append(op)
+            self.segment[op.name] = number
+        self.sums = {op.name for tree in merged_trees(self.net) for op in tree}
+        self.steps = [self._step(number) for number in range(len(cuts))]
+
+    def _placed(self) -> Iterator[tuple[int, int]]:
+        """(position, place) of each op of the forward part that stands before the last segment."""
+        for index, op in enumerate(self.net.ops):
+            position = self.line.position(op)
+            if position is not None and position < self.ends[-1]:
+                yield position, index
+
+    def _is_gradient(self, op: Op) -> bool:
+        return self.line.place[op.name] >= self.line.turn and op.name not in self.segment
+
+    def _readers(self, blob: str) -> list[Op]:
+        """The ops of the gradient that read a blob, beside its shape."""
+        return [
+            one
+            for one in self.net.readers.get(blob, ())
+            if one.type not in ASKS_SHAPE and self._is_gradient(one)
+        ]
+
+    def _step(self, number: int) -> Step:
+        ops = self.ops[number]
+        written = [blob for op in ops for blob in op.outputs]
+        live_in = frozenset(
+            blob for blob in written if blob not in self.line.given and self._readers(blob)
+        )
+        sums = merged_sums(self.net)
+        given = {blob for op in ops for blob in op.inputs}.difference(written)
+        outside = set(self.net.outputs)
+        return Step(
+            body=self.net.replace(ops=tuple(ops)),
+            invariants=frozenset(given | outside | (self.line.given - live_in)),
+            live_in=live_in - outside,
+            pushed=live_in - outside,
+            seconds=self.seconds,
+            free=live_in & sums.addends - outside,
+            never=frozenset(op.name for op in ops if self._stays(op)),
+            addends=sums.addends,
+        )
+
+    def _stays(self, op: Op) -> bool:
+        """Loops, sums, and buffers that chunks of rows are written into run once."""
+        kept = op.name in self.sums or op.name in self.runs_once
+        return bool(op.nets) or kept or OWNED in op.attributes
+
+    def within(self, most: float) -> Iterator[Candidate]:
+        """Choices at one price each, and between, that take no longer."""
+        for price in PRICES:
+            chosen: dict[int, SavedSet] = {}
+            regions: dict[int, Region] = {}
+            for number, step in enumerate(self.steps):
+                one = choose_saved_set(step, price) if step.live_in else None
+                region = None if one is None else self._region(number, one)
+                if one is not None and region is not None:
+                    chosen[number], regions[number] = one, region
+            taken = dict(_best_first(regions, most))
+            if taken:
+                yield self._candidate({number: chosen[number] for number in taken}, taken)
+
+    def _region(self, number: int, chosen: SavedSet) -> Region | None:
+        """What runs again of a segment; None where nothing is gained, or nothing to wait for."""
+        step = self.steps[number]
+        body = step.body.op_by_name
+        ops = [body[name] for name in chosen.recomputed]
+        made = {blob for op in ops if not is_constant(op) for blob in op.outputs}
+        readers = {one.name: one for blob in made & step.live_in for one in self._readers(blob)}
+        if not readers:
+            return None
+        places = [self.line.place[name] for name in readers]
+        after = self._arriving(min(places), max(places))
+        roots = {self.line.root.get(blob, blob) for blob in step.live_in}
+        kept = {self.line.root.get(blob, blob) for blob in chosen.saved}
+        spared = sum(map(self.line.held, roots - kept)) - sum(map(self.line.held, kept - roots))
+        if not after or spared <= 0:
+            return None
+        clones = [op for op in ops if not is_constant(op)]
+        return Region(
+            ops=tuple(op.name for op in ops),
+            readers=tuple(sorted(readers, key=self.line.place.__getitem__)),
+            after=after,
+            bytes=spared,
+            seconds=sum(self.seconds(op, self.net) for op in clones),
+            line=str(clones[0].source),
+        )
+
+    def _arriving(self, first: int, last: int) -> tuple[str, ...]:
+        """Blobs of the gradient made before a region's first reader that it reads: what arrives."""
+        line, ops = self.line, self.net.ops
+        arriving = [
+            blob
+            for blob in dict.fromkeys(blob for op in ops[first : last + 1] for blob in op.inputs)
+            if self._is_arriving(blob, first)
+        ]
+        good = [blob for blob in arriving if _may_wait_for(self.net, blob)]
+        if not good:
+            before = (
+                blob for op in ops[line.turn : first][: -NEAR - 1 : -1] for blob in op.outputs
+            )
+            usable = (one for one in before if self._is_arriving(one, first))
+            usable = (one for one in usable if _may_wait_for(self.net, one))
+            good = list(itertools.islice(usable, 1))
+        earliest = min((line.place[self.net.producer[blob].name] for blob in good), default=0)
+        sources = {blob: self.net.producer[blob] for blob in good}
+        needed = {
+            one
+            for op in sources.values()
+            for one in reached(
+                self._needs(op.name, earliest), lambda name: self._needs(name, earliest)
+            )
+        }
+        return tuple(blob for blob in good if sources[blob].name not in needed)
+
+    def _needs(self, name: str, earliest: int) -> list[str]:
+        """Ops that an op reads from, of those that do not come before a place."""
+        sources = (self.net.producer.get(blob) for blob in self.net.op_by_name[name].inputs)
+        return [
+            one.name for one in sources if one is not None and self.line.place[one.name] >= earliest
+        ]
+
+    def _is_arriving(self, blob: str, first: int) -> bool:
+        op = self.net.producer.get(blob)
+        if op is None or not self._is_gradient(op) or op.type in ASKS_SHAPE:
+            return False
+        place = self.line.place[op.name]
+        return (
+            place < first
+            and self.line.available[place] != ANYWHERE
+            and op.name not in (self.line.constant)
+        )
+
+    def _candidate(self, chosen: dict[int, SavedSet], regions: dict[int, Region]) -> Candidate:
+        saved = [self._saved(number, chosen.get(number)) for number in range(len(self.ends))]
+        for number, region in regions.items():
+            boundary = self._boundary(region)
+            for blob in boundary:
+                owner = self.segment.get(self.net.producer[blob].name, number)
+                saved[owner].add(self.line.root.get(blob, blob))
+        held, peak = 0, 0
+        for number, blobs in enumerate(saved):
+            held += sum(map(self.line.held, blobs))
+            clones = self._clones(regions[number]) if number in regions else 0
+            peak = max(peak, held + clones)
+        rest = float(self.line.waiting[self.ends[-1] :].sum())
+        ordered = sorted(regions.items(), reverse=True)
+        peak = int(max(peak, held + rest))
+        return Candidate(
+            tuple(region for _, region in ordered),
+            peak,
+            int(self.line.waiting.sum()) - peak,
+            sum(region.seconds for region in regions.values()),
+        )
+
+    def _saved(self, number: int, chosen: SavedSet | None) -> set[str]:
+        """Buffers that a segment saves; all of its residuals where nothing of it runs again."""
+        blobs = self.steps[number].live_in if chosen is None else chosen.saved
+        return {self.line.root.get(blob, blob) for blob in blobs}
+
+    def _boundary(self, region: Region) -> set[str]:
+        """Blobs that clones read of what is not cloned."""
+        ops = [self.net.op_by_name[name] for name in region.ops]
+        made = {blob for op in ops for blob in op.outputs}
+        read = {blob for op in ops for blob in op.inputs}
+        return {one for one in read - made - self.line.given if one in self.net.producer}
+
+    def _clones(self, region: Region) -> int:
+        """Bytes that the clones of a region hold for its gradient."""
+        made = {
+            self.line.root.get(blob, blob)
+            for name in region.ops
+            for blob in self.net.op_by_name[name].outputs
+            if self._readers(blob)
+        }
+        return sum(map(self.line.held, made))
+
+
+def _may_wait_for(net: Net, blob: str) -> bool:
+    """Whether one more reader of a blob changes neither a fusion nor a sum."""
+    if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
+        return False
+    readers = net.readers.get(blob, ())
+    return net.fan_out(blob) > 1 or (bool(readers) and not may_fuse(net.producer[blob], readers[0]))
+
+
+def begun_earlier(net: Net, candidate: Candidate) -> Candidate:
+    """The same regions, where each begins when what its first readers read is there.
+
+    A filter's gradient reads what a layer was given, and the gradient that the layer below waits
+    for is held until it has: that layer's clones would come too late for it.
+
+    Args:
+      net: the Net that the candidate was chosen for.
+      candidate: a choice of regions.
+    """
+    line = Line(net)
+    found = tuple(_begun_earlier(line, region) for region in candidate.regions)
+    return dataclasses.replace(candidate, regions=found)
+
+
+def _begun_earlier(line: Line, region: Region) -> Region:
+    net, producer = line.net, line.net.producer
+    made = {blob for name in region.ops for blob in net.op_by_name[name].outputs}
+    behind = all_waiting_for(net, [producer[blob].name for blob in region.after])
+    own = all_waiting_for(net, region.readers)
+    found: dict[str, None] = {}
+    for name in region.readers:
+        if name not in behind:
+            found.update(dict.fromkeys(net.op_by_name[name].inputs))
+    after = [
+        blob
+        for blob in found
+        if blob not in made
+        and blob in producer
+        and line.place[producer[blob].name] >= line.turn
+        and producer[blob].name not in own
+        and behind <= all_waiting_for(net, [producer[blob].name])
+        and _may_wait_for(net, blob)
+    ]
+    return dataclasses.replace(region, after=tuple(after)) if after else region
+
+
+def _best_first(regions: dict[int, Region], most: float) -> Iterator[tuple[int, Region]]:
+    """The regions that spare most bytes a second, while the time allows."""
+    left = most
+    for number, region in sorted(
+        regions.items(), key=lambda one: (-one[1].bytes / max(one[1].seconds, 1e-9), one[0])
+    ):
+        if region.seconds <= left:
+            left -= region.seconds
+            yield number, region

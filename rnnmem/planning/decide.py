@@ -1,0 +1,34 @@
+"""The plan that the options ask for."""
+
+from __future__ import annotations
+
+from rnnmem.ir.graph import Net
+from rnnmem.passes.rematerialise.select import NOT_ALLOWED
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.search import Search
+
+
+def decide(search: Search, options: Options) -> tuple[Plan, Net | None]:
+    """The plan that the options ask for, with its predicted peaks, and what applying it makes.
+
+    Args:
+      search: the Net and what may be decided for it.
+      options: what the user asks for.
+
+    Returns:
+      The plan, and the rewritten Net; None where the plan changes nothing.
+
+    Raises:
+      BudgetError: no plan is predicted to stay within the budget; names the smallest peak.
+    """
+    if not search.setting.in_loops:
+        if search.losses:
+            return search.losses_alone(options)
+        if options.budget is None:
+            return Plan(notes=(NOT_ALLOWED,)), None
+        peak = search.unchanged(options.budget).predicted_peak
+        return Plan(notes=(NOT_ALLOWED,), original_peak=peak, predicted_peak=peak), None
+    if options.budget is None:
+        return search.least_memory(options.max_slowdown)
+    return search.least_time(options.budget)

@@ -1,0 +1,191 @@
+"""Whether residuals outside of loops run again: where a simulation says that it pays.
+
+Loops and the code outside of them share the time that is allowed, and are chosen under one peak.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from rnnmem.analysis.shapes import filled, known_net
+from rnnmem.analysis.times import Clock, step_seconds
+from rnnmem.ir.graph import Blob, Net
+from rnnmem.passes.straight_line.apply import with_regions
+from rnnmem.passes.straight_line.select import Candidate, begun_earlier, candidates
+from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks
+from rnnmem.planning.choice import NEGLIGIBLE
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.search import Search
+from rnnmem.simulate.timeline import counted_peak, simulate
+
+TRIED = 3
+"""Choices that are simulated, and the best of them once more, begun earlier."""
+MANY = 512
+"""Stands for an unknown dimension where it is looked at what may be gained."""
+LITTLE = 0.25
+"""Part of the time allowed that loops may take without a look at what else it is good for."""
+PROMISING = 0.15
+"""Part of the predicted peak that must be spared outside of loops to take their time."""
+LEAST_GAIN = 0.1
+"""Part of the peak that must be gained: which of two ready ops runs first may cost as much."""
+CLOSE = 0.03
+"""Part of the least peak by which a faster choice may be above it."""
+
+
+SHARES = (0.5, 0.0)
+"""Parts of the time allowed that loops are left with where more may be had outside of them."""
+
+Chosen = tuple[Search, Plan, Net | None]
+"""A search, the plan that it chose, and the rewritten Net; None: unchanged."""
+
+
+def loops_and_regions(
+    net: Net, chosen: Chosen, max_slowdown: float, within: Callable[[float], Chosen | None]
+) -> Chosen:
+    """The plan for loops, with regions outside of them, for which loops may leave time.
+
+    Args:
+      net: the function as it was.
+      chosen: the plan for its loops.
+      max_slowdown: the bound on the factor of step time.
+      within: the same choice where loops have another bound; None where there is none.
+    """
+    best = with_regions_where_they_pay(net, chosen, max_slowdown)
+    search, plan, rewritten = chosen
+    if best[1].predicted_peak is None:
+        return best
+    spared = spared_outside(rewritten, plan, search, max_slowdown)
+    for part in SHARES if spared else ():
+        loops = within(1 + part * (max_slowdown - 1))
+        if loops is not None and _peak(loops) - spared < _peak(best):
+            best = min(best, with_regions_where_they_pay(net, loops, max_slowdown), key=_peak)
+    return best
+
+
+def _peak(chosen: Chosen) -> float:
+    peak = chosen[1].predicted_peak
+    return math.inf if peak is None else peak
+
+
+def with_regions_where_they_pay(net: Net, chosen: Chosen, max_slowdown: float) -> Chosen:
+    """The plan for loops, with regions outside of them in the time that these leave."""
+    search, plan, rewritten = chosen
+    base = net if rewritten is None else rewritten
+    found = regions_where_they_pay(base, plan, search, max_slowdown)
+    return chosen if found is None else (search, *found)
+
+
+def regions_where_they_pay(
+    net: Net, plan: Plan, search: Search, max_slowdown: float
+) -> tuple[Plan, Net] | None:
+    """Adds regions that run again where they lower the predicted peak in the time that is left.
+
+    Args:
+      net: the function, rewritten by ``plan`` if that changes anything.
+      plan: the decisions so far.
+      search: what chose them.
+      max_slowdown: the bound on the factor of step time.
+
+    Returns:
+      The plan with the regions, and the Net with them; None where nothing is gained.
+    """
+    setting = search.setting
+    step = step_seconds(filled(search.known), setting.machine)
+    most = (max_slowdown - plan.slowdown) * step
+    known, sizes = filled(known_net(net)), known_net(net, None, MANY)
+    found = _candidates(known, search, most, sizes.net.blobs)[:TRIED]
+    if not found:
+        return None
+    before = _peaks(net) if plan.predicted_peak is None else (plan.predicted_peak,)
+    if not before:
+        return None
+    tried = _tried(found, before, net, search)
+    if not tried:
+        return None
+    _, best, _ = min(tried, key=lambda one: (one[0][-1], one[1].seconds))
+    earlier = begun_earlier(known, best)
+    tried += _tried([earlier] if earlier != best else [], before, net, search)
+    least = min(peaks[-1] for peaks, _, _ in tried)
+    close = [one for one in tried if one[0][-1] <= (1 + CLOSE) * least]
+    peaks, chosen, rewritten = min(close, key=lambda one: (one[1].seconds, one[0]))
+    if len(before) == 1:
+        original = before[0] if plan.original_peak is None else plan.original_peak
+        plan = dataclasses.replace(plan, original_peak=original, predicted_peak=peaks[0])
+    plan = dataclasses.replace(plan, slowdown=plan.slowdown + chosen.seconds / step)
+    return plan.having(straight_line=chosen.regions), rewritten
+
+
+def _candidates(
+    known: Net, search: Search, most: float, sizes: Mapping[str, Blob] | None = None
+) -> tuple[Candidate, ...]:
+    """Choices of regions for a Net whose shapes are known, that take so many seconds at most."""
+    setting = search.setting
+    clock = Clock(setting.machine)
+    return candidates(known, clock, most, sizes, search.nested_step, setting.runs_once)
+
+
+def _tried(
+    found: Iterable[Candidate], before: tuple[int, ...], net: Net, search: Search
+) -> list[tuple[tuple[int, ...], Candidate, Net]]:
+    """Of some choices those that gain something: the predicted peaks, the choice, its Net."""
+    limit = (1 - LEAST_GAIN) * before[-1] - NEGLIGIBLE
+    tried = []
+    for one in found:
+        if len(before) == 1 and _at_peak(net, one) < LEAST_GAIN:
+            continue
+        rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
+        peaks = _peaks(rewritten, limit)
+        if peaks and peaks[-1] < limit and not are_larger(peaks, before):
+            tried.append((peaks, one, rewritten))
+    return tried
+
+
+def spared_outside(net: Net | None, plan: Plan, search: Search, max_slowdown: float) -> int:
+    """Bytes, estimated, that could be spared outside of loops in the time that these took.
+
+    0 where they took little, or so little could be spared that they may keep it.
+
+    Args:
+      net: the function, rewritten by ``plan``; None: nothing was.
+      plan: the decisions for its loops.
+      search: what chose them.
+      max_slowdown: the bound on the factor of step time.
+    """
+    taken = plan.slowdown - 1.0
+    if net is None or plan.predicted_peak is None or math.isinf(max_slowdown):
+        return 0
+    if taken <= LITTLE * (max_slowdown - 1.0):
+        return 0
+    machine = search.setting.machine
+    most = (max_slowdown - 1.0) * step_seconds(filled(search.known), machine)
+    known = filled(known_net(net))
+    found = _candidates(known, search, most)
+    spared = (min(one.spared, int(_at_peak(net, one) * plan.predicted_peak)) for one in found)
+    largest = max(spared, default=0)
+    return largest if largest > PROMISING * plan.predicted_peak else 0
+
+
+def _at_peak(net: Net, candidate: Candidate) -> float:
+    """The part of the peak that is taken by what regions make, so that it may be spared there."""
+    alive = net.once(simulate)
+    if not alive.peak_bytes:
+        return 1.0
+    held = {one.label: one.bytes for one in alive.live_at_peak if not one.loops}
+    ops = {name for region in candidate.regions for name in region.ops}
+    made = (blob for name in ops for blob in net.op_by_name[name].outputs)
+    return sum(held.get(blob, 0) for blob in made) / alive.peak_bytes
+
+
+def _peaks(net: Net, limit: float = math.inf) -> tuple[int, ...]:
+    """The predicted peak of a Net; where a size is unknown, those at sizes that are assumed.
+
+    Empty where not even these tell. From the limit on, nobody asks how high it is.
+    """
+    peak = counted_peak(net, limit=limit)
+    if peak is not None:
+        return (peak,)
+    many = known_net(net, None, MANY, unknown_trips=TRIPS[-1])
+    found = [one for one in (*assumed_peaks(net), counted_peak(many)) if one is not None]
+    return tuple(found) if len(found) > len(TRIPS) else ()

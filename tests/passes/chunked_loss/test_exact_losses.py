@@ -1,0 +1,168 @@
+"""Softmax losses by chunks of rows, held bit for bit against the function as TensorFlow runs it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import config
+
+import rnnmem
+import rnnmem.keras
+from rnnmem.passes.chunked_loss import select
+from tests.passes.chunked_loss.test_apply import (
+    LOSSES,
+    UNITS,
+    WORDS,
+    Model,
+    data,
+    recurrent_step,
+    step_of,
+)
+
+BATCH, TIME = 32, 9
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Small logits are worth a loop here, and a chunk has as few tokens as it may."""
+    monkeypatch.setattr(select, "CHUNK_BYTES", 1)
+    tf.config.experimental.enable_op_determinism()
+    yield
+    config.disable_op_determinism()
+
+
+def assert_same(found, expected):
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def time_major(model, name):
+    """The step with tokens of one time beside each other, so that chunks have 64 of them."""
+    step = step_of(model, name)
+    return lambda x, y: step(tf.transpose(x, [1, 0, 2]), tf.transpose(y))
+
+
+def held(step, *args, signature=None, opened=True):
+    """The plan of a step whose results were compared; ``opened``: whether its loss must be cut."""
+    optimized = rnnmem.optimize(max_slowdown=100.0)(tf.function(step, input_signature=signature))
+    plan = optimized.plan(*args)
+    cut = [loss for loss in plan.losses if not loss.closed]
+    assert not opened or cut, (plan.losses, plan.notes)
+    assert not plan.sums_by_chunks
+    assert_same(optimized(*args), tf.function(step, input_signature=signature)(*args))
+    return plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_form_of_the_loss_keeps_its_bits(name):
+    model = Model(words=48)
+    held(time_major(model, name), *data(BATCH, TIME, words=48), opened=name != "perplexity")
+
+
+@pytest.mark.parametrize("words", [41, pytest.param(WORDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["flat", "masked", "smooth"])
+def test_words_that_are_no_multiple_of_what_kernels_take_at_once(name, words):
+    held(time_major(Model(words=words), name), *data(BATCH, TIME, words=words))
+
+
+def test_an_unknown_number_of_tokens():
+    signature = [tf.TensorSpec([None, UNITS]), tf.TensorSpec([None], tf.int32)]
+    model = Model(words=48)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            logits = tf.matmul(model.hidden(x[None])[0], model.projection) + model.bias
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits))
+        return loss, tape.gradient(loss, model.variables)
+
+    optimized = rnnmem.optimize(max_slowdown=100.0)(tf.function(step, input_signature=signature))
+    plain = tf.function(step, input_signature=signature)
+    for tokens in (0, 1, 63, 64, 130, 257):
+        x, y = data(1, tokens, words=48)
+        assert_same(optimized(x[0], y[0]), plain(x[0], y[0]))
+
+
+@pytest.mark.slow
+def test_half_precision():
+    held(time_major(Model(words=48), "mixed"), *data(BATCH, TIME, words=48), opened=False)
+
+
+@pytest.mark.slow
+def test_two_losses_and_an_accuracy():
+    model = Model(words=512)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            hidden = tf.reshape(model.hidden(x), [-1, UNITS])
+            labels = tf.reshape(y, [-1])
+            first = tf.matmul(hidden, model.projection) + model.bias
+            second = tf.matmul(hidden * 0.5, model.projection)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, first))
+            loss += tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, second))
+        hits = tf.reduce_sum(tf.cast(tf.argmax(first, -1, tf.int32) == labels, tf.int32))
+        return loss, hits, tape.gradient(loss, model.variables)
+
+    held(step, *data(BATCH, TIME, words=512))
+
+
+@pytest.mark.slow
+def test_the_same_product_twice_is_not_written_over_for_the_other():
+    model = Model(words=48)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            hidden = tf.reshape(model.hidden(x), [-1, UNITS])
+            logits = tf.matmul(hidden, model.projection) + model.bias
+            again = tf.matmul(hidden, model.projection) + model.bias
+            labels = tf.reshape(y, [-1])
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        return loss, tf.reduce_max(again, 0), tape.gradient(loss, model.variables)
+
+    held(step, *data(BATCH, TIME, words=48), opened=False)
+
+
+@pytest.mark.slow
+def test_a_step_with_a_loop():
+    model = Model(words=48)
+    random = np.random.default_rng(0)
+    x = tf.constant(random.normal(size=[12, 7, UNITS]), tf.float32)
+    y = tf.constant(random.integers(0, 48, [12, 7]), tf.int32)
+    held(recurrent_step(model), x, y, opened=False)
+
+
+@pytest.mark.slow
+def test_a_keras_model_keeps_its_weights():
+    def trained(optimize):
+        tf.keras.utils.set_random_seed(3)
+        layers = [
+            tf.keras.layers.Embedding(48, 8),
+            tf.keras.layers.GRU(8, return_sequences=True),
+            tf.keras.layers.Dense(48),
+        ]
+        model = tf.keras.Sequential(layers)
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, metrics=["accuracy"])
+        if optimize:
+            rnnmem.keras.optimize(model)
+        words = np.random.default_rng(0).integers(0, 48, [64, 16])
+        model.fit(words, words, batch_size=32, epochs=2, verbose=0)
+        return model.get_weights()
+
+    assert_same(trained(True), trained(False))
+
+
+@pytest.mark.parametrize("words, opened", [(48, True), (41, False)])
+def test_labels_that_are_distributions_need_rows_that_kernels_finish_one_by_one(words, opened):
+    config.disable_op_determinism()  # which takes other ops for this loss
+    model = Model(words=words)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            logits = tf.tensordot(model.hidden(x), model.projection, 1)
+            losses = tf.nn.softmax_cross_entropy_with_logits(tf.one_hot(y, words), logits)
+            loss = tf.reduce_mean(losses)
+        return loss, tape.gradient(loss, [model.kernel, model.projection])
+
+    x, y = data(BATCH, TIME, words=words)
+    plan = held(step, tf.reshape(x, [-1, UNITS]), tf.reshape(y, [-1]), opened=opened)
+    assert opened or "a row has 41 columns" in plan.losses[0].closed

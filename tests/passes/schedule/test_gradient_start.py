@@ -1,0 +1,78 @@
+"""What a gradient loop starts from is made as late as it may be, and nothing is made for that."""
+
+import dataclasses
+
+import pytest
+
+from rnnmem.analysis.loops import loop_pairs
+from rnnmem.ir.edges import Edge
+from rnnmem.passes.schedule.gradient_start import waits_of
+from tests.handmade import const, make_net, op, rnn
+
+F, LOGITS = "f[512,512]", "f[512,4096]"
+
+
+def classifier(weight_gradient="f[512,64]"):
+    """The loop pair of ``rnn``, with a layer between the loops whose gradients read ``logits``.
+
+    loop ─► MatMul = logits ─► MatMul = g ─► gradient loop
+                           └─► MatMul = dw
+    """
+    net = rnn(units=512)
+    made = make_net(
+        {"loop:1": F, "v": LOGITS},
+        [
+            const("some", (1, 0)),
+            op("logits", "MatMul", "loop:1 v", LOGITS),
+            op("g", "MatMul", "logits v", F),
+            op("dw", "MatMul", "logits logits", weight_gradient),
+            op("there", "ZerosLike", "loop:1", F),
+        ],
+        ["dw"],
+    )
+    between = [one.replace(inputs=starts_from(one)) for one in net.ops if one.name != "ones"]
+    place = next(i for i, one in enumerate(between) if one.name == "gradient")
+    between[place:place] = made.ops
+    return net.replace(
+        ops=tuple(between),
+        inputs=(*net.inputs, "v"),
+        blobs={**made.blobs, **net.blobs},
+        outputs=("dw", *net.outputs),
+    )
+
+
+def starts_from(one):
+    """The loop's incoming gradient is ``g``; what is added up for the weights begins with zeros."""
+    named = {"ones": "g"} | ({"zeros": "there"} if one.name == "gradient" else {})
+    return tuple(named.get(blob, blob) for blob in one.inputs)
+
+
+def waits(net):
+    return set(waits_of(net, loop_pairs(net, net, {})))
+
+
+def test_zeros_wait_until_the_logits_are_read():
+    found = waits(classifier())
+    assert Edge("there", None, "dw") in found
+    assert Edge("there", None, "g") in found
+
+
+def test_the_loop_waits_for_what_it_reads_but_not_for_zeros():
+    found = waits(classifier())
+    assert Edge("gradient", None, "g") in found
+    assert not any(edge.op == "gradient" and edge.after == "there" for edge in found)
+
+
+def test_nothing_waits_for_an_op_that_writes_as_much_as_it_reads():
+    assert Edge("there", None, "dw") not in waits(classifier(weight_gradient=LOGITS))
+
+
+@pytest.mark.parametrize("name", ["dw", "g"])
+def test_a_gradient_that_nobody_may_ask_for_is_not_waited_for(name):
+    net = classifier()
+    renamed = tuple(
+        dataclasses.replace(one, name=f"rnnmem_backward/{one.name}") if one.name == name else one
+        for one in net.ops
+    )
+    found = waits(net.replace(ops=renamed))
+    assert not any(edge.after.endswith("dw") for edge in found)

@@ -1,0 +1,194 @@
+"""Programs without a loop, or with code beside one, run again what they saved; every bit stays."""
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from rnnmem.planning.plan import Plan
+from tests.cases import Case, assert_same_bits, numbers, train, values, weights
+
+pytestmark = [
+    pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
+    pytest.mark.usefixtures("deterministic"),
+]
+
+
+def case(loss, made, *arguments):
+    return Case(train(loss, made), [(arguments, {})] * 2, values(*made))
+
+
+def plan_of(made, **options):
+    arguments, _ = made.calls[0]
+    return rnnmem.optimize(tf.function(made.fn), **options).plan(*arguments)
+
+
+def dense(layers=8, batch=1024):
+    """Dense layers with bias, gelu and residual connections."""
+    made = weights(*[(128, 128)] * layers, *[(128,)] * layers)
+
+    def loss(x):
+        for kernel, bias in zip(made[:layers], made[layers:], strict=True):
+            x = x + tf.nn.gelu(tf.nn.bias_add(x @ kernel, bias))
+        return tf.reduce_mean(tf.square(x))
+
+    return case(loss, made, numbers(batch, 128))
+
+
+def transformer(layers=3, batch=4, length=64, width=64, heads=4):
+    """Pre-norm layers with dropout."""
+    made = weights(*[(width, 3 * width), (width, width), (width, width)] * layers)
+
+    def norm(x):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-6)
+
+    def loss(x):
+        for at in range(0, len(made), 3):
+            split = tf.reshape(norm(x) @ made[at], [batch, length, 3, heads, width // heads])
+            q, k, v = tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
+            scores = tf.nn.dropout(tf.nn.softmax(tf.matmul(q, k, transpose_b=True)), 0.1)
+            mixed = tf.reshape(tf.transpose(scores @ v, [0, 2, 1, 3]), [batch, length, width])
+            x = x + mixed @ made[at + 1]
+            x = x + tf.nn.relu(norm(x) @ made[at + 2])
+        return tf.reduce_mean(tf.square(x))
+
+    return case(loss, made, numbers(batch, length, width))
+
+
+def unet():
+    """Convolutions with skip connections and pooling."""
+    made = weights((3, 3, 3, 16), (3, 3, 16, 32), (3, 3, 32, 32), (3, 3, 64, 16), (3, 3, 32, 1))
+
+    def conv(x, kernel):
+        return tf.nn.relu(tf.nn.conv2d(x, kernel, 1, "SAME"))
+
+    def loss(x):
+        high = conv(x, made[0])
+        low = conv(tf.nn.max_pool2d(high, 2, 2, "SAME"), made[1])
+        low = tf.concat([conv(low, made[2]), low], -1)
+        up = tf.repeat(tf.repeat(conv(low, made[3]), 2, 1), 2, 2)
+        return tf.reduce_mean(tf.square(conv(tf.concat([up, high], -1), made[4])))
+
+    return case(loss, made, numbers(4, 64, 64, 3))
+
+
+def encoder():
+    """Dense layers over all steps in front of a loop."""
+    made = weights((32, 64), (64, 64), (64, 64), (64, 64), (64, 64))
+
+    def loss(x):
+        for kernel in made[:4]:
+            x = tf.nn.gelu(x @ kernel)
+        x = tf.transpose(x, [1, 0, 2])
+
+        def body(t, h):
+            return t + 1, tf.tanh(x[t] + h @ made[4])
+
+        _, h = tf.while_loop(lambda t, h: t < 32, body, (0, tf.zeros([32, 64])))
+        return tf.reduce_mean(tf.square(h))
+
+    return case(loss, made, numbers(32, 32, 32))
+
+
+MAKERS = [dense, transformer, unet, encoder]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_bit_stays(make, grappler):
+    assert_same_bits(make, max_slowdown=float("inf"))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_less_is_held_and_the_plan_applies_again(make):
+    made = make()
+    plan = plan_of(made, max_slowdown=1.5)
+    assert plan.of("straight_line")
+    assert plan.predicted_peak < 0.85 * plan.original_peak
+    assert Plan.from_json(plan.to_json()) == plan
+    again = plan_of(make(), plan=plan.to_json())
+    assert again.of("straight_line") == plan.of("straight_line")
+    assert again.predicted_peak == plan.predicted_peak
+
+
+def test_nothing_runs_again_unless_that_is_allowed():
+    assert not plan_of(dense(), allow=("rematerialise",), max_slowdown=2.0).of("straight_line")
+
+
+def test_the_bound_on_time_holds_for_loops_and_the_rest_together():
+    for bound in (1.05, 1.1, 1.3):
+        assert plan_of(encoder(), max_slowdown=bound).slowdown <= bound + 1e-9
+
+
+def test_sizes_that_only_a_run_tells():
+    made = weights(*[(128, 128)] * 8)
+
+    def loss(x):
+        for kernel in made:
+            x = tf.tanh(x @ kernel) * 1.5
+        return tf.reduce_mean(tf.square(x))
+
+    signature = [tf.TensorSpec([None, 128])]
+    step = tf.function(train(loss, made), input_signature=signature)
+    plan = rnnmem.optimize(step, max_slowdown=1.5).plan(numbers(1024, 128))
+    assert plan.of("straight_line") and plan.predicted_peak is None
+
+
+def test_other_arithmetic_takes_back_what_is_outside_of_loops_alone(monkeypatch):
+    from rnnmem import traced
+
+    def differs(work, function):
+        return "because" if work.plan.of("straight_line") else ""
+
+    monkeypatch.setattr(traced.Work, "differs", differs)
+    plan = plan_of(encoder(), max_slowdown=1.3)
+    assert not plan.of("straight_line") and not plan.changes_nothing
+    assert plan.notes == ("nothing is done by straight_line outside of loops: because",)
+
+
+@pytest.mark.slow
+def test_a_budget_takes_the_least_time_that_fits():
+    free = plan_of(dense(), allow=())
+    assert free.changes_nothing
+    most = plan_of(dense(), max_slowdown=1.0)
+    whole = rnnmem.optimize(tf.function(dense().fn), max_slowdown=2.0).plan(numbers(1024, 128))
+    before, least = whole.original_peak, whole.predicted_peak
+    assert most.changes_nothing and least < 0.6 * before
+    slow = []
+    for budget in (2 * before, int(0.8 * before), int(1.3 * least)):
+        plan = plan_of(dense(), budget=budget)
+        assert (plan.predicted_peak or 0) <= budget
+        slow.append(plan.slowdown)
+    assert slow == sorted(slow) and slow[0] == 1.0 < slow[-1]
+
+
+def test_a_budget_that_is_too_small_names_the_smallest_peak():
+    with pytest.raises(rnnmem.BudgetError) as caught:
+        plan_of(dense(), budget=2**18)
+    smallest = caught.value.smallest
+    assert smallest is not None
+    assert plan_of(dense(), budget=smallest).of("straight_line")
+
+
+def test_loops_leave_time_to_what_is_worth_more():
+    made = encoder()
+    alone = plan_of(made, allow=("rematerialise", "checkpoint"), max_slowdown=1.2)
+    both = plan_of(made, max_slowdown=1.2)
+    assert both.of("straight_line") and both.predicted_peak < alone.predicted_peak
+
+
+def test_what_would_be_computed_otherwise_runs_once_instead(monkeypatch):
+    seen = []
+
+    def differs(work, function):
+        regions = work.plan.at_every_depth("straight_line")
+        seen.append({op for one in regions for op in one.ops})
+        first = next(op for op in sorted(seen[0]) if op.endswith("Erfc"))
+        again = [op for op in seen[-1] if op == first]
+        return work._otherwise(f"{first}/rnnmem/clone" if again else None)
+
+    monkeypatch.setattr("rnnmem.traced.Work.differs", differs)
+    plan = plan_of(dense(), max_slowdown=1.5)
+    assert len(seen) == 2 and plan.of("straight_line") and not plan.notes
+    (first,) = (op for op in seen[0] - seen[1] if op.endswith("Erfc"))
+    assert first == next(op for op in sorted(seen[0]) if op.endswith("Erfc"))

@@ -1,0 +1,48 @@
+"""Less is done outside of loops where a plan is refused: which options are tried, in order."""
+
+import pytest
+
+from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.straight_line.decision import Region
+from rnnmem.planning.options import Options, left_outside
+from rnnmem.planning.plan import Plan
+
+REGION = Region(ops=("a",), readers=("b",), after=(), bytes=8, seconds=0.0)
+
+
+def loss(closed=""):
+    fields = {field: () for field in ChunkedLoss.__dataclass_fields__}
+    return ChunkedLoss(**{**fields, "closed": closed})
+
+
+@pytest.mark.parametrize(
+    "decided, expected",
+    [
+        ({}, []),
+        ({"row_chunks": (loss("too small"),)}, []),
+        ({"row_chunks": (loss(),)}, [("row_chunks",)]),
+        ({"straight_line": (REGION,)}, [("straight_line",)]),
+        (
+            {"straight_line": (REGION,), "row_chunks": (loss("too small"), loss())},
+            [("straight_line",), ("row_chunks",), ("straight_line", "row_chunks")],
+        ),
+    ],
+)
+def test_what_was_decided_is_left_out_one_by_one_and_then_together(decided, expected):
+    options = Options()
+    found = list(options.simpler(Plan().having(**decided)))
+    assert [names for _, names in found] == expected
+    for fewer, names in found:
+        assert fewer.passes == options.passes - set(names)
+
+
+def test_a_plan_that_is_given_loses_the_decisions_too():
+    given = Plan().having(straight_line=(REGION,))
+    fewer = Options(plan=given).without(["straight_line"])
+    assert fewer.plan is not None and not fewer.plan.of("straight_line")
+    assert given.of("straight_line") == (REGION,)
+
+
+def test_the_note_names_the_passes_and_the_reason():
+    note = left_outside(["straight_line", "row_chunks"], "why")
+    assert note == "nothing is done by straight_line and row_chunks outside of loops: why"

@@ -1,0 +1,46 @@
+"""Regions outside of loops are simulated only where they may lower the predicted peak."""
+
+import rnnmem.planning.straight_line
+from rnnmem.analysis.machine import CPU
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.search import Search
+from rnnmem.planning.setting import Setting
+from rnnmem.planning.straight_line import regions_where_they_pay
+from rnnmem.simulate.timeline import counted_peak
+from tests.drawing import encoded
+from tests.handmade import const, op
+from tests.passes.straight_line.test_select import F, chain
+
+HUGE = "f[4096,4096]"
+# Larger than all residuals together, and gone before the first of them is made.
+AT_FIRST = [
+    const("axes0", (0, 1)),
+    op("huge", "MatMul", "y y", HUGE),
+    op("small", "Sum", "huge axes0", "f[]"),
+    op("start", "Mul", "x x", F, controls=("small",)),
+]
+
+
+def found(net, monkeypatch):
+    simulated = []
+
+    def counted(one, **limits):
+        simulated.append(one)
+        return counted_peak(one, **limits)
+
+    monkeypatch.setattr(rnnmem.planning.straight_line, "counted_peak", counted)
+    plan = Plan(predicted_peak=counted_peak(net))
+    return regions_where_they_pay(net, plan, Search(net, Setting(CPU, encoded)), 2.0), simulated
+
+
+def test_the_regions_of_the_lowest_peak_are_chosen(monkeypatch):
+    net = chain()
+    (plan, rewritten), simulated = found(net, monkeypatch)
+    assert plan.predicted_peak == counted_peak(rewritten) < 0.7 * counted_peak(net)
+    assert plan.original_peak == counted_peak(net)
+    assert net not in simulated
+
+
+def test_nothing_is_simulated_where_no_residual_stands_at_the_peak(monkeypatch):
+    net = chain(before=AT_FIRST, inputs={"y": HUGE})
+    assert found(net, monkeypatch) == (None, [])
