@@ -21,8 +21,11 @@ ENABLE = (
 )
 """The way out."""
 
-_LEAST, _MOST = 1 << 10, 1 << 17
-"""Bytes that a tensor of 1 KiB may take: less than the default allocator counts at all."""
+_PROBE = 1 << 15
+"""Bytes of a small tensor: fewer than the default allocator counts at all, and many more than what
+a reading takes and gives back itself, a worker's at any time."""
+_LEAST, _MOST = _PROBE // 2, 4 * _PROBE
+"""Bytes that it may show as, while other threads take and give memory."""
 _PROBES, _SHOWN = 8, 2
 """Tensors at most, and how many must show: other threads take and give memory in between."""
 
@@ -68,7 +71,7 @@ def shows_small_tensors(device: str, bytes_in_use: Callable[[], int]) -> bool:
     while len(probes) < _PROBES and shown < _SHOWN:
         before = bytes_in_use()
         with tf.device(device):
-            probes.append(tf.fill([_LEAST // 4], 1.0))
+            probes.append(tf.fill([_PROBE // 4], 1.0))
         shown += _LEAST <= bytes_in_use() - before < _MOST
     return shown >= _SHOWN
 

@@ -14,7 +14,7 @@ from rnnmem.tf.measure import run_measured
 
 
 def fake(*changes):
-    """What an allocator's readings are: before and after each probe of 1 KiB."""
+    """What an allocator's readings are: before and after each probe of 32 KiB."""
     readings = itertools.accumulate(itertools.cycle(changes), initial=10**9)
     return lambda: next(readings)
 
@@ -26,13 +26,14 @@ def test_here_memory_is_counted():
 @pytest.mark.parametrize(
     "changes, counted",
     [
-        ((1024, 0), True),
-        ((1792, 0), True),  # a chunk that was not worth splitting
+        ((2**15, 0), True),
+        ((56 * 1024, 0), True),  # a chunk that was not worth splitting
         ((0, 0), False),
         ((0, 2**18), False),  # another thread, whose large tensors alone show
         ((2**18, 0), False),
         ((-(2**20), 2**20), False),
-        ((-4096, 5000, 1024, 0), True),  # another thread gives back in between
+        ((-(2**17), 2**17, 2**15, 0), True),  # another thread gives back in between
+        ((2**15 - 768, 768), True),  # what a worker's last reading took is given back late
     ],
 )
 def test_a_small_tensor_must_show(changes, counted):
