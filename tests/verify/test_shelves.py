@@ -3,7 +3,7 @@
 import pytest
 
 from rnnmem.ir.graph import DType
-from rnnmem.verify.lowering.patterns import puts_on_shelf
+from rnnmem.verify.lowering.patterns import extends_lifetime
 from tests.handmade import const, make_net, op, while_op
 
 
@@ -35,7 +35,7 @@ def answers(places=2, shape=-1, dtype="float32", start="shelf", following="t", a
     ]
     net = make_net({"a": "f[4]", "given": "v[]"}, around, ["loop:1"])
     loop = net.op_by_name["loop"]
-    return [puts_on_shelf(net, loop, loop.nets["body"].op_by_name[name]) for name in "rt"]
+    return [extends_lifetime(net, loop, loop.nets["body"].op_by_name[name]) for name in "rt"]
 
 
 def test_a_list_that_begins_with_its_places_has_them_in_every_iteration():
@@ -64,4 +64,4 @@ def test_a_list_that_may_lack_the_place_or_take_other_elements_does_not_count(ot
 def test_what_puts_nothing_does_not_count():
     body = make_net({"i": "i[]"}, [const("one", 1), op("n", "AddV2", "i one", "i[]")], ["n"])
     net = make_net({}, [const("z", 0), while_op("loop", "z", body)], ["loop"])
-    assert not puts_on_shelf(net, net.op_by_name["loop"], body.op_by_name["n"])
+    assert not extends_lifetime(net, net.op_by_name["loop"], body.op_by_name["n"])

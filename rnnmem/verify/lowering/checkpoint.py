@@ -48,10 +48,10 @@ from rnnmem.verify.lowering.patterns import (
     HANDS_ON,
     Variable,
     behind,
+    extends_lifetime,
     is_read,
     made_by,
     number,
-    puts_on_shelf,
     steps_by_one,
     variables,
 )
@@ -455,7 +455,7 @@ class _Proof:
             if op.name not in used:
                 pushed = op.type == POP and step.body.producer.get(op.inputs[0])
                 safe = pushed.type == PUSH if pushed else op.type in _CANNOT_FAIL
-                safe |= puts_on_shelf(self.then, step.loop, op)
+                safe |= extends_lifetime(self.then, step.loop, op)
                 self.demand(safe, f"{op.name!r} is no part of the step")
 
     def _given(self, argument: str) -> str:

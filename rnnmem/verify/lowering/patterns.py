@@ -84,7 +84,7 @@ def dtype_name(op: Op, attribute: str) -> str:
     return held.name if isinstance(held, DType) else ""
 
 
-def puts_on_shelf(outer: Net, loop: Op, op: Op) -> bool:
+def extends_lifetime(outer: Net, loop: Op, op: Op) -> bool:
     """Whether an op of a loop puts an element into a list that has a place for it in any iteration.
 
     The list begins with its places, for elements of any shape, and the loop only puts into it.
