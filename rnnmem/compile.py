@@ -18,7 +18,7 @@ from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import RUNS_PYTHON
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.select import losses_of
@@ -151,7 +151,7 @@ def compile_function(target: Target) -> Compiled:
       CheckError: the verifier cannot prove what was rewritten.
       NotUnderstood: the function holds something that a Net cannot.
     """
-    inlined = without_dead_ops(inline(net_of(target.concrete)))
+    inlined = without_pruned_ops(inline(net_of(target.concrete)))
     net = without_dead_gradients(inlined)
     made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
     return _with_dead_code(inlined, made)
