@@ -20,7 +20,7 @@ import tensorflow as tf
 from rnnmem.errors import BudgetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.planning.options import Options, with_known_names
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
@@ -468,7 +468,7 @@ def _noted(plan: Plan, notes: list[str]) -> Plan:
 
 
 def _net_as_traced(concrete: Any) -> Net:
-    return without_dead_ops(inline(net_of(concrete)))
+    return without_pruned_ops(inline(net_of(concrete)))
 
 
 def _line_of(fn: Any) -> str:

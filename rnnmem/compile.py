@@ -20,7 +20,7 @@ from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import RUNS_PYTHON
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.passes.accumulated_products.apply import apply as add_up_items
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import products_of
@@ -156,7 +156,7 @@ def compile_function(target: Target) -> Compiled:
       CheckError: the verifier cannot prove what was rewritten.
       NotUnderstood: the function holds something that a Net cannot.
     """
-    inlined = without_dead_ops(inline(net_of(target.concrete)))
+    inlined = without_pruned_ops(inline(net_of(target.concrete)))
     net = without_dead_gradients(inlined)
     made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
     return _with_dead_code(inlined, made)

@@ -22,7 +22,7 @@ from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
@@ -303,7 +303,7 @@ class Work:
     def _compile_gradient(self, net: Net, left: str = "") -> Net | None:
         """Compiles the function and its gradient as one Net."""
         target = self._target(left, differentiated=True)
-        return self._keep(compile_net(without_dead_ops(net), target)).rewritten
+        return self._keep(compile_net(without_pruned_ops(net), target)).rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
