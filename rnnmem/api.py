@@ -209,7 +209,10 @@ class Optimized(Generic[P, R]):
             return self._run_first(trace, call, inputs)
         if verifies:
             self._leave_unverified(trace, _IN_A_GRAPH)
-        return call(trace.function)
+        if tf.executing_eagerly():
+            return call(trace.function)
+        given = private.flat_inputs(self._base, trace.original, args, kwargs)
+        return call(trace.called_with(given))
 
     def _leave_unverified(self, trace: Trace, reason: str) -> None:
         """Says once that what was rewritten is not verified, and why."""
