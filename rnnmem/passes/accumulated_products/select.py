@@ -18,7 +18,8 @@ from rnnmem.grappler.item_sums import held_items, keeps_bits
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Op
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 
-PRODUCT, SUM = "BatchMatMulV2", "Sum"
+PRODUCT = "BatchMatMulV2"
+SUM = "Sum"
 LEAST_BYTES = 1 << 20
 """That must be spared for a loop to be written."""
 OPS_OF_AN_ITEM = 24
