@@ -20,7 +20,7 @@ import tensorflow as tf
 from rnnmem.errors import BudgetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.planning.options import Options, with_known_names
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
@@ -209,7 +209,10 @@ class Optimized(Generic[P, R]):
             return self._run_first(trace, call, inputs)
         if verifies:
             self._leave_unverified(trace, _IN_A_GRAPH)
-        return call(trace.function)
+        if tf.executing_eagerly():
+            return call(trace.function)
+        given = private.flat_inputs(self._base, trace.original, args, kwargs)
+        return call(trace.called_with(given))
 
     def _leave_unverified(self, trace: Trace, reason: str) -> None:
         """Says once that what was rewritten is not verified, and why."""
@@ -468,7 +471,7 @@ def _noted(plan: Plan, notes: list[str]) -> Plan:
 
 
 def _net_as_traced(concrete: Any) -> Net:
-    return without_dead_ops(inline(net_of(concrete)))
+    return without_pruned_ops(inline(net_of(concrete)))
 
 
 def _line_of(fn: Any) -> str:

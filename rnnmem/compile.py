@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -12,13 +13,17 @@ import tensorflow as tf
 
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.machine import CPU, GPU, Machine
+from rnnmem.analysis.shapes import known_net
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.op_table import RUNS_PYTHON
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
+from rnnmem.passes.accumulated_products.apply import apply as add_up_items
+from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
+from rnnmem.passes.accumulated_products.select import products_of
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.select import losses_of
@@ -62,7 +67,7 @@ _IN_PYTHON = (
     "the budget is held against a prediction that knows nothing of what Python functions take"
 )
 _LOSSES = ("chunked_loss", "row_chunks")
-_BEFORE_LOOPS = (*_LOSSES, "zero_lists")
+_BEFORE_LOOPS = (*_LOSSES, "zero_lists", "accumulated_products")
 """Passes that have decided before the loops are planned."""
 _BOUNDS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
 """Bounds on time whose plans a budget may take where residuals outside of loops run again."""
@@ -151,7 +156,7 @@ def compile_function(target: Target) -> Compiled:
       CheckError: the verifier cannot prove what was rewritten.
       NotUnderstood: the function holds something that a Net cannot.
     """
-    inlined = without_dead_ops(inline(net_of(target.concrete)))
+    inlined = without_pruned_ops(inline(net_of(target.concrete)))
     net = without_dead_gradients(inlined)
     made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
     return _with_dead_code(inlined, made)
@@ -248,6 +253,8 @@ def _within(made: Compiled, target: Target, max_slowdown: float) -> Chosen | Non
     )
     if rewritten is None and search.losses:
         return None
+    if rewritten is None and made.plan.of("accumulated_products"):
+        rewritten, plan = search.net, search.with_own_peak(plan)
     names = _BEFORE_LOOPS if rewritten is not None else _LOSSES
     return search, plan.having(**{name: made.plan.of(name) for name in names}), rewritten
 
@@ -291,11 +298,28 @@ def _planned(net: Net, target: Target) -> Compiled:
     setting = _setting(net, target)
     may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
     whole = without_zero_lists(net, keeps_alive=setting.keeps_alive) if may else net
+    gone = zero_lists(net, whole)
+    products = _products(whole, setting, target)
+    with contextlib.nullcontext() if saved is None else of_this_function():
+        whole = add_up_items(whole, products, constant)
     beside = None if whole is net else Search(net, setting)
     search, plan, rewritten = _chosen(Search(whole, setting, beside=beside), target)
-    if rewritten is not None and whole is not net:
-        plan = plan.having(zero_lists=zero_lists(net, whole))
+    if rewritten is None and products:
+        rewritten, plan = search.net, search.with_own_peak(plan)
+    if rewritten is not None:
+        plan = plan.having(zero_lists=gone, accumulated_products=products)
     return Compiled(net, plan, rewritten, search)
+
+
+def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
+    """The batched products that are to be added up item by item; their bits are those of a CPU."""
+    saved = target.options.plan
+    if not target.may_cut or setting.machine.device != CPU.device or target.left:
+        return ()
+    if saved is not None:
+        return saved.of("accumulated_products")
+    may = "accumulated_products" in target.options.passes
+    return products_of(known_net(net), setting.machine) if may else ()
 
 
 def _setting(net: Net, target: Target) -> Setting:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rnnmem.api import Optimized
 from rnnmem.errors import BudgetError, MeasureError, OptionError
 from rnnmem.ir.inline import inline
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.simulate.timeline import counted_peak
 from rnnmem.sizes import format_bytes, parse_bytes
 from rnnmem.tf import private
@@ -246,6 +246,6 @@ def _simulated(concrete: Any) -> int | None:
     if private.is_compiled(concrete):  # XLA lays out buffers of its own
         return None
     try:
-        return counted_peak(without_dead_ops(inline(net_of(concrete))))
+        return counted_peak(without_pruned_ops(inline(net_of(concrete))))
     except Exception:  # prediction is a help; running decides
         return None

@@ -7,7 +7,7 @@ import functools
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,11 +22,12 @@ from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.tf import private
+from rnnmem.tf.call_shapes import better_known, other_arithmetic_called, other_gradient_called
 from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of
 from rnnmem.tf.gc import paused
@@ -47,6 +48,7 @@ _OTHERWISE = (
     "TensorFlow's graph optimizer would compute {} in another way than in the original, and last "
     "bits would differ"
 )
+_CALLED = "where it is called inside a graph with arguments of shapes {}, the original runs: {}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +72,15 @@ class Trace:
     gradient_only: bool = False
     taped_as_it_was: bool = False
     untaped: Any = None
+
+    def called_with(self, given: Sequence[Any]) -> Any:
+        """What runs where a graph that knows more of shapes calls the function with the tensors."""
+        if self.function is self.original or self.gradient_only:
+            return self.function
+        shapes = better_known(self.original, given)
+        if shapes is not None and self.work.differs_called(self.function, shapes):
+            return self.original
+        return self.function
 
     def plan(self) -> Plan:
         """The decisions; a gradient is built for them if nobody did yet."""
@@ -138,7 +149,7 @@ def _as_planned(work: Work) -> Trace | str:
     if not work.plan.loops and waits_for_gradient(made.net):
         if nested_steps(made.net):
             return _apart(as_it_was, concrete)
-        function = private.with_gradient(concrete, work.gradient, work.accept)
+        function = private.with_gradient(concrete, work.gradient, work.accept, work.leave)
         return dataclasses.replace(as_it_was, function=function, gradient_only=True)
     return as_it_was
 
@@ -147,7 +158,8 @@ def _apart(as_it_was: Trace, function: Any) -> Trace:
     """What becomes of a function that is rewritten in one way, and its gradient in another."""
     work = as_it_was.work
     of_gradient = Work(work.concrete, work.options, work.where)
-    taped = private.with_gradient(work.concrete, of_gradient.gradient, of_gradient.accept)
+    callbacks = of_gradient.gradient, of_gradient.accept, of_gradient.leave
+    taped = private.with_gradient(work.concrete, *callbacks)
     return dataclasses.replace(as_it_was, function=taped, gradient_only=True, untaped=function)
 
 
@@ -168,6 +180,7 @@ class Work:
         self.remarks: tuple[str, ...] = ()
         self.plan = Plan()
         self.made: Compiled | None = None
+        self._called: dict[tuple[str, ...], bool] = {}  # shapes -> whether the original runs
         self.otherwise = ""  # the op that was found to be computed in another way
 
     def compile(self, left: str = "") -> Compiled:
@@ -217,11 +230,42 @@ class Work:
         if self._may_differ():
             return ""
 
-        def of_nothing() -> frozenset[str]:
-            made = self.made
-            return frozenset() if made is None else sums_of_nothing(known_net(made.net))
+        return self._otherwise(other_arithmetic(self.concrete, function, self._of_nothing))
 
-        return self._otherwise(other_arithmetic(self.concrete, function, of_nothing))
+    def differs_called(self, function: Any, shapes: Sequence[Any]) -> bool:
+        """Whether last bits would be others where a caller knows these shapes of the arguments."""
+
+        def compare() -> str | None:
+            return other_arithmetic_called(self.concrete, function, shapes, self._of_nothing)
+
+        return self._left_to_original(shapes, compare)
+
+    def leave(self, given: Sequence[Any], pair: Any, made: Any) -> bool:
+        """Whether TensorFlow's pair differentiates a call with the tensors, not the rewritten."""
+        shapes = better_known(self.concrete, given)
+        count = private.result_count(self.concrete)
+
+        def compare() -> str | None:
+            return other_gradient_called(self.concrete, count, pair, made, shapes or ())
+
+        return shapes is not None and self._left_to_original(shapes, compare)
+
+    def _left_to_original(self, shapes: Sequence[Any], compare: Callable[[], str | None]) -> bool:
+        if self._may_differ():
+            return False
+        key = tuple(map(str, shapes))
+        if key not in self._called:
+            reason = self._otherwise(compare())
+            self._called[key] = bool(reason)
+            if reason:
+                self.remarks += (_CALLED.format(", ".join(key), reason),)
+                self.plan = self.plan.noting(self.remarks[-1])
+        return self._called[key]
+
+    def _of_nothing(self) -> frozenset[str]:
+        """Names of sums that add nothing up."""
+        net = self.nets()[0] if self.made is None else self.made.net
+        return frozenset() if net is None else sums_of_nothing(known_net(net))
 
     def accept(self, graphs: Any, pair: Any, made: Any) -> bool:
         """Whether a rewritten pair may run instead of TensorFlow's; if not, the plan says why."""
@@ -303,7 +347,7 @@ class Work:
     def _compile_gradient(self, net: Net, left: str = "") -> Net | None:
         """Compiles the function and its gradient as one Net."""
         target = self._target(left, differentiated=True)
-        return self._keep(compile_net(without_dead_ops(net), target)).rewritten
+        return self._keep(compile_net(without_pruned_ops(net), target)).rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""

@@ -12,22 +12,23 @@ Fewer iterations under way, or a gradient loop that waits for all of its inputs,
 then the two are in a race, and need an edge.
 
 Within an iteration a reader of an addend has a head start where the sum still waits for what takes
-long. What is recomputed for the reader takes it away.
+long. What is recomputed for the reader takes it away. A reader that is ready together with one of
+its kind, for which the sum waits, is done with it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from rnnmem.grappler.fusion import is_apart, may_be_awaited
+from rnnmem.grappler.fusion import CALM, is_apart, may_be_awaited
 from rnnmem.grappler.summation_order import Sums, is_addition, summation_trees, sums_of
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES
+from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES, facts
 from rnnmem.ir.order import (
     all_needed_by,
     all_waiting_for,
@@ -62,10 +63,8 @@ def head_starts(body: Net) -> tuple[Lead, ...]:
 
 def _head_starts(body: Net) -> tuple[Lead, ...]:
     trees = body.once(_held_trees)
-    if not trees:
-        return ()
-    depth = _depths(body)
-    found: dict[Lead, None] = {}
+    depth = body.once(_depths)
+    found: dict[Lead, None] = dict.fromkeys(_twins(body, depth))
     for tree, holding in trees:
         last = tree[0].name
         ordered = all_needed_by(body, [op.name for op in tree])
@@ -74,6 +73,25 @@ def _head_starts(body: Net) -> tuple[Lead, ...]:
             if ahead and other.name not in ordered and other.type not in ASKS_SHAPE:
                 found[other.name, last] = None
     return tuple(found)
+
+
+def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
+    """Readers of a partial sum that begin as one does which the whole sum waits for.
+
+    Both are ready at once and take as long, so TensorFlow runs the one after the other, in front of
+    the sum. Where the sum waited for something else, which a rewrite makes earlier, it would
+    overtake one of them. A partial sum with other readers is no part of a larger AddN, but its
+    addend.
+    """
+    for tree in summation_trees(body):
+        ordered = all_needed_by(body, [tree[0].name])
+        for partial in tree[1:]:
+            readers = body.readers.get(partial.outputs[0], ())
+            awaited = {one.type for one in readers if one.name in ordered and not is_addition(one)}
+            for one in readers:
+                at_once = depth[one.name] == depth[partial.name] + 1
+                if one.name not in ordered and one.type in awaited and at_once:
+                    yield one.name, tree[0].name
 
 
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
@@ -112,12 +130,28 @@ def way(body: Net, lead: Lead) -> Edge | None:
     if _is_list_op(first) or first.nets or first.stateful or may_be_awaited(body, first):
         return Edge(waiting.name, None, first.name)
     blob = first.outputs[0]
-    if body.fan_out(blob) > 1 and blob not in sums_of(body).addends:
+    if _may_be_shown(body, first) and blob not in sums_of(body).addends:
         return Edge(waiting.name, None, first.name, by_proxy=True)
     for reader in body.readers.get(blob, ()):
         if _is_list_op(reader) and waiting.name not in all_needed_by(body, [reader.name]):
             return Edge(waiting.name, None, reader.name)
     return None
+
+
+def _may_be_shown(body: Net, op: Op) -> bool:
+    """Whether another reader of what the op writes undoes no fusion: it has some, or a calm one."""
+    if body.fan_out(op.outputs[0]) != 1:
+        return body.fan_out(op.outputs[0]) > 1
+    readers = body.readers.get(op.outputs[0], ())
+    if not readers or any(map(_folds, (op, *readers))):
+        return False
+    return all(one.type in CALM and not is_addition(one) for one in readers)
+
+
+def _folds(op: Op) -> bool:
+    """Whether the graph optimizer may look through the op."""
+    known = facts(op)
+    return known is None or known.folds
 
 
 def _found(ops: tuple[Op, ...]) -> dict[tuple, tuple[Lead, ...]]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
+from rnnmem.ir.awaited import with_awaited_results
 from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.marks import GIVEN
-from rnnmem.ir.op_table import LOOPS, is_pure
-from rnnmem.ir.order import all_needed_by, through_identities
+from rnnmem.ir.op_table import is_pure
+from rnnmem.ir.order import all_needed_by
 
 _BACKWARD = "rnnmem_backward"
 
@@ -119,7 +120,7 @@ def split(joint: Net, inputs: int, outputs: int, fed: Collection[str] = ()) -> H
         control_outputs=tuple(name for name in joint.control_outputs if name in after),
     )
     backward = _as_it_was_called(backward)
-    return Halves(_awaiting(forward), _awaiting(backward), exchanged)
+    return Halves(with_awaited_results(forward), with_awaited_results(backward), exchanged)
 
 
 def _as_it_was_called(backward: Net) -> Net:
@@ -184,34 +185,6 @@ def _called_by_nobody(attributes: Mapping, start: str, short: Mapping[str, str])
 def _colocated(mark: bytes, short: Mapping[str, str]) -> bytes:
     name = mark.decode().removeprefix("loc:@")
     return f"loc:@{short[name]}".encode() if name in short else mark
-
-
-def _awaiting(net: Net) -> Net:
-    """The Net with an output that waits for what is only to run.
-
-    Where the Net is called and the call inlined, what only control outputs need is pruned.
-    """
-    waits = tuple(name for name in net.control_outputs if is_pure(net.op_by_name[name]))
-    places = (at for at, blob in enumerate(net.outputs) if _is_handed_out_by_a_loop(net, blob))
-    if not waits or (place := next(places, None)) is None:
-        return net
-    kind = net.blobs[net.outputs[place]]
-    # Sums sort by names: next to the loop's.
-    name = f"{net.producer[kind.name].name}/awaited"
-    result = Blob(f"{name}:0", kind.dtype, kind.shape)
-    identity = Op(
-        name, "Identity", (kind.name,), (result.name,), {"T": DType(kind.dtype)}, controls=waits
-    )
-    return net.replace(
-        ops=(*net.ops, identity),
-        blobs={**net.blobs, result.name: result},
-        outputs=(*net.outputs[:place], result.name, *net.outputs[place + 1 :]),
-    )
-
-
-def _is_handed_out_by_a_loop(net: Net, blob: str) -> bool:
-    op = net.producer.get(through_identities(net, blob))
-    return op is not None and op.type in LOOPS
 
 
 def _is_backward(op: Op) -> bool:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Constant, Net, Op
-from rnnmem.ir.op_table import acts, is_pure
+from rnnmem.ir.op_table import acts, is_prunable, is_pure
 
 _T = TypeVar("_T")
 
@@ -146,9 +146,28 @@ def is_constant(net: Net, op: Op) -> bool:
 
 
 def without_dead_ops(net: Net) -> Net:
-    """The Net, and every step net in it, without pure ops whose results nobody needs."""
+    """The Net, and every step net in it, without pure ops whose results nobody needs.
+
+    Of a rewritten Net: an op that no table knows stays, since the verifier asks where it went.
+    """
+    return _without(net, is_pure)
+
+
+def without_pruned_ops(net: Net) -> Net:
+    """The Net, and every step net in it, without all that TensorFlow prunes before it runs.
+
+    Of a function as it was traced, and of what is taken out of it before anything is planned. What
+    stayed would be taken for a part of the step: a gradient loop, say, whose results go into an op
+    that nobody reads, and which only the registry vouches for. That loop never runs, nor does what
+    the forward loop saves for it; rewritten, the forward loop would pay for both.
+    """
+    return _without(net, is_prunable)
+
+
+def _without(net: Net, may_go: Callable[[Op], bool]) -> Net:
+    """The Net, and every step net in it, without ops that may go whose results nobody needs."""
     producer = net.producer
-    wanted = [op.name for op in net.ops if not is_pure(op)]
+    wanted = [op.name for op in net.ops if not may_go(op)]
     wanted += net.control_outputs
     wanted += [producer[blob].name for blob in net.outputs if blob in producer]
     alive = all_needed_by(net, wanted)
@@ -157,7 +176,7 @@ def without_dead_ops(net: Net) -> Net:
         if op.name in alive and not op.nets:
             kept.append(op)
         elif op.name in alive:
-            nets = {key: without_dead_ops(inner) for key, inner in op.nets.items()}
+            nets = {key: _without(inner, may_go) for key, inner in op.nets.items()}
             same = all(nets[key] is inner for key, inner in op.nets.items())
             kept.append(op if same else op.replace(nets=nets))
     if len(kept) == len(net.ops) and all(a is b for a, b in zip(kept, net.ops, strict=True)):

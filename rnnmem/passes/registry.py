@@ -86,6 +86,7 @@ class Pass:
 PASSES = (  # in the order of application
     Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
+    Pass("accumulated_products", "accumulated_products:AccumulatedProduct", NORMALISE),
     Pass("row_chunks", "chunked_loss:ChunkedLoss", WHOLE, module="chunked_loss.exact"),
     Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
     Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
@@ -111,7 +112,13 @@ DEFAULTS = tuple(one.name for one in PASSES if one.default)
 """What may be used unless the user names passes."""
 
 DEFAULT = "default"
-_WITH_LOOPS = ("row_chunks", "rematerialise", "zero_lists", *(one.name for one in AROUND_LOOPS))
+_WITH_LOOPS = (
+    "accumulated_products",
+    "row_chunks",
+    "rematerialise",
+    "zero_lists",
+    *(one.name for one in AROUND_LOOPS),
+)
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         DEFAULT: DEFAULTS,

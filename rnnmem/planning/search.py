@@ -426,6 +426,11 @@ class Search:
             return plan
         return self._fitting(budget, plan, "nothing more can be recomputed")
 
+    def with_own_peak(self, plan: Plan) -> Plan:
+        """The plan that does nothing more, with the predicted peak of the Net as it is by now."""
+        peaks = self.original_peak, counted_peak(self.known)
+        return dataclasses.replace(plan, original_peak=peaks[0], predicted_peak=peaks[1])
+
     def _fitting(self, budget: int, plan: Plan, remark: str) -> Plan:
         """A plan that fits in the budget once large buffers take turns.
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rnnmem.errors import NotUnderstood
 from rnnmem.grappler.boundaries import with_boundaries
+from rnnmem.ir.awaited import with_awaited_results
 from rnnmem.ir.graph import VARIABLE_SHAPES, FunctionRef, Net
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.tf import private
@@ -80,6 +81,8 @@ def _net(graph: tf.Graph, name: str, results: int | None, compiled: bool) -> Net
 def function_of(net: Net, concrete):
     """A ConcreteFunction that runs ``net`` behind the signature and captures of ``concrete``."""
     original = concrete.graph
+    if not any(op.stateful for op in net.ops):  # a call of it has no control outputs
+        net = with_awaited_results(net)
     graph, tensors = new_graph(net, original.name, original.inputs, [original])
     capture_like(original, graph)
     private.copy_call_time_captures(

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from rnnmem.errors import NetError, OptionError
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
-from rnnmem.ir.order import without_dead_ops
+from rnnmem.ir.order import without_pruned_ops
 from rnnmem.tf import private
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.importer import import_graph_def
@@ -81,7 +81,7 @@ def signature_of(model: Any, path: str, signature: str | None = None) -> Any:
 
 
 def _net(concrete: Any) -> Net:
-    return without_dead_ops(inline(net_of(concrete)))
+    return without_pruned_ops(inline(net_of(concrete)))
 
 
 def _only_trace(function: Any) -> Any:
@@ -127,4 +127,4 @@ def _net_of_file(path: str) -> Net:
     name = os.path.basename(path).partition(".")[0]
     shaped = graph.as_graph_def(add_shapes=True)
     net = import_graph_def(shaped, inputs, results, effects, name=name)
-    return without_dead_ops(inline(net))
+    return without_pruned_ops(inline(net))

@@ -13,6 +13,7 @@ cannot prove:
     encodings   what is decoded is what was encoded, but for rounding (where allowed)
     equals      where the rewritten Net gets a value in another way, the original could (each module
                 of `rnnmem.verify.lowering` that has a ``lower_original`` shows it for one way)
+    items       loops over the items of a batched product add them up as the kernel does
     chunks      a loop over chunks of rows gives what its ops give for all rows (where allowed)
     values      outputs, what effects read, how often loops run, which branch is taken
 
@@ -29,6 +30,7 @@ from rnnmem.verify.compare import verify_agreements, verify_guards, verify_trips
 from rnnmem.verify.effects import Effects, verify_effects
 from rnnmem.verify.expressions import Operator, Table
 from rnnmem.verify.lowering import lowered_original
+from rnnmem.verify.lowering.accumulated_products import lower_accumulated_products
 from rnnmem.verify.lowering.checkpoint import lower_checkpoints
 from rnnmem.verify.lowering.chunked_loss import lower_chunked_losses
 from rnnmem.verify.lowering.encode import lower_encodings, verify_roundings
@@ -70,6 +72,7 @@ def _verify(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = F
     verify_devices(original, rewritten)
     flat = without_nested(original, rewritten, handles, _verify)
     original = lowered_original(original, flat)
+    original, flat = lower_accumulated_products(original, flat)
     original, flat = lower_chunked_losses(original, flat, chunks)
     table, flat = Table(), lower_encodings(lower_checkpoints(flat))
     operators: dict[tuple[Hashable, int], tuple[Operator, ...]] = {}

@@ -49,6 +49,8 @@ _REPLAYS = re.compile(r"rnnmem/(way|again)(_\d+)?$")
 """Loops that run iterations of a forward loop again."""
 _PART = re.compile(r"rnnmem/part(_\d+)?$")
 """What cuts a chunk's rows, all of which have the bits of the whole's."""
+_ITEM_SUM = re.compile(r"rnnmem/item_sum(_\d+)?$")
+"""What adds up the items of a batched product, in the kernel's order."""
 _WRITES = "InplaceUpdate"
 """Rows in the place of those that a chunk has read; that nobody reads them is proven of the Net."""
 
@@ -179,7 +181,7 @@ class Numbered:
         back = None if merge is None else self.graph.back_edge(merge)
         if merge is None or back is None:
             return (value,)
-        if self._is_written(back):
+        if self._is_written(back) or self.following(merge) in self.table.sums_of_items:
             return (self.following(merge),)
         if op.dtypes[0] == LIST:
             return (self.table.joined([value, self.following(merge)]),)
@@ -194,6 +196,8 @@ class Numbered:
     def _sum(self, op: FlatOp) -> tuple[int, ...]:
         """Two values may change places; of more, AddN begins with the first it may overwrite."""
         reads = [self.of(blob) for blob in op.inputs]
+        if _ITEM_SUM.search(op.name):
+            return (self.table.sum_of_items(reads[reads[0] in self.table.states]),)
         if op.dtypes[0] == LIST:
             return (functools.reduce(self.table.list_sum, reads),)
         if not _is_numbered(op.dtypes[0]):
@@ -207,6 +211,11 @@ class Numbered:
                 return (self.table.number("AddN", tuple(reads), buffers),)
             reads[0], reads[first] = reads[first], reads[0]
         return (functools.reduce(self.table.plus, reads),)
+
+    def _total(self, op: FlatOp) -> tuple[int, ...]:
+        """A sum over the items of a batched product, or over others."""
+        batched = self.graph.ops[op.inputs[0][0]].type == "BatchMatMulV2"
+        return (self.table.sum_of_items(self.of(op.inputs[0])),) if batched else self._made(op)
 
     def _accumulated(self, op: FlatOp) -> tuple[int, ...]:
         """What a large function's memory optimizer makes of a sum: it adds values as they come."""
@@ -391,6 +400,7 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "Slice": Numbered._slice,
     "Pack": Numbered._packed,
     "Square": Numbered._square,
+    "Sum": Numbered._total,
     _WRITES: Numbered._written,
     **dict.fromkeys(_SUMS, Numbered._sum),
 }

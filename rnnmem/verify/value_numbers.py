@@ -18,6 +18,7 @@ class Table:
         self.lists: dict[int, frozenset[int]] = {}
         self.optionals: dict[int, tuple[int, ...]] = {}
         self.states: set[int] = set()
+        self.sums_of_items: set[int] = set()
         self.as_they_come: dict[tuple[int, ...], int] = {}
         self.zero = self.constant((FILL, 0.0))
 
@@ -69,6 +70,12 @@ class Table:
         if self.zero in (one, other):
             return other if one == self.zero else one
         return self.number("+", min(one, other), max(one, other))
+
+    def sum_of_items(self, product: int) -> int:
+        """The number of the sum over the items of a batched product."""
+        found = product if product in self.sums_of_items else self.number("items", product)
+        self.sums_of_items.add(found)
+        return found
 
     def accumulated(self, addends: Iterable[int]) -> int:
         """The number of a sum that adds values up as they come: in one order or another."""

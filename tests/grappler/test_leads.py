@@ -117,3 +117,38 @@ def test_a_reader_of_an_addend_has_a_head_start_where_the_sum_has_far_to_go():
 @pytest.mark.parametrize("sum_", ["x g y", "x g", "y g z"], ids=["near", "two", "another"])
 def test_no_head_start(sum_):
     assert not head_starts(chain(op("s", "AddN", sum_, F)))
+
+
+def of_partial(beside="Mul", reader="SigmoidGrad", sum_="a t t y b"):
+    """A partial sum is read by two ops, for one of which the whole sum waits."""
+    ops = [
+        POP,
+        op("b", "Mul", "g p:1", F),
+        op("late", "Cos", "g", F),
+        op("t", "TanhGrad", "p:1 late", F),
+        op("c", "Sin", "g", F),
+        op("a", "AddN", "b c", F),
+        op("x", beside, "a" if beside == "Cos" else "a g", F),
+        op("y", "Mul", "a g", F),
+        op("r", reader, "x g" if reader != "Cos" else "x", F),
+        op("s", "AddN", sum_, F),
+    ]
+    return body(ops, ["s", "r", rest()])
+
+
+def test_a_reader_of_a_partial_sum_is_done_as_one_of_its_kind_is_that_the_sum_waits_for():
+    assert head_starts(of_partial()) == (("x", "s"),)
+    assert not head_starts(of_partial(beside="Cos"))
+    assert not head_starts(of_partial(sum_="a t t b"))
+
+
+def test_what_a_calm_op_alone_reads_is_waited_for_through_a_completion_proxy():
+    def waited(**fields):
+        net = of_partial(**fields)
+        apart = dataclasses.replace(net.op_by_name["late"], type="OptionalGetValue")
+        ops = [apart if one.name == "late" else one for one in net.ops]
+        return way(net.replace(ops=tuple(ops)), ("x", "s"))
+
+    assert waited() == Edge("late", None, "x", by_proxy=True)
+    assert waited(reader="Mul") is None
+    assert waited(reader="AddV2") is None

@@ -8,6 +8,7 @@ from rnnmem.ir.order import (
     reached,
     topological,
     without_dead_ops,
+    without_pruned_ops,
 )
 from tests.handmade import const, make_net, op, rnn, while_op
 
@@ -85,6 +86,20 @@ def test_what_may_have_effects_stays_with_all_it_reads_and_waits_for():
     ]
     # AsString is pure, but no table says so: what is not known stays.
     assert alive(make_net({"x": "f[]"}, drawn, [])) == ["text", "a", "print", "gate"]
+
+
+def test_of_a_traced_function_all_goes_that_the_registry_knows_to_be_without_state():
+    # x ─► loop ─► place (nobody);  a rewritten Net keeps it, and so the loop
+    def drawn(stateless):
+        place = op("place", "NobodyKnowsIt", "loop:1", "f[]", stateless=stateless)
+        body = make_net(
+            {"i": "i[]", "h": "f[]"}, [const("one", 1), op("n", "Add", "i one", "i[]")], ["n", "h"]
+        )
+        return make_net({"x": "f[]"}, [const("z", 0), while_op("loop", "z x", body), place], ["x"])
+
+    assert not without_pruned_ops(drawn(stateless=True)).ops
+    known, unknown = drawn(stateless=True), drawn(stateless=False)
+    assert without_dead_ops(known) is known and without_pruned_ops(unknown) is unknown
 
 
 def test_control_outputs_stay():

@@ -25,7 +25,7 @@ from rnnmem.analysis.training_regions import nested_steps, step_net, with_step_n
 from rnnmem.ir.builders import pop_freely, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import all_needed_by, without_dead_ops
+from rnnmem.ir.order import all_needed_by, without_pruned_ops
 
 
 def without_dead_gradients(net: Net) -> Net:
@@ -59,7 +59,7 @@ def _without(net: Net) -> Net:
 
 def _edited(net: Net, editor: NetEditor) -> Net:
     same = len(editor.ops) == len(net.ops) and all(editor.ops[op.name] is op for op in net.ops)
-    return net if same else without_dead_ops(editor.net())
+    return net if same else without_pruned_ops(editor.net())
 
 
 def _without_variables(net: Net, pairs: Collection[LoopPair]) -> Net:

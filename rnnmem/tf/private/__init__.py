@@ -10,6 +10,7 @@ from rnnmem.tf.private.captures import (
 )
 from rnnmem.tf.private.functions import (
     call,
+    caller_of,
     concrete_function,
     flat_inputs,
     function_like,
@@ -24,6 +25,7 @@ from rnnmem.tf.private.functions import (
 from rnnmem.tf.private.gradients import (
     a_tape_is_active,
     differentiate_as,
+    differentiated_caller,
     force_gradient,
     higher_gradients_are_possible,
     with_gradient,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -71,6 +72,15 @@ def call(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return concrete(*args, **kwargs)
     flat = _flat_arguments(base, concrete, args, kwargs)
     return concrete._call_flat(flat, captured_inputs=concrete.captured_inputs)
+
+
+def caller_of(concrete: Any, specs: Sequence[Any]) -> Any:
+    """A ConcreteFunction that does nothing but call another one with arguments of these types."""
+
+    def call(*given):
+        return concrete._call_flat(list(given), captured_inputs=concrete.captured_inputs)
+
+    return tf.function(call, autograph=False).get_concrete_function(*specs)
 
 
 def _flat_arguments(base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from rnnmem.tf.private.lines import tell_lines_of
 from rnnmem.tf.private.vectorisation import is_vectorised_or_differentiated_again, vectorise_call
 
 
-def with_gradient(concrete: Any, rewrite: Any, accept: Any) -> Any:
+def with_gradient(concrete: Any, rewrite: Any, accept: Any, leave: Any) -> Any:
     """The same function, whose gradient comes from a rewritten pair of graphs.
 
     TensorFlow differentiates a call of a function inside a graph by a pair of functions that it
@@ -28,11 +29,13 @@ def with_gradient(concrete: Any, rewrite: Any, accept: Any) -> Any:
         such a pair to use instead, or None to use the one given.
       accept: called with TensorFlow's graphs, the functions that it made of them, and those of the
         rewritten pair; returns whether these may run instead.
+      leave: called with the inputs of a call inside a graph, TensorFlow's pair of functions and
+        the rewritten one; returns whether TensorFlow's differentiates this call.
     """
     made = _concrete_function.ConcreteFunction(concrete._inference_function)
     made._arg_keywords = concrete._arg_keywords
     made._num_positional_args = concrete._num_positional_args
-    made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite, accept)
+    made._delayed_rewrite_functions = _RewrittenGradient(concrete, rewrite, accept, leave)
     # An eager tape asks for no other pair, as long as no forward accumulator watches.
     for one in (made, concrete):
         one._first_order_tape_functions.setdefault((False, ()), _PairForTape(one))
@@ -56,13 +59,14 @@ def differentiate_as(concrete: Any, original: Any) -> Any:
 class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
     """TensorFlow's maker of forward and backward functions, with a rewrite behind it."""
 
-    def __init__(self, concrete, rewrite, accept):
+    def __init__(self, concrete, rewrite, accept, leave):
         self.__dict__.update(concrete._delayed_rewrite_functions.__dict__)
         self._cached_function_pairs = {}
         self._gradient_name = None
         self._original = concrete._delayed_rewrite_functions
         self._rewrite = rewrite
         self._accept = accept
+        self._leave = leave
 
     def _construct_forward_backward(self, num_doutputs):
         if num_doutputs != self._num_inference_outputs:
@@ -104,7 +108,11 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
             return False
         if called in _forward_names(self._original):
             return True
-        return is_vectorised_or_differentiated_again(op.graph)
+        if is_vectorised_or_differentiated_again(op.graph):
+            return True
+        count = self._num_inference_outputs
+        own, made = self._original.forward_backward(count), self.forward_backward(count)
+        return made is not own and self._leave(list(op.inputs), own, made)
 
 
 class _PairForTape(_concrete_function._FirstOrderTapeGradientFunctions):
@@ -154,6 +162,33 @@ class _PairForTape(_concrete_function._FirstOrderTapeGradientFunctions):
             return found
 
         return run_or_vectorise, recorded
+
+
+def differentiated_caller(concrete: Any, pair: Any, count: int, specs: Sequence[Any]) -> Any:
+    """A ConcreteFunction that calls a pair as TensorFlow does where it differentiates a call.
+
+    Args:
+      concrete: the function that is called.
+      pair: a forward and a backward function for it.
+      count: how many results it has; the rest of what the forward one returns is for the other.
+      specs: types of its arguments.
+    """
+    forward, backward = pair
+
+    def call(*given):
+        results = forward.call_flat(*given, *concrete.captured_inputs)
+        place = {id(one): number for number, one in enumerate(forward.graph.outputs)}
+        inputs = [*given, *concrete.captured_inputs]
+        known = {id(one): value for one, value in zip(forward.graph.inputs, inputs, strict=True)}
+        read = [
+            results[place[id(one)]] if id(one) in place else known.get(id(one), one)
+            for one in backward.captured_inputs
+        ]
+        upstream = [one + one for one in results[:count] if _backprop_util.IsTrainable(one)]
+        found = backward._call_flat(upstream, read)
+        return [*results[:count], *(one for one in tf.nest.flatten(found) if one is not None)]
+
+    return tf.function(call, autograph=False).get_concrete_function(*specs)
 
 
 def _forward_names(maker: Any) -> set[str]:

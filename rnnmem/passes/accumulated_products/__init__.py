@@ -1,0 +1,1 @@
+"""Batched matrix products of which only the sum is read are added up item by item."""

@@ -1,0 +1,33 @@
+"""Sums of batched products of which no more than a few items exist at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rnnmem.sizes import format_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class AccumulatedProduct:
+    """A batched product that is added up item by item.
+
+    Attributes:
+      product: the op that made all items.
+      total: the op that added them up.
+      items: how many there are.
+      bytes: of all of them.
+      line: the user's line, or empty.
+    """
+
+    product: str
+    total: str
+    items: int
+    bytes: int
+    line: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What is decided, in words."""
+        where = f" ({self.line})" if self.line else ""
+        size = format_bytes(self.bytes)
+        return f"{self.product}{where}: {self.items} products, {size}, are added up one by one"

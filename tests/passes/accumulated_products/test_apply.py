@@ -1,0 +1,140 @@
+"""Weight gradients that are added up item by item have the bits of those of the whole batch."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from rnnmem.errors import PlanError
+from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
+from rnnmem.planning.plan import Plan
+from tests.alone import run_alone
+from tests.cases import Case, assert_same_bits, numbers, thrice, train, values, weights
+
+MIB = 2**20
+
+
+def head(batch=19, length=32, units=384, words=1024):
+    """A projection of a sequence, as ``x @ w``: its weight has a gradient for each item first."""
+    w, b = weights((units, words), (words,))
+    x = numbers(batch, length, units)
+
+    def loss(x):
+        return tf.reduce_mean(tf.square(tf.tanh(x @ w + b)))
+
+    return Case(train(loss, [w, b]), thrice(x), values(w, b))
+
+
+def tied():
+    """A table that is read with its axes swapped, and looked up: three gradients are added up."""
+    (table,) = weights((1024, 384))
+    tokens = tf.constant(np.random.default_rng(0).integers(0, 1024, [16, 32]), tf.int32)
+
+    def loss(tokens):
+        x = tf.nn.embedding_lookup(table, tokens)
+        logits = tf.matmul(x, table, transpose_b=True)
+        more = tf.matmul(tf.tanh(x), table, transpose_b=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tokens, logits - more)
+        return tf.reduce_mean(losses) + tf.reduce_sum(tf.square(table)) * 1e-3
+
+    def step(tokens):
+        with tf.GradientTape() as tape:
+            found = loss(tokens)
+        return found, tf.convert_to_tensor(tape.gradient(found, table))
+
+    return Case(step, thrice(tokens), values(table))
+
+
+def recurrent():
+    """A loop in front of the projection; its gradient reads what the products read."""
+    kernel, w = weights((416, 384), (384, 1024))
+    x = numbers(16, 32, 32)
+
+    def loss(x):
+        def body(t, h, states):
+            h = tf.tanh(tf.concat([x[:, t], h], 1) @ kernel)
+            return t + 1, h, states.write(t, h)
+
+        start = 0, tf.zeros([16, 384]), tf.TensorArray(tf.float32, 32, element_shape=[16, 384])
+        _, _, states = tf.while_loop(lambda t, *_: t < 32, body, start)
+        return tf.reduce_mean(tf.square(tf.transpose(states.stack(), [1, 0, 2]) @ w))
+
+    return Case(train(loss, [kernel, w]), thrice(x), values(kernel, w))
+
+
+def doubled():
+    """float64, whose gradient of the second factor is summed, and of the first."""
+    w = tf.Variable(tf.cast(numbers(1024, 384), tf.float64))
+    x = tf.cast(numbers(12, 384, 32), tf.float64)
+
+    def loss(x):
+        return tf.reduce_sum(tf.square(tf.matmul(w, x)))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            found = loss(x)
+        return found, tape.gradient(found, w)
+
+    return Case(step, thrice(x), values(w))
+
+
+PROGRAMS = {
+    "few": (lambda: head(batch=7), 7),
+    "four sums": (lambda: head(batch=16), 16),
+    "and some left": (lambda: head(batch=19), 19),
+    "tied": (tied, 16),
+    "behind a loop": (recurrent, 16),
+    "float64": (doubled, 12),
+}
+"""Name -> program, and how many items are added up."""
+
+
+def decided(fn, case):
+    args, kwargs = case.calls[0]
+    return fn.plan(*args, **kwargs).of("accumulated_products")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_weight_gradients_have_the_same_bits(name):
+    make, items = PROGRAMS[name]
+    case = make()
+    found = decided(rnnmem.optimize(case.fn), case)
+    assert found and {one.items for one in found} == {items}
+    assert_same_bits(make, max_slowdown=1.35)
+
+
+def peaks(name):
+    """Measured and predicted peaks: as it was, and as it is."""
+    case = PROGRAMS[name][0]()
+    fn = rnnmem.optimize(case.fn)
+    args, kwargs = case.calls[0]
+    plan = fn.plan(*args, **kwargs)
+    measured = [rnnmem.measure(one, *args, **kwargs) for one in (tf.function(case.fn), fn)]
+    return [*(one.peak_bytes for one in measured), plan.original_peak, plan.predicted_peak]
+
+
+@pytest.mark.parametrize("name", ["few", "and some left"])
+def test_a_few_items_exist_at_once(name):
+    before, after, predicted_before, predicted = run_alone(__name__, "peaks", name)
+    assert after < before - 5 * MIB and predicted < predicted_before - 5 * MIB
+
+
+def test_what_is_small_or_not_allowed_stays():
+    assert not decided(rnnmem.optimize(head(words=64).fn), case := head(words=64))
+    fn = rnnmem.optimize((case := head()).fn, allow=("rematerialise", "checkpoint"))
+    assert not decided(fn, case)
+
+
+def test_a_saved_plan_does_the_same():
+    case = head()
+    args, kwargs = case.calls[0]
+    plan = Plan.from_json(rnnmem.optimize(case.fn).plan(*args, **kwargs).to_json())
+    (one,) = plan.of("accumulated_products")
+    assert isinstance(one, AccumulatedProduct)
+    again = rnnmem.optimize(case.fn, plan=plan)
+    assert decided(again, case) == (one,)
+    other = plan.having(accumulated_products=(dataclasses.replace(one, product="nowhere"),))
+    with pytest.raises(PlanError, match="nowhere"):
+        rnnmem.optimize(case.fn, plan=other)(*args, **kwargs)

@@ -1,0 +1,59 @@
+"""Decorated functions that other graphs call: TensorFlow inlines the call and prunes it there."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rnnmem
+
+B, H, T = 4, 32, 5
+RANDOM = np.random.default_rng(3)
+X, W = (RANDOM.normal(size=size).astype("float32") for size in ([B, H], [H, H]))
+
+
+def loss_of(x, w):
+    """A sum of two has a second reader, the next iteration; a clone of it has not."""
+
+    def body(i, h, c):
+        h, c = c * 0.9 + h * 0.1, tf.tanh(tf.reduce_max(tf.stack([c, h]), 0))
+        return i + 1, h, tf.tanh(tf.tanh(h + c))
+
+    h = tf.tanh(x @ w)
+    _, h, c = tf.while_loop(lambda i, *_: i < T, body, (0, h, tf.sin(h)))
+    return tf.reduce_mean(h * h) + tf.reduce_mean(c)
+
+
+def differentiated_later(fn):
+    @tf.function
+    def later(x, w):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            loss = fn(x, w)
+        return loss, tape.gradient(loss, w)
+
+    return later
+
+
+def called(fn):
+    @tf.function
+    def outer(x, w):
+        loss, gradient = fn(x, w)
+        return loss, gradient * 2.0
+
+    return outer
+
+
+def step(x, w):
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = loss_of(x, w)
+    return loss, tape.gradient(loss, w)
+
+
+@pytest.mark.parametrize("use, fn", [(differentiated_later, loss_of), (called, step)])
+def test_a_call_without_state_keeps_its_bits(use, fn):
+    rewritten = rnnmem.optimize(tf.function(fn), allow=("recompute",), max_slowdown=3.0)
+    wanted, found = (use(one)(X, W) for one in (tf.function(fn), rewritten))
+    assert rewritten.plan(X, W) is not None
+    for one, other in zip(found, wanted, strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
