@@ -118,6 +118,12 @@ def waiting_places(
             yield one, None if slot < 0 else slot
 
 
+def is_merged(op: Op) -> bool:
+    """Whether TensorFlow may compute the op in another way with its one reader: a guess if so."""
+    known = facts(op)
+    return known is None or known.folds or known.work in (Work.POINTWISE, Work.PRODUCT)
+
+
 def is_apart(net: Net, op: Op) -> bool:
     """Whether a control edge at the op takes it out of no fusion."""
     if op.type in APART:

@@ -86,6 +86,7 @@ class Keepalives:
         self.constant = constant
         self.blobs: dict[str, None] = {}
         self.held: dict[str, None] = {}
+        self.unread: dict[str, None] = {}
         self.awaited: dict[str, None] = {}
         self.dtypes: list[str] = []  # of the lists that were written
 
@@ -100,6 +101,10 @@ class Keepalives:
     def replace_push(self, blob: str, addends: Collection[str]) -> None:
         """Reads a blob in place of its accumulator, which held it if a sum might write into it."""
         (self.extend_lifetime if blob in addends else self.add)([blob])
+
+    def replace_unread_push(self, blob: str) -> None:
+        """Reads a blob in place of an accumulator that is handed on, and that nobody reads."""
+        self.unread[blob] = None
 
     def wait_for(self, ops: Iterable[str]) -> None:
         """Waits for each of the ops, if nobody else does any more."""
@@ -122,6 +127,11 @@ class Keepalives:
                 self._chain("int32", [number(self.loop.body, 0, self.constant)], awaited)
             )
         return written
+
+    def write_unread(self) -> list[str]:
+        """Writes what :meth:`replace_unread_push` asked for; its outer lists are handed on too."""
+        written = self._by_dtype({self.loop.body.resolve(blob) for blob in self.unread})
+        return [self._chain(dtype, blobs) for dtype, blobs in written]
 
     def _no_longer_awaited(self) -> list[str]:
         ops = self.loop.body.ops

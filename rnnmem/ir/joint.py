@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
 from rnnmem.ir.awaited import with_awaited_results
+from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.marks import GIVEN
@@ -18,6 +19,7 @@ from rnnmem.ir.op_table import is_pure
 from rnnmem.ir.order import all_needed_by
 
 _BACKWARD = "rnnmem_backward"
+_HANDED_ON = f"{_BACKWARD}/rnnmem/handed_on"
 
 
 def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
@@ -65,6 +67,16 @@ def is_joint(net: Net) -> bool:
     return any(map(_is_backward, net.ops))
 
 
+def hand_on(editor: NetEditor, held: str) -> str:
+    """An op by which the gradient's half is handed a list that it does not read.
+
+    Where only the halves stand side by side, the list is a result of the forward one; where a
+    caller has both inlined, TensorFlow prunes it as it prunes others of which nobody reads.
+    """
+    kind = {"T": DType("variant")}
+    return editor.add("Identity", (held,), (("variant", ()),), kind, name=_HANDED_ON).name
+
+
 @dataclasses.dataclass(frozen=True)
 class Halves:
     """A joint Net split in two.
@@ -101,6 +113,7 @@ def split(joint: Net, inputs: int, outputs: int, fed: Collection[str] = ()) -> H
     own = {blob for op in backward_ops for blob in op.outputs} | set(joint.inputs[inputs:])
     read = [blob for op in backward_ops for blob in op.inputs] + list(joint.outputs[outputs:])
     needed = dict.fromkeys(blob for blob in read if blob not in own)
+    backward_ops = [op for op in backward_ops if not op.name.startswith(_HANDED_ON)]
     copied = [constants[blob].replace(controls=()) for blob in needed if blob in constants]
     exchanged = tuple(blob for blob in needed if blob not in constants)
     forward = joint.replace(

@@ -12,6 +12,7 @@ from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net,
 from rnnmem.errors import NetError
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Constant, DType, Net, Op
+from rnnmem.ir.joint import hand_on, is_joint
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 from rnnmem.passes.checkpoint.apply import rewrite_segments
 from rnnmem.passes.decision import Context
@@ -52,6 +53,8 @@ def apply_plan(
     editor = NetEditor(net)
     reads = HoistedReads(editor, variables)
     held: list[str] = []
+    unread: list[str] = []
+    hands_on = is_joint(net)
     encoded: dict[tuple[str, ...], dict[str, str]] = {}
     alive = _alive(net)
     for loop in plan.loops:
@@ -86,9 +89,11 @@ def apply_plan(
                 read=functools.partial(_beside, reads, pair.forward.op),
                 constant=constant,
                 keeps_alive=keeps_alive,
+                hands_on=hands_on,
             ),
         )
         held += left.forward
+        unread += left.unread
         held += itertools.chain(*left.gradients)
         encoded[loop.path] = left.encoded
     held += _cut_into_segments(editor, plan, encoded, reads, constant, keeps_alive)
@@ -97,6 +102,7 @@ def apply_plan(
     names = [_hold(editor, blob) for blob in held if blob in runs]
     if nested_step is None:
         editor.control_outputs += names
+        editor.control_outputs += [hand_on(editor, blob) for blob in unread if blob in runs]
     elif names:
         _await_in_step_net(editor, names)
     reads.put_in_turn()

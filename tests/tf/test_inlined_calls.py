@@ -23,6 +23,29 @@ def loss_of(x, w):
     return tf.reduce_mean(h * h) + tf.reduce_mean(c)
 
 
+def divided(x, w):
+    """The quotient's gradient is handed what is divided by a constant, and never reads it."""
+
+    def body(i, h, c):
+        c = tf.tanh(c * tf.sigmoid(tf.tanh(c + h)) / 3.0)
+        return i + 1, tf.tanh(h + c), tf.tanh(c + h)
+
+    h = tf.tanh(x @ w)
+    _, h, c = tf.while_loop(lambda i, *_: i < T, body, (0, h, tf.sin(h)))
+    return tf.reduce_mean(h * h) + tf.reduce_mean(c)
+
+
+def run_alone(fn):
+    def later(x, w):
+        w = tf.constant(w)
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            loss = fn(tf.constant(x), w)
+        return loss, tape.gradient(loss, w)
+
+    return later
+
+
 def differentiated_later(fn):
     @tf.function
     def later(x, w):
@@ -50,7 +73,15 @@ def step(x, w):
     return loss, tape.gradient(loss, w)
 
 
-@pytest.mark.parametrize("use, fn", [(differentiated_later, loss_of), (called, step)])
+@pytest.mark.parametrize(
+    "use, fn",
+    [
+        (differentiated_later, loss_of),
+        (differentiated_later, divided),
+        (run_alone, divided),
+        (called, step),
+    ],
+)
 def test_a_call_without_state_keeps_its_bits(use, fn):
     rewritten = rnnmem.optimize(tf.function(fn), allow=("recompute",), max_slowdown=3.0)
     wanted, found = (use(one)(X, W) for one in (tf.function(fn), rewritten))

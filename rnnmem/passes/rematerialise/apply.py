@@ -64,6 +64,7 @@ class Surroundings:
         such read beside the outermost forward loop gives, in that gradient's Net.
       constant: encodes a number: (value, dtype) -> Constant.
       keeps_alive: whether a graph optimizer that fuses runs afterwards.
+      hands_on: whether the gradient is a function of its own, which is handed what nobody reads.
     """
 
     forward: NetEditor
@@ -73,6 +74,7 @@ class Surroundings:
     read: Callable[[int, InnerRead, str], str]
     constant: Encode
     keeps_alive: bool
+    hands_on: bool = False
 
 
 @dataclasses.dataclass
@@ -81,11 +83,13 @@ class Leftover:
 
     Attributes:
       forward: lists of keep-alive uses: somebody outside must need them, or they are pruned.
-      gradients: the same of each gradient loop.
+      unread: lists that the gradient is to be handed, though it reads none of them.
+      gradients: the same as ``forward`` of each gradient loop.
       encoded: saved blob of the forward step net -> the blob that is pushed for it.
     """
 
     forward: list[str] = dataclasses.field(default_factory=list)
+    unread: list[str] = dataclasses.field(default_factory=list)
     gradients: list[list[str]] = dataclasses.field(default_factory=list)
     encoded: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -150,6 +154,7 @@ class _PairRewrite:
                 encoded & sums_of(self.pair.forward.body).addends
             )
             leftover.forward = self.forward_keepalives.write()
+            leftover.unread = self.forward_keepalives.write_unread()
             for number, clones in enumerate(self.clones):
                 self.gradient_keepalives[number].add(clones.lonely_blobs())
                 self.gradient_keepalives[number].extend_lifetime(clones.held_addends())
@@ -249,9 +254,13 @@ class _PairRewrite:
             pushing = self.pair.forward.pushes[accumulator]
             self.forward.body.remove(pushing.name)
             self.forward.remove_variable(pushing.inputs[0])
+            addends = sums_of(self.pair.forward.body).addends
             if self._vanished(blob):
                 continue
-            self.forward_keepalives.replace_push(blob, sums_of(self.pair.forward.body).addends)
+            if self.around.hands_on and self.renamed[blob] == DEAD and blob not in addends:
+                self.forward_keepalives.replace_unread_push(blob)
+            else:
+                self.forward_keepalives.replace_push(blob, addends)
 
     def _pop(self, number: int, blob: str) -> str:
         """The blob of the gradient step net that pops ``blob``'s accumulator."""

@@ -11,10 +11,12 @@ from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.times import Clock
 from rnnmem.analysis.trip_count import trip_count
+from rnnmem.grappler.fusion import is_merged
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
 from rnnmem.ir.graph import Net
+from rnnmem.ir.joint import is_joint
 from rnnmem.ir.op_table import LOOPS, READ, facts
 from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.passes.encode.decision import SAVED
@@ -211,7 +213,8 @@ class Planner:
             addends=sums_of(pair.forward.body).addends | later,
             never=frozenset(one.plan.path[-1] for one in inner)
             | _sums_of_arguments(pair.forward)
-            | racing(pair.forward),
+            | racing(pair.forward)
+            | _merged_as_called(pair, pushed - read),
             hoisted=hoisted,
             hoists=frozenset(
                 op.name for op in pair.forward.body.ops if is_hoisted(pair.forward, op, hoisted)
@@ -407,6 +410,21 @@ def _sums_of_arguments(forward: Loop) -> frozenset[str]:
         for op in tree
     )
     return sums | {op.name for op in body.ops if sums_what_is_given(op)}
+
+
+def _merged_as_called(pair: LoopPair, dead: set[str]) -> frozenset[str]:
+    """Ops that TensorFlow merges with their one reader where a caller has both halves inlined.
+
+    It prunes the list there that the gradient is handed in vain. Where the halves run one after the
+    other the list is a second reader, and a clone can be like one of the two.
+    """
+    if not is_joint(pair.forward.net):
+        return frozenset()
+    body = pair.forward.body
+    made = [
+        body.producer[blob] for blob in dead if blob in body.producer and body.fan_out(blob) == 2
+    ]
+    return frozenset(op.name for op in made if is_merged(op))
 
 
 def _slots(net: Net, blob: str) -> int:
