@@ -27,11 +27,11 @@ from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.tf import private
-from rnnmem.tf.call_shapes import better_known, other_arithmetic_called, other_gradient_called
 from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of
 from rnnmem.tf.gc import paused
 from rnnmem.tf.gradient import rewrite_gradient
+from rnnmem.tf.inlined_calls import other_arithmetic_called, other_gradient_called, shapes_of_call
 from rnnmem.tf.optimized import other_arithmetic, other_gradient
 
 DISABLE = "RNNMEM_DISABLE"
@@ -74,13 +74,11 @@ class Trace:
     untaped: Any = None
 
     def called_with(self, given: Sequence[Any]) -> Any:
-        """What runs where a graph that knows more of shapes calls the function with the tensors."""
+        """What runs where a graph calls the function with the tensors."""
         if self.function is self.original or self.gradient_only:
             return self.function
-        shapes = better_known(self.original, given)
-        if shapes is not None and self.work.differs_called(self.function, shapes):
-            return self.original
-        return self.function
+        shapes = shapes_of_call(self.original, given)
+        return self.original if self.work.differs_called(self.function, shapes) else self.function
 
     def plan(self) -> Plan:
         """The decisions; a gradient is built for them if nobody did yet."""
@@ -242,13 +240,13 @@ class Work:
 
     def leave(self, given: Sequence[Any], pair: Any, made: Any) -> bool:
         """Whether TensorFlow's pair differentiates a call with the tensors, not the rewritten."""
-        shapes = better_known(self.concrete, given)
+        shapes = shapes_of_call(self.concrete, given)
         count = private.result_count(self.concrete)
 
         def compare() -> str | None:
-            return other_gradient_called(self.concrete, count, pair, made, shapes or ())
+            return other_gradient_called(self.concrete, count, pair, made, shapes)
 
-        return shapes is not None and self._left_to_original(shapes, compare)
+        return self._left_to_original(shapes, compare)
 
     def _left_to_original(self, shapes: Sequence[Any], compare: Callable[[], str | None]) -> bool:
         if self._may_differ():

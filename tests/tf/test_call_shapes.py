@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.tf.call_shapes import better_known
+from rnnmem.tf.inlined_calls import shapes_of_call
 
 STEPS, UNITS = 4, 8
 RANDOM = np.random.default_rng(101199)
@@ -70,17 +70,22 @@ def test_bits_are_the_originals_and_a_call_that_keeps_them_is_rewritten(use, fn,
 
 
 @BOTH
-def test_a_caller_that_knows_no_more_and_another_call_are_rewritten(use, fn, monkeypatch):
-    def refused(*_):
-        raise AssertionError("compared for nothing")
-
-    for name in ("other_arithmetic_called", "other_gradient_called"):
-        monkeypatch.setattr(f"rnnmem.traced.{name}", refused)
+def test_a_caller_that_knows_no_more_is_rewritten(use, fn):
     plain = tf.function(fn, input_signature=UNKNOWN)
     rewritten = rnnmem.optimize(plain, max_slowdown=2.0)
     arguments = given(1)
     assert results(use(rewritten, UNKNOWN), arguments) == results(use(plain, UNKNOWN), arguments)
     assert not left(rewritten, arguments)
+
+
+@BOTH
+def test_so_is_none_whose_inlined_call_is_computed_otherwise(use, fn, monkeypatch):
+    for name in ("other_arithmetic_called", "other_gradient_called"):
+        monkeypatch.setattr(f"rnnmem.traced.{name}", lambda *_: "a sum")
+    rewritten = rnnmem.optimize(tf.function(fn, input_signature=UNKNOWN), max_slowdown=2.0)
+    arguments = given(1)
+    use(rewritten, UNKNOWN)(*arguments)
+    assert left(rewritten, arguments)
 
 
 def test_each_kind_of_call_is_compared_once(monkeypatch):
@@ -99,18 +104,16 @@ def test_each_kind_of_call_is_compared_once(monkeypatch):
     assert len(asked) == 2
 
 
-def test_what_is_better_known():
+def test_shapes_of_a_call():
     concrete = tf.function(loss_of, input_signature=UNKNOWN).get_concrete_function()
-    assert [str(shape) for shape in better_known(concrete, given(1))] == ["(4, 1, 8)", "(1, 8)"]
+    assert [str(shape) for shape in shapes_of_call(concrete, given(1))] == ["(4, 1, 8)", "(1, 8)"]
     kinds = [tf.TensorSpec([3, None, UNITS], tf.float64), UNKNOWN[1]]
     shapes = []
 
     @tf.function(input_signature=kinds)
     def outer(x, h):
-        shapes.append(better_known(concrete, [x, h]))
+        shapes.append(shapes_of_call(concrete, [x, h]))
         return h
 
     outer.get_concrete_function()
     assert [str(shape) for shape in shapes[0]] == ["(3, None, 8)", "(None, 8)"]
-    known = called(loss_of).get_concrete_function(*given(1))
-    assert better_known(known, given(1)) is None

@@ -1,9 +1,11 @@
-"""A call inside a graph that knows more of shapes than the called function's signature tells.
+"""A function called inside a graph: TensorFlow inlines the call before it optimizes that graph.
 
-TensorFlow inlines the call before it optimizes that graph, and how it groups a sum follows from the
-shapes that it knows (``AddOpsRewriteStage``). What is computed again in a gradient step net reads
-what was saved, of which nothing but the function's own shapes are known; what it reads of the
-arguments beside that has the caller's. So a sum may be grouped in another way than the first time:
+A gradient's forward and backward half are one graph then, in which other ops are pruned and merged
+than in two; and the caller may know more of shapes than the function's signature tells. How
+TensorFlow groups a sum follows from the shapes that it knows (``AddOpsRewriteStage``). What is
+computed again in a gradient step net reads what was saved, of which nothing but the function's own
+shapes are known; what it reads of the arguments beside that has the caller's. So a sum may be
+grouped in another way than the first time:
 
     h ─► matmul float[1,6]  ─┐               saved ─► matmul float[?,6] ─┐
     x ─► matmul float[1,6]  ─┴─► (h+x)+b         x ─► matmul float[1,6]  ─┴─► (x+b)+h
@@ -23,28 +25,20 @@ from rnnmem.tf.optimized import other_arithmetic
 _LOG = logging.getLogger("rnnmem")
 
 
-def better_known(concrete: Any, given: Sequence[Any]) -> tuple[tf.TensorShape, ...] | None:
-    """The shapes of a call's arguments, where more is known of one than the function's trace says.
+def shapes_of_call(concrete: Any, given: Sequence[Any]) -> tuple[tf.TensorShape, ...]:
+    """What is known of the shapes of a call's arguments inside a graph.
 
     Args:
       concrete: the function that a graph calls.
       given: the tensors that it is called with; captured ones may follow.
     """
     inputs = concrete.inputs[: len(concrete.inputs) - len(concrete.captured_inputs)]
-    own = [one.shape for one in inputs]
-    told = tuple(
-        shape if one.dtype in (tf.resource, tf.variant) else tf.convert_to_tensor(one).shape
-        for one, shape in zip(given, own, strict=False)
+    return tuple(
+        own.shape
+        if own.dtype in (tf.resource, tf.variant)
+        else own.shape.merge_with(tf.convert_to_tensor(one).shape)
+        for one, own in zip(given, inputs, strict=False)
     )
-    return told if any(map(_adds, told, own)) else None
-
-
-def _adds(told: tf.TensorShape, own: tf.TensorShape) -> bool:
-    """Whether a shape says what another one leaves open."""
-    if own.rank is None or told.rank is None:
-        return told.rank is not None and own.rank is None
-    pairs = zip(told.as_list(), own.as_list(), strict=True)
-    return any(one is not None and other is None for one, other in pairs)
 
 
 def other_arithmetic_called(
