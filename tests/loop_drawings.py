@@ -56,7 +56,7 @@ def training(recompute: bool = False, keeps_alive: bool = False, gradients: int 
     for label, held in lists.items():
         loop.next[held] = body.push(held, blob_of[label], name=f"push_{label}")
     if keeps_alive:
-        _anchor(loop, m)
+        _keepalive(loop, m)
     loop.control_outputs = ("r",)
     done = loop.close(counted(i, n), parallel_iterations=10)
     results = [done["h"]]
@@ -88,7 +88,7 @@ def _gradient(top, name, done, saved, recompute, keeps_alive) -> list[str]:
         m = body.op("Mul", barrier(body, popped["h"], "barrier"), w, name="m_again")
         popped["a"] = body.op("Tanh", m, name="a_again", controls=("d1",))
         if keeps_alive:
-            _anchor(loop, m)
+            _keepalive(loop, m)
     d1 = body.op("Mul", dh, popped["r"], name="d1")
     d2 = body.op("TanhGrad", popped["a"], d1, name="d2")
     step = body.op("Mul", d2, popped["h"], name="step")
@@ -99,11 +99,11 @@ def _gradient(top, name, done, saved, recompute, keeps_alive) -> list[str]:
     return [done["dh"], done["dw"]]
 
 
-def _anchor(loop: LoopDrawing, blob: str) -> None:
+def _keepalive(loop: LoopDrawing, blob: str) -> None:
     """A list that is pushed and popped at once: one more reader of the blob, and no value."""
-    held = loop.carry("anchor", loop.outside.empty_list(f"{loop.name}_anchor"))
-    pushed = loop.body.push(held, blob, name="anchor_push")
-    loop.next[held], _ = loop.body.pop(pushed, name="anchor_pop")
+    held = loop.carry("keepalive", loop.outside.empty_list(f"{loop.name}_keepalive"))
+    pushed = loop.body.push(held, blob, name="keepalive_push")
+    loop.next[held], _ = loop.body.pop(pushed, name="keepalive_pop")
 
 
 def nested(recompute: bool = False, read_elsewhere: bool = False) -> Net:

@@ -1,4 +1,4 @@
-"""Anchors: readers that cost nothing, so that a blob is fused, or not, as it was before.
+"""Keep-alive uses: readers that cost nothing, so that a blob is fused, or not, as it was before.
 
 A kept blob is pushed into a list and popped at once. A held one is put into a list where it
 stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
@@ -16,7 +16,7 @@ from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET
 
-_LIFETIME_PUT = "rnnmem/shelf_put"
+_LIFETIME_PUT = "rnnmem/lifetime_put"
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 """Types of ops that nothing is fused with, however many readers they have."""
 
@@ -159,13 +159,13 @@ class Keepalives:
 
     def _chain(self, dtype: str, blobs: list[str], awaited: Iterable[str] = ()) -> str:
         outer, body = self.loop.outer, self.loop.body
-        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/anchor")
-        argument, held = self.loop.add_variable(start, "anchor")
+        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/keepalive")
+        argument, held = self.loop.add_variable(start, "keepalive")
         unknown = number(body, -1, self.constant)
         current = argument
         for blob in blobs:
-            current = push(body, current, blob, name="rnnmem/anchor_push", controls=awaited)
-            current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/anchor_pop")
+            current = push(body, current, blob, name="rnnmem/keepalive_push", controls=awaited)
+            current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/keepalive_pop")
         self.loop.set_next(argument, current)
         return held
 
@@ -173,8 +173,8 @@ class Keepalives:
         outer, body = self.loop.outer, self.loop.body
         read = (number(outer, -1, self.constant), number(outer, len(blobs), self.constant))
         kinds = {"element_dtype": dtype, "shape_type": INT}
-        start = made(outer, "TensorListReserve", read, "variant", name="rnnmem/shelf", **kinds)
-        argument, held = self.loop.add_variable(start, "shelf")
+        start = made(outer, "TensorListReserve", read, "variant", name="rnnmem/lifetime", **kinds)
+        argument, held = self.loop.add_variable(start, "lifetime")
         current = argument
         for place, blob in enumerate(blobs):
             put = (current, number(body, place, self.constant), blob)

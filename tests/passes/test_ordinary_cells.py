@@ -154,7 +154,7 @@ def test_a_race_keeps_its_parallel_iterations_and_what_holds_addends(given):
         after = inspection.rewritten.op_by_name[loop.path[0]]
         parallel_iterations = "parallel_iterations"
         assert after.attributes[parallel_iterations] == before.attributes[parallel_iterations]
-        assert not any("shelf" in one.name for one in after.nets["body"].ops)
+        assert not any("lifetime" in one.name for one in after.nets["body"].ops)
 
 
 def test_segments_keep_what_a_pop_waited_for(given):

@@ -89,7 +89,7 @@ def test_under_segments_the_page_draws_no_pop_as_saved_for_every_iteration(in_se
     saved = {side: 0 for side in ("before", "after")}
     for graph in told.graphs:
         saved[graph.side] += sum(node.type == "saved blob" for node in graph.nodes)
-        assert not [node for node in graph.nodes if "anchor" in node.name]
+        assert not [node for node in graph.nodes if "keepalive" in node.name]
     assert saved["before"] > 0 == saved["after"]
 
 

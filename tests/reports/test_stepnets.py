@@ -71,7 +71,7 @@ def with_type(graph, type):
 def test_pops_that_only_keep_a_blob_alive_are_not_drawn():
     for found in (in_segments(), by_id(report().graphs)):
         names = {node.name for graph in found.values() for node in graph.nodes}
-        assert not [name for name in names if "anchor" in name]
+        assert not [name for name in names if "keepalive" in name]
 
 
 def test_no_more_is_saved_after_than_before():

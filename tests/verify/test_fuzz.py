@@ -21,7 +21,7 @@ from tests.loop_drawings import RECURRENT, in_segments, nested, training
 
 PAIRS = {
     "dropout": (training(), training(recompute=True)),
-    "anchored": (training(), training(recompute=True, keeps_alive=True)),
+    "kept_alive": (training(), training(recompute=True, keeps_alive=True)),
     "two gradients": (training(gradients=2), training(recompute=True, gradients=2)),
     "nested": (nested(), nested(recompute=True)),
     "segments": (RECURRENT, in_segments(("h", "a"), length=2)),

@@ -193,14 +193,15 @@ def test_a_pop_runs_backwards_through_the_loop_that_pushed(read):
 def test_a_keepalive_whose_element_is_read_in_place_of_another_blob():
     # the keep-alive use holds m; d2 reads it where it should read a
     net = training(recompute=True, keeps_alive=True)
-    net = edited(net, GRADIENT, lambda body: with_input(body, "d2", 0, "anchor_pop:1"))
+    net = edited(net, GRADIENT, lambda body: with_input(body, "d2", 0, "keepalive_pop:1"))
     assert refusal(net) == "value-changed"
 
 
 def test_a_keepalive_whose_element_is_read_for_what_it_is():
     net = training(recompute=True, keeps_alive=True)
     check(
-        ORIGINAL, edited(net, GRADIENT, lambda body: with_input(body, "a_again", 0, "anchor_pop:1"))
+        ORIGINAL,
+        edited(net, GRADIENT, lambda body: with_input(body, "a_again", 0, "keepalive_pop:1")),
     )
 
 
@@ -272,7 +273,7 @@ def test_an_accumulator_that_is_pushed_twice():
 
 def test_a_keepalive_that_is_popped_without_a_push():
     net = training(recompute=True, keeps_alive=True)
-    net = edited(net, GRADIENT, lambda body: with_input(body, "anchor_pop", 0, "anchor"))
+    net = edited(net, GRADIENT, lambda body: with_input(body, "keepalive_pop", 0, "keepalive"))
     assert refusal(net) == "accumulator-still-read"
 
 

@@ -188,8 +188,8 @@ class _SegmentRewrite:
         )
         keepalives = writer.write(self.kept, [link.pushed for link in self.links], self.keeps_alive)
         for dtype in keepalives:
-            outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/anchor")
-            argument, held = loop.add_variable(outer, "anchor")
+            outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/keepalive")
+            argument, held = loop.add_variable(outer, "keepalive")
             self.held.append(held)
             changing.append(argument)
             given.append(argument)

@@ -80,7 +80,7 @@ def _with_zero(body: NetEditor, item: Op) -> str:
     kind = {"T": DType(given.dtype)}
     result = ((given.dtype, given.shape),)
     device, source = item.device, item.source
-    behind = functools.partial(hidden, body, name="rnnmem/curtain", optional=True)
+    behind = functools.partial(hidden, body, name="rnnmem/barrier", optional=True)
     shown = behind(given.name, given.shape, stands_for=f"{item.name}:2")
     add = functools.partial(body.add, results=result, attributes=kind, device=device, source=source)
     zero = add("ZerosLike", (shown,), name="rnnmem/zeros").outputs[0]

@@ -58,7 +58,7 @@ def _with_edges_inside(op: Op, old: Op | None, known: Mapping[Lead, bool]) -> Op
 
 
 def _may_keep_parallel_iterations(op: Op, old: Op) -> bool:
-    """Whether a loop's lead is its own: nothing makes it wait, and it holds nothing on shelves."""
+    """Whether a loop's lead is its own: nothing makes it wait, and it extends no lifetime."""
     if op.type not in LOOPS or op.controls != old.controls:
         return False
     return not any(is_lifetime_extension(one) for one in op.nets["body"].ops)

@@ -212,13 +212,13 @@ def _passed(
       constant: encodes a number.
       after: another such list, by which a graph optimizer sees that it is needed; empty: none.
     """
-    held = empty_list(editor, dtype, None, constant, name="rnnmem/anchor", behind=after)
+    held = empty_list(editor, dtype, None, constant, name="rnnmem/keepalive", behind=after)
     unknown = number(editor, -1, constant)
     taken = []
     for blob in blobs:
-        held = push(editor, held, blob, name="rnnmem/anchor_push")
+        held = push(editor, held, blob, name="rnnmem/keepalive_push")
         shape = editor.blobs[blob].shape
-        held, one = pop(editor, held, dtype, shape, unknown, name="rnnmem/anchor_pop")
+        held, one = pop(editor, held, dtype, shape, unknown, name="rnnmem/keepalive_pop")
         taken.append(one)
     return held, taken
 

@@ -61,9 +61,9 @@ def test_a_repeated_operand_is_broadcast_by_who_reads_it(maker, reader):
     folded = with_implicit_broadcasts(net, implicit_broadcasts(net))
     check(net, folded)
     body = folded.op_by_name["gradient"].nets["body"]
-    curtain = body.producer[body.op_by_name["p"].inputs[0]]
-    assert curtain.type == "OptionalGetValue"
-    assert body.producer[curtain.inputs[0]].inputs == ("row",)
+    barrier = body.producer[body.op_by_name["p"].inputs[0]]
+    assert barrier.type == "OptionalGetValue"
+    assert body.producer[barrier.inputs[0]].inputs == ("row",)
 
 
 def test_it_is_part_of_the_plan_and_the_time_is_spared():

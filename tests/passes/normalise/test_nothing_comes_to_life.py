@@ -44,7 +44,7 @@ def training(asked):
 def popped(net):
     """Pops of lists that a forward loop filled, at any depth."""
     ops = [op for _, inner in net.walk() for op in inner.ops if op.type == "TensorListPopBack"]
-    return [op.name for op in ops if "rnnmem/anchor" not in op.name]
+    return [op.name for op in ops if "rnnmem/keepalive" not in op.name]
 
 
 @pytest.mark.parametrize("slowdown", [1.1, 2.0])

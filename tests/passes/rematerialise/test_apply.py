@@ -151,7 +151,7 @@ def test_a_keepalive_keeps_the_number_of_readers():
 def test_a_keepalive_keeps_nothing():
     # what is pushed to it is popped at once, so its list is empty in every iteration
     forward = loops_of(rewritten())[0]
-    keeps_alive = [one for one in forward.body.ops if one.name.startswith("rnnmem/anchor_push")]
+    keeps_alive = [one for one in forward.body.ops if one.name.startswith("rnnmem/keepalive_push")]
     assert keeps_alive
     for one in keeps_alive:
         (reader,) = forward.body.readers[one.outputs[0]]
@@ -168,7 +168,7 @@ def test_a_keepalive_survives_pruning():
 
 def test_without_an_optimizer_after_us_there_are_no_keepalives():
     for net in bodies(rewritten(keeps_alive=False)):
-        assert not [one for one in net.ops if "anchor" in one.name]
+        assert not [one for one in net.ops if "keepalive" in one.name]
 
 
 def test_two_gradients_both_recompute_and_share_what_is_saved():

@@ -1,4 +1,4 @@
-"""What a sum must not overwrite is put on a shelf: that this cannot fail is proven of the list."""
+"""What a sum must not overwrite is put into a list: that this cannot fail is proven of the list."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def put(name, list, place, blob, dtype="float32"):
     return op(name, "TensorListSetItem", f"{list} {place} {blob}", "v[]", attributes=held)
 
 
-def answers(places=2, shape=-1, dtype="float32", start="shelf", following="t", at="zero one"):
+def answers(places=2, shape=-1, dtype="float32", start="held", following="t", at="zero one"):
     """Of each put of a loop that puts two elements in a list: whether it has a place for it."""
     first, second = at.split()
     body = make_net(
@@ -29,7 +29,7 @@ def answers(places=2, shape=-1, dtype="float32", start="shelf", following="t", a
     held = {"element_dtype": DType("float32")}
     around = [
         *(const(name, value) for name, value in (("z", 0), ("k", shape), ("c", places))),
-        op("shelf", "TensorListReserve", "k c", "v[]", attributes=held),
+        op("held", "TensorListReserve", "k c", "v[]", attributes=held),
         op("empty", "EmptyTensorList", "k c", "v[]", attributes=held),
         while_op("loop", f"z a {start}", body),
     ]
