@@ -257,8 +257,14 @@ def candidates_of(
             for pair in pairs
         )
 
+    exact = Planner(machine, 0.0, clock, techniques)
+    refined: dict[tuple, LoopPlan | None] = {}
+
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
-        return Planner(machine, 0.0, clock, techniques).exact(pair, outside(pair), kept, seconds)
+        asked = pair.path, kept, seconds
+        if asked not in refined:
+            refined[asked] = exact.exact(pair, outside(pair), kept, seconds)
+        return refined[asked]
 
     seconds = step_seconds(net, machine)
     runs = [trips_of(pair.forward) for pair in pairs]

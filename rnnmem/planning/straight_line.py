@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 
 from rnnmem.analysis.shapes import filled, known_net
-from rnnmem.analysis.times import Clock, step_seconds
+from rnnmem.analysis.times import Clock
 from rnnmem.ir.graph import Blob, Net
 from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.passes.straight_line.select import Candidate, begun_earlier, candidates
@@ -91,8 +91,7 @@ def regions_where_they_pay(
     Returns:
       The plan with the regions, and the Net with them; None where nothing is gained.
     """
-    setting = search.setting
-    step = step_seconds(filled(search.known), setting.machine)
+    step = search.seconds
     most = (max_slowdown - plan.slowdown) * step
     known, sizes = filled(known_net(net)), known_net(net, None, MANY)
     found = _candidates(known, search, most, sizes.net.blobs)[:TRIED]
@@ -158,8 +157,7 @@ def spared_outside(net: Net | None, plan: Plan, search: Search, max_slowdown: fl
         return 0
     if taken <= LITTLE * (max_slowdown - 1.0):
         return 0
-    machine = search.setting.machine
-    most = (max_slowdown - 1.0) * step_seconds(filled(search.known), machine)
+    most = (max_slowdown - 1.0) * search.seconds
     known = filled(known_net(net))
     found = _candidates(known, search, most)
     spared = (min(one.spared, int(_at_peak(net, one) * plan.predicted_peak)) for one in found)

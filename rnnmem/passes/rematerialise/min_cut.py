@@ -92,6 +92,16 @@ class Step:
 
     def ways_to_keep(self, blob: str) -> tuple[Encoding, ...]:
         """The forms in which an accumulator may keep the blob, its own first if it may."""
+        if blob not in self._ways:
+            self._ways[blob] = self._ways_found(blob)
+        return self._ways[blob]
+
+    @functools.cached_property
+    def _ways(self) -> dict[str, tuple[Encoding, ...]]:
+        """These forms, of the blobs that somebody asked about."""
+        return {}
+
+    def _ways_found(self, blob: str) -> tuple[Encoding, ...]:
         if blob in self.signs:
             return self.codecs(blob)
         size = self.bytes_kept(blob)
