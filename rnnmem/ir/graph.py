@@ -110,8 +110,22 @@ def kind_text(dtype: str, shape: Shape) -> str:
     return f"{dtype}[{dims}]"
 
 
+class FindsOnce:
+    """What never changes keeps what was found out about it."""
+
+    def once(self, find: Callable[[Self], _T]) -> _T:
+        """``find(self)``, worked out once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable, Any]:
+        return {}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Op:
+class Op(FindsOnce):
     """One operation: what it reads, what it writes, and the Nets that it runs.
 
     Attributes:
@@ -229,20 +243,6 @@ class _Index:
             for name in op.controls:
                 found.setdefault(name, []).append(op)
         return {name: tuple(ops) for name, ops in found.items()}
-
-
-class FindsOnce:
-    """What never changes keeps what was found out about it."""
-
-    def once(self, find: Callable[[Self], _T]) -> _T:
-        """``find(self)``, worked out once."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return self._found[find]
-
-    @functools.cached_property
-    def _found(self) -> dict[Callable, Any]:
-        return {}
 
 
 @dataclasses.dataclass(frozen=True)
