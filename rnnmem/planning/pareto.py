@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.branch_pairs import branch_pairs
 from rnnmem.analysis.held_bytes import stored_bytes
-from rnnmem.analysis.loops import LoopPair, loop_pairs
+from rnnmem.analysis.loops import LoopPair, own_loop_pairs
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.times import Clock, step_seconds, trips_of
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
@@ -237,7 +237,7 @@ def candidates_of(
       techniques: whether blobs may be recomputed, and in which forms they may be saved.
       beside: passes that loops which are rewritten may bring along.
     """
-    beside_loops = loop_pairs(net, net, {})
+    beside_loops = own_loop_pairs(net)
     in_branches = branch_pairs(net)
     pairs = (*beside_loops, *(one.pair for one in in_branches))
     writers = Writers(net, variables)
