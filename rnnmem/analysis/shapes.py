@@ -100,6 +100,10 @@ def _latest(op: Op) -> _Latest:
 
 def with_known_shapes(net: Net) -> Net:
     """The Net with every shape that can be found out filled in, here and in all step nets."""
+    return net.once(_with_known_shapes)
+
+
+def _with_known_shapes(net: Net) -> Net:
     return filled(known_net(net))
 
 

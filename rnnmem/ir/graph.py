@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -158,7 +159,11 @@ class Op(FindsOnce):
 
     def replace(self, **changes: Any) -> Op:
         """A copy of this op with the given fields changed."""
-        return dataclasses.replace(self, **changes)
+        return Op(**(dict(zip(_OP_FIELDS, _values_of(self), strict=True)) | changes))
+
+
+_OP_FIELDS = tuple(field.name for field in dataclasses.fields(Op))
+_values_of = operator.attrgetter(*_OP_FIELDS)
 
 
 class Path(tuple[str, ...]):

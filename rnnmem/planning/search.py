@@ -15,6 +15,7 @@ from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
+from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
 from rnnmem.planning.choice import (
@@ -80,6 +81,7 @@ class Search:
         self.beside = beside
         self.nested_step = nested_step
         self.variables = None if nested_step is None else nested_step.variables
+        self.regions: Choices | None = None  # for what was looked at last outside of loops
         self._simulated: dict[tuple, Plan] = {}
         self._higher: dict[tuple, Plan] = {}  # of which a limit was all that was asked
         self._latest: tuple[Plan, Net | None] | None = None
