@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.analysis.loops import loop_pairs, loops_of
+from rnnmem.analysis.loops import loops_of, own_loop_pairs
 from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.shapes import known_net
 from rnnmem.analysis.training_regions import nested_steps
@@ -178,7 +178,7 @@ def compile_net(net: Net, target: Target) -> Compiled:
 
 def waits_for_gradient(net: Net) -> bool:
     """Whether the Net has loops and no gradient loop yet: somebody may differentiate it later."""
-    if not loops_of(net) or loop_pairs(net, net, {}):
+    if not loops_of(net) or own_loop_pairs(net):
         return False
     return not any(one.has_loops for one in nested_steps(net))
 

@@ -165,6 +165,15 @@ def loop_pairs(
     return tuple(pairs)
 
 
+def own_loop_pairs(net: Net) -> tuple[LoopPair, ...]:
+    """The loop pairs of a whole step; what is found out about their loops is kept with the Net."""
+    return net.once(_own_loop_pairs)
+
+
+def _own_loop_pairs(net: Net) -> tuple[LoopPair, ...]:
+    return loop_pairs(net, net, {})
+
+
 def inner_pairs(pair: LoopPair, gradient: GradientLoop) -> tuple[LoopPair, ...]:
     """The loop pairs between the step nets of a pair, one level deeper."""
     stands_for = {link.popped: link.pushed for link in gradient.links}

@@ -86,8 +86,24 @@ def _answers(net: Net) -> dict[tuple, KnownNet]:
     return {}
 
 
+@dataclasses.dataclass
+class _Latest:
+    """What was found out about an op the last time that somebody asked, and what for."""
+
+    asked: tuple[list[Fact], list[Blob], int | None] | None = None
+    facts: list[Fact] = dataclasses.field(default_factory=list)
+
+
+def _latest(op: Op) -> _Latest:
+    return _Latest()
+
+
 def with_known_shapes(net: Net) -> Net:
     """The Net with every shape that can be found out filled in, here and in all step nets."""
+    return net.once(_with_known_shapes)
+
+
+def _with_known_shapes(net: Net) -> Net:
     return filled(known_net(net))
 
 
@@ -135,39 +151,45 @@ class _Filler:
     def run(self, inputs: Sequence[Fact] | None) -> KnownNet:
         for index, name in enumerate(self.net.inputs):
             given = inputs[index] if inputs is not None else UNKNOWN
-            self._learn(name, given)
+            self._note(name, self._settled(self.net.blobs[name], given))
         for op in self.net.of_ops(topological):
-            for name, found in zip(op.outputs, self._results(op), strict=False):
-                self._learn(name, found)
+            for name, fact in zip(op.outputs, self._facts_of(op), strict=False):
+                self._note(name, fact)
         facts = self.facts
-        shapes = {name: facts[name].shape if name in facts else None for name in self.net.blobs}
-        blobs = {
-            name: blob if blob.shape == shapes[name] else Blob(name, blob.dtype, shapes[name])
-            for name, blob in self.net.blobs.items()
-        }
+        blobs = {}
+        for name, blob in self.net.blobs.items():
+            shape = facts[name].shape if name in facts else None
+            blobs[name] = blob if blob.shape == shape else Blob(name, blob.dtype, shape)
         return KnownNet(
             self.net.replace(blobs=blobs), self.net.blobs, self.facts, self.trips, self.inner
         )
 
-    def _learn(self, name: str, found: Fact) -> None:
-        self.facts[name] = fact = self._settled(name, found)
+    def _note(self, name: str, fact: Fact) -> None:
+        self.facts[name] = fact
         if fact.value is not None:
             self.given[name] = fact.value
 
-    def _settled(self, name: str, found: Fact) -> Fact:
-        fact = possible(merged(self.net.blobs[name], found))
+    def _facts_of(self, op: Op) -> list[Fact]:
+        """What is known of each result of an op, the trace included."""
+        ins = [self.facts.get(blob, UNKNOWN) for blob in op.inputs]
+        declared = [self.net.blobs[blob] for blob in op.outputs]
+        if op.nets:
+            results = self._loop(op, ins) if op.type in LOOPS else self._branches(op, ins)
+            return [self._settled(*one) for one in zip(declared, results, strict=False)]
+        # Most of a Net reads the same when it is looked at again, and when it was rewritten.
+        asked, latest = (ins, declared, self.unknown), op.once(_latest)
+        if latest.asked != asked:
+            results = results_of(op, ins)
+            latest.asked = asked
+            latest.facts = [self._settled(*one) for one in zip(declared, results, strict=False)]
+        return latest.facts
+
+    def _settled(self, declared: Blob, found: Fact) -> Fact:
+        fact = possible(merged(declared, found))
         if self.unknown is not None and fact.shape is not None and None in fact.shape:
             filled = tuple(self.unknown if size is None else size for size in fact.shape)
             fact = dataclasses.replace(fact, shape=filled)
         return fact
-
-    def _results(self, op: Op) -> list[Fact]:
-        ins = [self.facts.get(blob, UNKNOWN) for blob in op.inputs]
-        if op.type in LOOPS:
-            return self._loop(op, ins)
-        if op.nets:
-            return self._branches(op, ins)
-        return results_of(op, ins)
 
     def _inner(self, op: Op, key: str, inputs: Sequence[Fact]) -> KnownNet:
         """A step net of an op, filled in for these inputs."""

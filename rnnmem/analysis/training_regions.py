@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from rnnmem.analysis.loops import Loop, loop_pairs
+from rnnmem.analysis.loops import Loop, own_loop_pairs
 from rnnmem.analysis.tape import takes_gradient
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Path
@@ -72,7 +72,7 @@ def _below(net: Net, variables: Mapping[str, str], path: Path, size: int) -> Ite
         if op.name not in paired:
             inside = _inside(writers, op, inner, variables)
             here = path.child(op.name, label)
-            has_loops = any(not pair.closed for pair in loop_pairs(inner, inner, {}))
+            has_loops = any(not pair.closed for pair in own_loop_pairs(inner))
             if has_loops or takes_gradient(inner):
                 results = frozenset(_results(net, op, inner))
                 yield NestedStep(here, inner, has_loops, size, results, frozenset(inside))
@@ -93,7 +93,7 @@ def _holds_steps(net: Net) -> bool:
     """Whether something stands together with its gradient in the Net or below it."""
     return any(
         takes_gradient(inner)
-        or (any(op.type in LOOPS for op in inner.ops) and loop_pairs(inner, inner, {}))
+        or (any(op.type in LOOPS for op in inner.ops) and own_loop_pairs(inner))
         for _, inner in net.walk()
     )
 
@@ -102,7 +102,7 @@ def _paired(net: Net) -> set[str]:
     """Names of the loops that are half of a pair."""
     return {
         name
-        for pair in loop_pairs(net, net, {})
+        for pair in own_loop_pairs(net)
         for name in (pair.path[-1], *(one.loop.op.name for one in pair.gradients))
     }
 

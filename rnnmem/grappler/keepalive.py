@@ -112,9 +112,11 @@ class Keepalives:
 
     def write(self) -> list[str]:
         """Writes the uses; returns the outer blobs of their lists, which must not be pruned."""
-        held = self._by_dtype({self.loop.body.resolve(blob) for blob in self.held})
-        kept = {blob for _, blobs in held for blob in blobs}
-        passed = self._by_dtype({self.loop.body.resolve(blob) for blob in self.blobs} - kept)
+        kept = {self.loop.body.resolve(blob) for blob in self.held}
+        more = {self.loop.body.resolve(blob) for blob in self.blobs} - kept
+        ordered = self._in_order(kept | more)
+        held = self._by_dtype([blob for blob in ordered if blob in kept])
+        passed = self._by_dtype([blob for blob in ordered if blob in more])
         self.dtypes = [dtype for dtype, _ in (*passed, *held)]
         self.loop.one_at_a_time |= bool(held)
         written = [
@@ -130,7 +132,8 @@ class Keepalives:
 
     def write_unread(self) -> list[str]:
         """Writes what :meth:`replace_unread_push` asked for; its outer lists are handed on too."""
-        written = self._by_dtype({self.loop.body.resolve(blob) for blob in self.unread})
+        unread = {self.loop.body.resolve(blob) for blob in self.unread}
+        written = self._by_dtype(self._in_order(unread))
         return [self._chain(dtype, blobs) for dtype, blobs in written]
 
     def _no_longer_awaited(self) -> list[str]:
@@ -138,9 +141,9 @@ class Keepalives:
         still = {name for op in ops.values() for name in op.controls}
         return [name for name in self.awaited if name in ops and name not in still]
 
-    def _by_dtype(self, wanted: set[str]) -> list[tuple[str, list[str]]]:
+    def _by_dtype(self, blobs: Iterable[str]) -> list[tuple[str, list[str]]]:
         found: dict[str, list[str]] = {}
-        for blob in self._in_order(wanted):
+        for blob in blobs:
             found.setdefault(self.loop.body.blobs[blob].dtype, []).append(blob)
         return list(found.items())
 

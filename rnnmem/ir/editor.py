@@ -122,6 +122,8 @@ class NetEditor:
     def _as_it_stands(self, op: Op) -> Op:
         """The op with what stands for its inputs now, waiting for no op that is gone."""
         inputs, controls = op.inputs, op.controls
+        if not controls and self._renamed.keys().isdisjoint(inputs):
+            return op
         if not self._renamed.keys().isdisjoint(inputs):
             inputs = tuple([self.resolve(blob) for blob in inputs])
         if controls:

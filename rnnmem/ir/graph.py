@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -110,8 +111,22 @@ def kind_text(dtype: str, shape: Shape) -> str:
     return f"{dtype}[{dims}]"
 
 
+class FindsOnce:
+    """What never changes keeps what was found out about it."""
+
+    def once(self, find: Callable[[Self], _T]) -> _T:
+        """``find(self)``, worked out once."""
+        if find not in self._found:
+            self._found[find] = find(self)
+        return self._found[find]
+
+    @functools.cached_property
+    def _found(self) -> dict[Callable, Any]:
+        return {}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Op:
+class Op(FindsOnce):
     """One operation: what it reads, what it writes, and the Nets that it runs.
 
     Attributes:
@@ -144,7 +159,11 @@ class Op:
 
     def replace(self, **changes: Any) -> Op:
         """A copy of this op with the given fields changed."""
-        return dataclasses.replace(self, **changes)
+        return Op(**(dict(zip(_OP_FIELDS, _values_of(self), strict=True)) | changes))
+
+
+_OP_FIELDS = tuple(field.name for field in dataclasses.fields(Op))
+_values_of = operator.attrgetter(*_OP_FIELDS)
 
 
 class Path(tuple[str, ...]):
@@ -229,20 +248,6 @@ class _Index:
             for name in op.controls:
                 found.setdefault(name, []).append(op)
         return {name: tuple(ops) for name, ops in found.items()}
-
-
-class FindsOnce:
-    """What never changes keeps what was found out about it."""
-
-    def once(self, find: Callable[[Self], _T]) -> _T:
-        """``find(self)``, worked out once."""
-        if find not in self._found:
-            self._found[find] = find(self)
-        return self._found[find]
-
-    @functools.cached_property
-    def _found(self) -> dict[Callable, Any]:
-        return {}
 
 
 @dataclasses.dataclass(frozen=True)

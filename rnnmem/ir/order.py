@@ -29,10 +29,15 @@ def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
     under_way: set[str] = set()
     ordered: list[Op] = []
     for root in ops:
-        stack = [(root, _needs(root, producer, by_name))]
         if root.name in done:
             continue
+        needs = _needs(root, producer, by_name)
+        if done.issuperset([needed.name for needed in needs]):  # nearly always
+            done.add(root.name)
+            ordered.append(root)
+            continue
         under_way.add(root.name)
+        stack = [(root, iter(needs))]
         while stack:
             op, needs = stack[-1]
             for needed in needs:
@@ -41,7 +46,7 @@ def topological(ops: Iterable[Op]) -> tuple[Op, ...]:
                 if needed.name in under_way:
                     raise NetError(f"the Net has a cycle through op {needed.name!r}")
                 under_way.add(needed.name)
-                stack.append((needed, _needs(needed, producer, by_name)))
+                stack.append((needed, iter(_needs(needed, producer, by_name))))
                 break
             else:
                 stack.pop()
@@ -58,21 +63,22 @@ def _listed_as_they_run(ops: tuple[Op, ...]) -> bool:
     waits = any([op.controls for op in ops])
     not_run = {op.name for op in ops} if waits else set()
     for op in ops:
-        if not (to_come.isdisjoint(op.inputs) and not_run.isdisjoint(op.controls)):
+        if not to_come.isdisjoint(op.inputs):
             return False
         to_come.difference_update(op.outputs)
-        not_run.discard(op.name)
+        if waits:
+            if not not_run.isdisjoint(op.controls):
+                return False
+            not_run.discard(op.name)
     return True
 
 
 def _needs(op: Op, producer, by_name):
-    """An iterator over the ops that must run before ``op``."""
-    for blob in op.inputs:
-        if blob in producer:
-            yield producer[blob]
-    for name in op.controls:
-        if name in by_name:
-            yield by_name[name]
+    """The ops that must run before ``op``."""
+    needs = [producer[blob] for blob in op.inputs if blob in producer]
+    if op.controls:
+        needs += [by_name[name] for name in op.controls if name in by_name]
+    return needs
 
 
 def reached(

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping
 
 from rnnmem.analysis.branch_pairs import branch_pairs
-from rnnmem.analysis.loops import LoopPair, loop_pairs
+from rnnmem.analysis.loops import LoopPair, loop_pairs, own_loop_pairs
 from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net, with_step_net
 from rnnmem.errors import NetError
 from rnnmem.ir.editor import NetEditor
@@ -48,7 +48,7 @@ def apply_plan(
     """
     net = _with_nested(net, plan, constant, keeps_alive)
     variables = None if nested_step is None else nested_step.variables
-    pairs = {pair.path: pair for pair in loop_pairs(net, net, {})}
+    pairs = {pair.path: pair for pair in own_loop_pairs(net)}
     in_branches = {one.pair.path: one for one in branch_pairs(net)}
     editor = NetEditor(net)
     reads = HoistedReads(editor, variables)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from rnnmem.analysis.branch_pairs import branch_pairs
-from rnnmem.analysis.loops import loop_pairs
+from rnnmem.analysis.loops import own_loop_pairs
 from rnnmem.analysis.shapes import filled
 from rnnmem.analysis.times import op_seconds, step_seconds
 from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net
@@ -105,7 +105,7 @@ def _of_step(search: Search, options: Options, max_slowdown: float) -> Plan | No
 
 def _around(search: Search, options: Options) -> tuple[Plan, Net | None]:
     """The plan for the Net around the places, and what applying it makes."""
-    if loop_pairs(search.net, search.net, {}) or branch_pairs(search.net):
+    if own_loop_pairs(search.net) or branch_pairs(search.net):
         return decide(search, options)
     return search.as_it_is(options.budget), None
 

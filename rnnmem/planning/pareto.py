@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.branch_pairs import branch_pairs
 from rnnmem.analysis.held_bytes import stored_bytes
-from rnnmem.analysis.loops import LoopPair, loop_pairs
+from rnnmem.analysis.loops import LoopPair, own_loop_pairs
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.times import Clock, step_seconds, trips_of
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
@@ -237,7 +237,7 @@ def candidates_of(
       techniques: whether blobs may be recomputed, and in which forms they may be saved.
       beside: passes that loops which are rewritten may bring along.
     """
-    beside_loops = loop_pairs(net, net, {})
+    beside_loops = own_loop_pairs(net)
     in_branches = branch_pairs(net)
     pairs = (*beside_loops, *(one.pair for one in in_branches))
     writers = Writers(net, variables)
@@ -257,8 +257,14 @@ def candidates_of(
             for pair in pairs
         )
 
+    exact = Planner(machine, 0.0, clock, techniques)
+    refined: dict[tuple, LoopPlan | None] = {}
+
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:
-        return Planner(machine, 0.0, clock, techniques).exact(pair, outside(pair), kept, seconds)
+        asked = pair.path, kept, seconds
+        if asked not in refined:
+            refined[asked] = exact.exact(pair, outside(pair), kept, seconds)
+        return refined[asked]
 
     seconds = step_seconds(net, machine)
     runs = [trips_of(pair.forward) for pair in pairs]

@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterable
 
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
+from rnnmem.analysis.times import step_seconds
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
+from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
 from rnnmem.planning.choice import (
@@ -79,9 +81,11 @@ class Search:
         self.beside = beside
         self.nested_step = nested_step
         self.variables = None if nested_step is None else nested_step.variables
+        self.regions: Choices | None = None  # for what was looked at last outside of loops
         self._simulated: dict[tuple, Plan] = {}
         self._higher: dict[tuple, Plan] = {}  # of which a limit was all that was asked
         self._latest: tuple[Plan, Net | None] | None = None
+        self._smallest: tuple[Plan, Net | None] | None = None  # what is chosen most often
 
     def apply(self, plan: Plan) -> Net:
         """The Net that a plan makes."""
@@ -100,10 +104,20 @@ class Search:
         return known_net(self.net)
 
     @functools.cached_property
+    def filled(self) -> Net:
+        """The Net with these shapes, here and in all step nets."""
+        return filled(self.known)
+
+    @functools.cached_property
+    def seconds(self) -> float:
+        """Estimated time of the Net as it is."""
+        return step_seconds(self.filled, self.setting.machine)
+
+    @functools.cached_property
     def candidates(self) -> Candidates:
         """All trades of the Net's loops."""
         return candidates_of(
-            filled(self.known),
+            self.filled,
             self.setting.machine,
             segments=self.setting.segments,
             variables=self.variables,
@@ -127,9 +141,9 @@ class Search:
     @functools.cached_property
     def slower(self) -> float:
         """What chunks of tokens add to the factor of step time."""
-        if self.beside is None or not self.losses or not self.beside.candidates.seconds:
+        if self.beside is None or not self.losses or not self.beside.seconds:
             return 0.0
-        return sum(one.seconds for one in self.losses) / self.beside.candidates.seconds
+        return sum(one.seconds for one in self.losses) / self.beside.seconds
 
     def _with_losses(self, plan: Plan) -> Plan:
         slower = dataclasses.replace(plan, slowdown=plan.slowdown + self.slower)
@@ -345,8 +359,10 @@ class Search:
     def finished(self, plan: Plan) -> tuple[Plan, Net | None]:
         """The plan with the peaks that a simulation predicts, and the rewritten Net."""
         known = self.simulated(plan)
-        if self._latest is None or self._latest[0] is not known:
-            self._latest = known, None if known.changes_nothing else self.apply(known)
+        for one in (self._latest, self._smallest):
+            if one is not None and one[0] is known:
+                return one
+        self._latest = known, None if known.changes_nothing else self.apply(known)
         return self._latest
 
     def simulated(self, plan: Plan, limit: float = math.inf) -> Plan:
@@ -368,6 +384,8 @@ class Search:
                 return plan
             self._simulated[decided] = plan
             self._latest = plan, rewritten
+            if self._smallest is None or _is_smaller(plan, self._smallest[0]):
+                self._smallest = self._latest
         return self._simulated[decided]
 
     def frontier(self, chosen: Plan, count: int = 5) -> tuple[Plan, ...]:
@@ -465,6 +483,12 @@ class Search:
         if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
             raise cannot_be_met(options.budget, plan)
         return plan, rewritten
+
+
+def _is_smaller(plan: Plan, other: Plan) -> bool:
+    """Whether a plan has the smaller predicted peak; where one is unknown, it is not told."""
+    peaks = plan.predicted_peak, other.predicted_peak
+    return None not in peaks and peaks[0] < peaks[1]
 
 
 def _count(net: Net) -> int:

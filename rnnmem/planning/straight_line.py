@@ -9,11 +9,11 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from rnnmem.analysis.shapes import filled, known_net
-from rnnmem.analysis.times import Clock, step_seconds
+from rnnmem.analysis.shapes import known_net, with_known_shapes
+from rnnmem.analysis.times import Clock
 from rnnmem.ir.graph import Blob, Net
 from rnnmem.passes.straight_line.apply import with_regions
-from rnnmem.passes.straight_line.select import Candidate, begun_earlier, candidates
+from rnnmem.passes.straight_line.select import Candidate, Choices, begun_earlier
 from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks
 from rnnmem.planning.choice import NEGLIGIBLE
 from rnnmem.planning.plan import Plan
@@ -91,10 +91,9 @@ def regions_where_they_pay(
     Returns:
       The plan with the regions, and the Net with them; None where nothing is gained.
     """
-    setting = search.setting
-    step = step_seconds(filled(search.known), setting.machine)
+    step = search.seconds
     most = (max_slowdown - plan.slowdown) * step
-    known, sizes = filled(known_net(net)), known_net(net, None, MANY)
+    known, sizes = with_known_shapes(net), known_net(net, None, MANY)
     found = _candidates(known, search, most, sizes.net.blobs)[:TRIED]
     if not found:
         return None
@@ -121,9 +120,12 @@ def _candidates(
     known: Net, search: Search, most: float, sizes: Mapping[str, Blob] | None = None
 ) -> tuple[Candidate, ...]:
     """Choices of regions for a Net whose shapes are known, that take so many seconds at most."""
-    setting = search.setting
-    clock = Clock(setting.machine)
-    return candidates(known, clock, most, sizes, search.nested_step, setting.runs_once)
+    clock, rest = Clock(search.setting.machine), (search.nested_step, search.setting.runs_once)
+    if sizes is not None and sizes != known.blobs:
+        return Choices(known, clock, sizes, *rest).within(most)
+    if search.regions is None or search.regions.net is not known:
+        search.regions = Choices(known, clock, None, *rest)
+    return search.regions.within(most)
 
 
 def _tried(
@@ -158,10 +160,8 @@ def spared_outside(net: Net | None, plan: Plan, search: Search, max_slowdown: fl
         return 0
     if taken <= LITTLE * (max_slowdown - 1.0):
         return 0
-    machine = search.setting.machine
-    most = (max_slowdown - 1.0) * step_seconds(filled(search.known), machine)
-    known = filled(known_net(net))
-    found = _candidates(known, search, most)
+    most = (max_slowdown - 1.0) * search.seconds
+    found = _candidates(with_known_shapes(net), search, most)
     spared = (min(one.spared, int(_at_peak(net, one) * plan.predicted_peak)) for one in found)
     largest = max(spared, default=0)
     return largest if largest > PROMISING * plan.predicted_peak else 0

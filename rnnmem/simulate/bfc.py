@@ -10,6 +10,7 @@ malloc); regions start at 2 MiB and double.
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ from rnnmem.analysis.machine import (
     ONE_BY_ONE,
 )
 
-_ADDRESS = 48
+ADDRESS = 48
 """Bits of an address."""
+_LOW = (1 << ADDRESS) - 1
 
 
 class Holder(Protocol):
@@ -34,93 +36,75 @@ class Holder(Protocol):
     bytes: int
 
 
-class _Chunk:
-    __slots__ = ("address", "after", "asked", "before", "free", "size")
-
-    def __init__(self, address: int, size: int):
-        self.address = address
-        self.asked = 0
-        self.size = size
-        self.free = False
-        self.before: _Chunk | None = None
-        self.after: _Chunk | None = None
-
-
 class Allocator:
-    """Chunks in use and free; nothing runs oftener, so each request is one function."""
+    """Chunks in use and free; nothing runs oftener, so each request is one function.
+
+    A chunk is a number, its size and behind it its address, so that of a sorted list of free chunks
+    the first that is large enough is the one to take.
+    """
 
     def __init__(self):
         self.in_use = 0
-        self._free: list[_Chunk] = []
-        self._keys: list[int] = []  # of the free chunks: size and address, smallest first
+        self._free: list[int] = []  # smallest first
+        self._starts: dict[int, int] = {}  # where a free chunk starts -> the chunk
+        self._ends: dict[int, int] = {}  # where one ends -> the chunk
         self._region = FIRST_REGION
         self._end = 0
 
-    def take(self, size: int) -> _Chunk:
+    def take(self, size: int) -> int:
         """A chunk of at least that many bytes, a multiple of 256."""
-        keys, free = self._keys, self._free
-        place = bisect_left(keys, size << _ADDRESS)
-        if place == len(keys):
+        free = self._free
+        place = bisect_left(free, size << ADDRESS)
+        if place == len(free):
             self._extend(size)
-            place = bisect_left(keys, size << _ADDRESS)
-        del keys[place]
+            place = bisect_left(free, size << ADDRESS)
         chunk = free.pop(place)
-        chunk.free = False
-        given = chunk.size
+        given, address = chunk >> ADDRESS, chunk & _LOW
+        del self._starts[address]
         if given >= 2 * size or given - size >= LARGEST_LOSS:
-            rest = _Chunk(chunk.address + size, given - size)
-            rest.before, rest.after = chunk, chunk.after
-            if chunk.after is not None:
-                chunk.after.before = rest
-            chunk.after, chunk.size = rest, size
-            self._add(rest)
-            given = size
-        chunk.asked = size
+            start = address + size
+            rest = (given - size) << ADDRESS | start
+            free.insert(bisect_left(free, rest, 0, place), rest)
+            self._starts[start] = self._ends[address + given] = rest
+            self.in_use += size
+            return size << ADDRESS | address
+        del self._ends[address + given]
         self.in_use += given
         return chunk
 
-    def give(self, chunk: _Chunk) -> None:
+    def give(self, chunk: int) -> None:
         """Frees a chunk."""
-        keys, free = self._keys, self._free
-        self.in_use -= chunk.size
-        after, before = chunk.after, chunk.before
-        if after is not None and after.free:
-            place = bisect_left(keys, after.size << _ADDRESS | after.address)
-            del keys[place], free[place]
-            chunk.size += after.size
-            chunk.after = after = after.after
-            if after is not None:
-                after.before = chunk
-        if before is not None and before.free:
-            place = bisect_left(keys, before.size << _ADDRESS | before.address)
-            del keys[place], free[place]
-            before.size += chunk.size
-            before.after = after = chunk.after
-            if after is not None:
-                after.before = before
-            chunk = before
-        self._add(chunk)
+        free = self._free
+        size, start = chunk >> ADDRESS, chunk & _LOW
+        self.in_use -= size
+        end = start + size
+        if end in self._starts:
+            after = self._starts.pop(end)
+            del free[bisect_left(free, after)]
+            end += after >> ADDRESS
+        if start in self._ends:
+            before = self._ends.pop(start)
+            del free[bisect_left(free, before)]
+            start = before & _LOW
+        chunk = (end - start) << ADDRESS | start
+        free.insert(bisect_left(free, chunk), chunk)
+        self._starts[start] = self._ends[end] = chunk
 
     def _extend(self, size: int) -> None:
         grown = False
         while size > self._region:
             self._region *= 2
             grown = True
-        chunk = _Chunk(self._end, self._region)
-        self._end += self._region + 1  # regions are no neighbours
+        start, end = self._end, self._end + self._region
+        self._end = end + 1  # regions are no neighbours
+        chunk = self._region << ADDRESS | start
+        self._free.insert(bisect_left(self._free, chunk), chunk)
+        self._starts[start] = self._ends[end] = chunk
         if not grown:
             self._region *= 2
-        self._add(chunk)
-
-    def _add(self, chunk: _Chunk) -> None:
-        chunk.free = True
-        key = chunk.size << _ADDRESS | chunk.address
-        place = bisect_left(self._keys, key)
-        self._keys.insert(place, key)
-        self._free.insert(place, chunk)
 
 
-def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
+def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int, limit: float = math.inf) -> int:
     """The peak that memory statistics would show, for a run of this log.
 
     How chunks lie depends on everything that ran before, so the run is laid into some arenas that
@@ -130,12 +114,18 @@ def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
       log: ``(holder, change of its bytes, bytes alive then)`` in order, as an Account writes it; a
         holder has an attribute ``bytes``, of one buffer.
       peak: the most bytes alive; what is said of a run too long to be laid out.
+      limit: from which on nobody asks how high the peak is; it may be higher than is said then.
     """
     if len(log) > LONGEST_LOG:
         return peak
     requests, _ = _requests(log)
     wanted = requests[: _last_of_more(requests, peak)]
-    return max((max(_laid_out(wanted, seed), default=0) for seed in range(ARENAS)), default=peak)
+    worst = 0
+    for seed in range(ARENAS):
+        worst = max(worst, max(_laid_out(wanted, seed, limit), default=0))
+        if worst >= limit:
+            break
+    return worst
 
 
 def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
@@ -184,21 +174,23 @@ def _last_of_more(requests: Sequence[int], peak: int) -> int:
     return last
 
 
-def _laid_out(requests: Sequence[int], seed: int) -> list[int]:
-    """Bytes in use above what was in use before, after each request."""
+def _laid_out(requests: Sequence[int], seed: int, limit: float = math.inf) -> list[int]:
+    """Bytes in use above what was in use before, after each request up to one with the limit."""
     allocator = _broken_up(random.Random(seed))
     take, give = allocator.take, allocator.give
     before = allocator.in_use
     used: list[int] = []
-    chunks: list[_Chunk] = []
+    chunks: list[int] = []
     for request in requests:
         if request > 0:
-            chunk = take(request)
+            chunks.append(take(request))
+            used.append(allocator.in_use - before)
+            if used[-1] >= limit:
+                break
         else:
-            chunk = chunks[~request]
-            give(chunk)
-        chunks.append(chunk)
-        used.append(allocator.in_use - before)
+            give(chunks[~request])
+            chunks.append(0)
+            used.append(allocator.in_use - before)
     return used
 
 

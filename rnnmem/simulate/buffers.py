@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 
 from rnnmem.ir.graph import Shape
 from rnnmem.ir.lines import Line
@@ -69,11 +70,19 @@ class Span:
     steady_state: int = 0
 
 
-class Ledger:
-    """Bytes alive, and every change of them in order."""
+class LimitReached(Exception):
+    """As much is alive as somebody set as the limit: they ask for no more."""
 
-    def __init__(self):
+
+class Ledger:
+    """Bytes alive, and every change of them in order.
+
+    Whoever books raises `LimitReached` once so much is alive.
+    """
+
+    def __init__(self, limit: float = math.inf):
         self.live = 0
+        self.limit = limit
         self.peak = 0
         self.peak_entries = 0  # length of the log at the peak
         self.log: list[tuple[Buffer | Series, int, int]] = []  # who, change, alive then
@@ -86,6 +95,8 @@ class Ledger:
         if live > self.peak:
             self.peak = live
             self.peak_entries = len(self.log)
+            if live >= self.limit:
+                raise LimitReached
 
 
 class Buffer:
@@ -104,6 +115,8 @@ class Buffer:
         if live > ledger.peak:
             ledger.peak = live
             ledger.peak_entries = len(ledger.log)
+            if live >= ledger.limit:
+                raise LimitReached
 
     def drop(self) -> None:
         """One reference less."""

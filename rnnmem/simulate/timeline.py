@@ -13,6 +13,7 @@ variables, and the constants in its graph.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 
@@ -28,7 +29,7 @@ from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
 from rnnmem.ir.lines import Line
 from rnnmem.simulate import bfc
-from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Origin, Series, Span
+from rnnmem.simulate.buffers import Buffer, Ledger, LimitReached, ListValue, Origin, Series, Span
 from rnnmem.simulate.executor import Run, Setting
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.steps import Program, Step, spare
@@ -130,7 +131,9 @@ def counted_peak(
     if unknown:
         return None
     ledger = _worse(program, machine, limit)
-    return ledger.peak if ledger.peak >= limit else bfc.counted_peak(ledger.log, ledger.peak)
+    if ledger.peak >= limit:
+        return ledger.peak
+    return bfc.counted_peak(ledger.log, ledger.peak, limit)
 
 
 def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
@@ -215,13 +218,18 @@ def _run(
     newest_first: bool = False,
     events: list[tuple[str, int]] | None = None,
     stalled: Step | None = None,
+    limit: float = math.inf,
 ) -> Ledger:
-    """Simulates a run; ``events``, where given, takes what `Timeline` tells of it."""
-    ledger = Ledger()
+    """Simulates a run; ``events``, where given, takes what `Timeline` tells of it.
+
+    It ends as soon as so much is alive as the limit says.
+    """
+    ledger = Ledger(limit)
     setting = Setting(ledger, machine.threads, events, newest_first, stalled)
     run = Run(program, setting, eager=True)
-    for value in run.execute([None] * len(program.inputs)):
-        _mark_results(value)
+    with contextlib.suppress(LimitReached):
+        for value in run.execute([None] * len(program.inputs)):
+            _mark_results(value)
     return ledger
 
 
@@ -230,10 +238,10 @@ def _worse(program: Program, machine: Machine, limit: float = math.inf) -> Ledge
 
     A run that reaches the limit, or is too long to be laid out in chunks, is not looked at twice.
     """
-    ledger = _run(program, machine)
+    ledger = _run(program, machine, limit=limit)
     if ledger.peak >= limit or len(ledger.log) > LONGEST_LOG:
         return ledger
-    other = _run(program, machine, newest_first=True)
+    other = _run(program, machine, newest_first=True, limit=limit)
     return max(ledger, other, key=lambda one: one.peak)
 
 

@@ -286,18 +286,20 @@ def _beam(memory: _Memory) -> list[int]:
             users[buffer] |= 1 << index
     kept = [memory.readers[b] > users[b].bit_count() for b in range(len(size))]
     makes = [sum(size[b] for b in made) for made in memory.made]
+    # of each op the buffers that it may free: who uses them, a bit each, and their bytes
+    frees = [[(users[b], size[b]) for b in used if size[b] and not kept[b]] for used in memory.used]
 
     def run(state: tuple, index: int) -> tuple:
         peak, live, _, done, _ = state
         now = done | 1 << index
-        high = live + makes[index]
-        most = max(peak, high + memory.extra[index])
-        low = high - sum(
-            size[b] for b in memory.used[index] if not kept[b] and users[b] & ~now == 0
-        )
-        return most, low, index, now, state
+        live += makes[index]
+        most = live + memory.extra[index]
+        for mask, freed in frees[index]:
+            if mask & now == mask:
+                live -= freed
+        return peak if peak > most else most, live, index, now, state
 
-    start = tuple(index for index, others in enumerate(past.before) if not others)
+    start = [index for index, others in enumerate(past.before) if not others]
     # peak, bytes alive, ready ops, done ops (a bit each), order as a linked list
     states: list[tuple] = [(0, 0, start, 0, None)]
     for _ in range(total):
@@ -318,9 +320,9 @@ def _beam(memory: _Memory) -> list[int]:
         for most, low, index, now, state in heapq.nsmallest(
             width, found.values(), key=lambda step: step[:3]
         ):
-            fresh = tuple(one for one in past.after[index] if need[one] & ~now == 0)
-            rest = tuple(one for one in state[2] if one != index)
-            states.append((most, low, rest + fresh, now, (index, state[4])))
+            ready = [one for one in state[2] if one != index]
+            ready += [one for one in past.after[index] if need[one] & now == need[one]]
+            states.append((most, low, ready, now, (index, state[4])))
     path = states[0][4]
     found_order: list[int] = []
     while path is not None:

@@ -20,7 +20,7 @@ import collections
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rnnmem.analysis.liveness import Needed, Opened, needed_where
-from rnnmem.analysis.loops import GradientLoop, LoopPair, inner_pairs, loop_pairs
+from rnnmem.analysis.loops import GradientLoop, LoopPair, inner_pairs, own_loop_pairs
 from rnnmem.analysis.training_regions import nested_steps, step_net, with_step_net
 from rnnmem.ir.builders import pop_freely, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
@@ -46,9 +46,9 @@ def without_dead_gradients(net: Net) -> Net:
 
 def _without(net: Net) -> Net:
     """The same of one Net's own gradient loops, and of those inside them."""
-    pairs = loop_pairs(net, net, {})
+    pairs = own_loop_pairs(net)
     if (changed := _without_variables(net, pairs)) is not net:
-        net, pairs = changed, loop_pairs(changed, changed, {})
+        net, pairs = changed, own_loop_pairs(changed)
     awaited, editor = _awaited(net), NetEditor(net)
     for pair in pairs:
         names = {pair.forward.op.name, *(one.loop.op.name for one in pair.gradients)}

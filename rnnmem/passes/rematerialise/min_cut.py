@@ -92,6 +92,16 @@ class Step:
 
     def ways_to_keep(self, blob: str) -> tuple[Encoding, ...]:
         """The forms in which an accumulator may keep the blob, its own first if it may."""
+        if blob not in self._ways:
+            self._ways[blob] = self._ways_found(blob)
+        return self._ways[blob]
+
+    @functools.cached_property
+    def _ways(self) -> dict[str, tuple[Encoding, ...]]:
+        """These forms, of the blobs that somebody asked about."""
+        return {}
+
+    def _ways_found(self, blob: str) -> tuple[Encoding, ...]:
         if blob in self.signs:
             return self.codecs(blob)
         size = self.bytes_kept(blob)
@@ -387,6 +397,13 @@ class _Network:
             if self.step.folds_into(producer, op):
                 self.edges[self.entry[producer.name], entry] = _NO_WAY
 
+    @functools.cached_property
+    def _numbered(self) -> csr_matrix:
+        """The edges as a matrix, each by its number: what is the same at every price."""
+        tails, heads = zip(*self.edges, strict=True)
+        numbers = np.arange(len(self.edges), dtype=np.int32)
+        return csr_matrix((numbers, (tails, heads)), shape=(self.nodes, self.nodes))
+
     def sink_side(self, price: float) -> set[str] | None:
         """Names of the ops on the sink's side of a minimum cut; None where no finite cut exists.
 
@@ -403,13 +420,14 @@ class _Network:
         ]
         finite = [capacity for capacity in wanted if capacity < math.inf]
         scale = min(1.0, _LARGEST / max(1.0, sum(finite)))
-        tails, heads = zip(*self.edges, strict=True)
         capacities = [
             _UNLIMITED if capacity == math.inf else max(0, math.ceil(capacity * scale))
             for capacity in wanted
         ]
+        numbered = self._numbered
         network = csr_matrix(
-            (np.array(capacities, np.int32), (tails, heads)), shape=(self.nodes, self.nodes)
+            (np.array(capacities, np.int32)[numbered.data], numbered.indices, numbered.indptr),
+            shape=numbered.shape,
         )
         result = maximum_flow(network, self.SOURCE, self.SINK)
         if result.flow_value >= _UNLIMITED:

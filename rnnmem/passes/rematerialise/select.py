@@ -104,7 +104,7 @@ class Planner:
         """
         if pair.closed or not self.techniques >= REMATERIALISE:
             return None
-        step = self.step(pair, (), outside)
+        step = self.step_alone(pair, outside)
         if kept is not None:
             chosen = fastest_within(step, kept)
         else:

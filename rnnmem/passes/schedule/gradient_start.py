@@ -42,7 +42,16 @@ StartEdges = dict[str, dict[str, None]]
 
 def offer(site: Site) -> Offer:
     """What loops that are rewritten bring along."""
-    return Offer(lambda opened, _: waits_of(site.net, opened))
+    found: dict[tuple[tuple[str, ...], ...], tuple[Edge, ...]] = {}  # many plans open the same
+
+    def decide(opened: Iterable[LoopPair], _: object) -> tuple[Edge, ...]:
+        pairs = tuple(opened)
+        paths = tuple(pair.path for pair in pairs)
+        if paths not in found:
+            found[paths] = waits_of(site.net, pairs)
+        return found[paths]
+
+    return Offer(decide)
 
 
 def apply(net: Net, edges: Iterable[Edge], context: Context) -> Net:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -61,31 +62,54 @@ def candidates(
     nested_step: NestedStep | None = None,
     runs_once: frozenset[str] = frozenset(),
 ) -> tuple[Candidate, ...]:
-    """Choices of regions, those of the least estimated peak first.
+    """Choices of regions, those of the least estimated peak first; see `Choices`."""
+    return Choices(net, seconds, sizes, nested_step, runs_once).within(most)
+
+
+class Choices:
+    """Choices of regions for a Net; most of them do not depend on the time that is allowed.
 
     Args:
       net: the whole step, inlined, with all shapes that are known.
       seconds: estimated time of one run of an op of a Net.
-      most: time that all clones may take.
       sizes: the blobs with sizes, where the Net does not tell all.
       nested_step: where the Net is a step net; None for an outermost one.
       runs_once: names of ops that do not run again, though they might.
     """
-    passing = () if nested_step is None else set(net.inputs).difference(net.outputs)
-    held = merged_sums(net).addends.intersection(passing)
-    once = runs_once.union(one.name for blob in held for one in net.readers.get(blob, ()))
-    line = Line(net, sizes)
-    if line.waiting.sum() < LEAST or most <= 0:
-        return ()
-    found: dict[tuple[Region, ...], Candidate] = {}
-    cuts = dict.fromkeys((line.balanced, *map(line.cuts, SEGMENTS)))
-    for one in cuts:
-        if one:
-            for made in _Segmented(line, one, seconds, once).within(most):
+
+    def __init__(
+        self,
+        net: Net,
+        seconds: Callable[[Op, Net], float],
+        sizes: Mapping[str, Blob] | None = None,
+        nested_step: NestedStep | None = None,
+        runs_once: frozenset[str] = frozenset(),
+    ):
+        passing = () if nested_step is None else set(net.inputs).difference(net.outputs)
+        held = merged_sums(net).addends.intersection(passing)
+        self.net, self.seconds, self.line = net, seconds, Line(net, sizes)
+        self.once = runs_once.union(one.name for blob in held for one in net.readers.get(blob, ()))
+
+    def within(self, most: float) -> tuple[Candidate, ...]:
+        """Those whose clones take no more time, those of the least estimated peak first."""
+        if self.line.waiting.sum() < LEAST or most <= 0:
+            return ()
+        found: dict[tuple[Region, ...], Candidate] = {}
+        for one in self._segmented:
+            for made in one.within(most):
                 found.setdefault(made.regions, made)
-    ordered = sorted(found.values(), key=lambda one: (one.peak, one.seconds))
-    races = list(_races(line.net))
-    return tuple(filter(None, (_orderly(line.net, one, races) for one in ordered[:MOST])))
+        ordered = sorted(found.values(), key=lambda one: (one.peak, one.seconds))
+        net, races = self.line.net, self._races
+        return tuple(filter(None, (_orderly(net, one, races) for one in ordered[:MOST])))
+
+    @functools.cached_property
+    def _segmented(self) -> list[_Segmented]:
+        cuts = dict.fromkeys((self.line.balanced, *map(self.line.cuts, SEGMENTS)))
+        return [_Segmented(self.line, one, self.seconds, self.once) for one in cuts if one]
+
+    @functools.cached_property
+    def _races(self) -> list[tuple[str, str]]:
+        return list(_races(self.line.net))
 
 
 def _orderly(net: Net, candidate: Candidate, races: Sequence[tuple[str, str]]) -> Candidate | None:
@@ -188,6 +212,15 @@ class _Segmented:
 
     def within(self, most: float) -> Iterator[Candidate]:
         """Choices at one price each, and between, that take no longer."""
+        for chosen, regions in self._at_prices:
+            taken = dict(_best_first(regions, most))
+            if taken:
+                yield self._candidate({number: chosen[number] for number in taken}, taken)
+
+    @functools.cached_property
+    def _at_prices(self) -> list[tuple[dict[int, SavedSet], dict[int, Region]]]:
+        """At each price what is saved, and what runs again, of the segments where that gains."""
+        found = []
         for price in PRICES:
             chosen: dict[int, SavedSet] = {}
             regions: dict[int, Region] = {}
@@ -196,9 +229,8 @@ class _Segmented:
                 region = None if one is None else self._region(number, one)
                 if one is not None and region is not None:
                     chosen[number], regions[number] = one, region
-            taken = dict(_best_first(regions, most))
-            if taken:
-                yield self._candidate({number: chosen[number] for number in taken}, taken)
+            found.append((chosen, regions))
+        return found
 
     def _region(self, number: int, chosen: SavedSet) -> Region | None:
         """What runs again of a segment; None where nothing is gained, or nothing to wait for."""
