@@ -76,7 +76,7 @@ def _head_starts(body: Net) -> tuple[Lead, ...]:
 
 
 def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
-    """Readers of a partial sum that begin as one does which the whole sum waits for.
+    """Readers of an addend, or of a partial sum, that begin as one does which the sum waits for.
 
     Both are ready at once and take as long, so TensorFlow runs the one after the other, in front of
     the sum. Where the sum waited for something else, which a rewrite makes earlier, it would
@@ -85,12 +85,13 @@ def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
     """
     for tree in summation_trees(body):
         ordered = all_needed_by(body, [tree[0].name])
-        for partial in tree[1:]:
-            readers = body.readers.get(partial.outputs[0], ())
+        for blob in dict.fromkeys(blob for op in tree for blob in op.inputs):
+            readers = body.readers.get(blob, ())
             awaited = {one.type for one in readers if one.name in ordered and not is_addition(one)}
+            made = body.producer.get(blob)
+            begins = 1 + (0 if made is None else depth[made.name])
             for one in readers:
-                at_once = depth[one.name] == depth[partial.name] + 1
-                if one.name not in ordered and one.type in awaited and at_once:
+                if one.name not in ordered and one.type in awaited and depth[one.name] == begins:
                     yield one.name, tree[0].name
 
 

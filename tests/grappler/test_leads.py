@@ -142,6 +142,19 @@ def test_a_reader_of_a_partial_sum_is_done_as_one_of_its_kind_is_that_the_sum_wa
     assert not head_starts(of_partial(sum_="a t t b"))
 
 
+@pytest.mark.parametrize("beside, found", [("Mul", (("x", "s"),)), ("Cos", ())])
+def test_so_is_a_reader_of_an_addend(beside, found):
+    ops = [
+        POP,
+        op("t", "TanhGrad", "p:1 g", F),
+        op("x", beside, "t" if beside == "Cos" else "t g", F),
+        op("y", "Mul", "t p:1", F),
+        op("r", "SigmoidGrad", "x g", F),
+        op("s", "AddN", "g t y", F),
+    ]
+    assert head_starts(body(ops, ["s", "r", rest()])) == found
+
+
 def test_what_a_calm_op_alone_reads_is_waited_for_through_a_completion_proxy():
     def waited(**fields):
         net = of_partial(**fields)

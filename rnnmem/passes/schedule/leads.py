@@ -26,9 +26,9 @@ def with_leads(original: Net, rewritten: Net) -> Net:
       RaceError: no edge can do so for a lead over iterations without the loss of a fusion; a head
         start within one is no worse than it was.
     """
-    bodies = [body for path, body in original.walk() if path[-1:] == ("body",)]
-    known = {lead: False for body in bodies for lead in head_starts(body)}
-    known.update({lead: True for body in bodies for lead in leads(body)})
+    nets = [(path[-1], net) for path, net in original.walk() if path and path[-1] != "cond"]
+    known = {lead: False for _, net in nets for lead in head_starts(net)}
+    known.update({lead: True for label, net in nets if label == "body" for lead in leads(net)})
     return _edited(original, rewritten, known) if known else rewritten
 
 

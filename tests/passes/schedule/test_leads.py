@@ -8,7 +8,9 @@ from rnnmem.grappler.leads import head_starts
 from rnnmem.ir.op_table import PUTS
 from rnnmem.ir.order import all_needed_by, all_waiting_for
 from rnnmem.passes.rematerialise.clone import AGAIN
+from rnnmem.passes.schedule.leads import with_leads
 from tests.cases import numbers, weights
+from tests.handmade import make_net, op
 
 pytestmark = [pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
@@ -121,6 +123,27 @@ def test_a_head_start_within_an_iteration_is_kept_by_an_edge():
     assert all(one in all_needed_by(after, [other]) for one, other in kept)
 
 
+def test_an_edge_keeps_it_in_a_branch_too():
+    def around(*more):
+        drawn = [
+            op("t", "TanhGrad", "g g", "f[4]"),
+            op("x", "Mul", "t g", "f[4]"),
+            op("late", "OptionalGetValue", "o", "f[4]"),
+            op("y", "Mul", "t late", "f[4]"),
+            op("r", "SigmoidGrad", "x g", "f[4]"),
+            op("s", "AddN", "g t y", "f[4]"),
+            *more,
+        ]
+        branch = make_net({"g": "f[4]", "o": "v[]"}, drawn, ["s", "r"])
+        nets = {"then_branch": branch, "else_branch": branch}
+        made = op("if", "StatelessIf", "b g o", "f[4] f[4]", nets=nets)
+        return make_net({"b": "z[]", "g": "f[4]", "o": "v[]"}, [made], ["if:0", "if:1"])
+
+    found = with_leads(around(), around(op("unread", "Cos", "g", "f[4]")))
+    for branch in found.op_by_name["if"].nets.values():
+        assert "x" in all_needed_by(branch, ["s"])
+
+
 def test_a_sum_that_runs_again_holds_what_it_held():
     found = rewritten(sum_of_given)
     after = dict(sums_with_held(found.rewritten))
@@ -130,10 +153,10 @@ def test_a_sum_that_runs_again_holds_what_it_held():
 def sums_with_held(net):
     """Each sum of three in a step net, and those of its addends that somebody surely holds."""
     for _, body in net.walk():
-        for op in body.ops:
-            if op.type == "AddN" and len(op.inputs) > 2:
-                later = all_waiting_for(body, [op.name]) - {op.name}
-                yield op.name, {blob for blob in op.inputs if is_held(body, blob, later)}
+        for summing in body.ops:
+            if summing.type == "AddN" and len(summing.inputs) > 2:
+                later = all_waiting_for(body, [summing.name]) - {summing.name}
+                yield summing.name, {blob for blob in summing.inputs if is_held(body, blob, later)}
 
 
 def is_held(body, blob, later):
