@@ -34,11 +34,13 @@ from rnnmem.analysis.row_values import (
 )
 from rnnmem.analysis.rules import ROWS
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import is_pure
+from rnnmem.ir.op_table import is_pure, types
 
-__all__ = ["ONE", "ROW", "RULES", "Partial", "Value", "rows_of"]
+__all__ = ["ONE", "ONE_EACH", "ROW", "RULES", "Partial", "Value", "rows_of"]
 
 RULES = ROWS
+ONE_EACH = types("labelled", "")
+"""Types that fail where there are not as many labels as rows."""
 Value = RowValue
 
 

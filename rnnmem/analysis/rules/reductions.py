@@ -54,7 +54,9 @@ def _einsum(op: Op, ins: list[Fact]) -> list[Fact]:
         if one.shape is None or len(one.shape) != len(axes):
             return []
         # An axis has one size in all operands: nothing is broadcast along a letter.
-        sizes |= {axis: size for axis, size in zip(axes, one.shape, strict=True) if size is not None}
+        sizes |= {
+            axis: size for axis, size in zip(axes, one.shape, strict=True) if size is not None
+        }
     plain = arrow and "." not in given + result
     return [Fact(tuple(sizes.get(axis) for axis in result))] if plain else []
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rnnmem.analysis.row_rules import (
+    ONE_EACH,
     ROW,
     RULES,
     Dim,
@@ -65,7 +66,15 @@ class RowSlices:
         if not shape:
             raise NoRegion(f"the rank of {source!r} is not known")
         self.whole = shape[0]
-        self.values: dict[str, Value] = {source: rows_of(source, shape, ROW)}
+        self.labels: dict[str, Value] = {}
+        told = -1
+        while told < len(self.labels):  # labels tell of what else is made of them, ops before too
+            told = len(self.labels)
+            self._look({source: rows_of(source, shape, ROW), **self.labels})
+
+    def _look(self, values: dict[str, Value]) -> None:
+        """Looks at every op that depends on what is known."""
+        self.values = values
         self.sliced: dict[tuple[str, int], Dim] = {}
         self.shaped: dict[tuple[str, int], Sizes] = {}
         self.pulled: set[str] = set()
@@ -102,12 +111,19 @@ class RowSlices:
             if found is not None:
                 self.sliced.update(cut)
                 self.shaped.update(shaped)
+                self._learn_from_labels(op, values)
         if found is None:
             found = apply_outside(op, [self.of(blob) for blob in op.inputs])
             if found is not None:
                 self.outside.add(op.name)
         if found is not None:
             self.values.update(zip(op.outputs, found, strict=True))
+
+    def _learn_from_labels(self, op: Op, values: list[Value]) -> None:
+        """Labels whose number only a run can tell are as many as the rows, or the op fails."""
+        shape = self._fact(op.inputs[1]).shape if op.type in ONE_EACH else None
+        if shape and shape[0] is None and isinstance(values[1], Rows):
+            self.labels.setdefault(op.inputs[1], values[1])
 
     def _is_whole(self, op: Op, values: list[Value]) -> bool:
         """Whether the op is given the labels of all rows where it needs those of its own."""
