@@ -41,6 +41,7 @@ WORDS = {
     "cross_entropy": "makes losses of logits and labels",
     "labelled": "takes a label, or as many, for each row of its first input, as its second;"
     " or those of one row for all",
+    "alike": "fails where its inputs, but for single numbers, have not as many rows each",
     "repeats": "repeats its first input along some axes",
     "fills": "makes equal numbers",
     "reorders": "hands on the numbers it reads, in another order",
@@ -353,7 +354,7 @@ SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
-Select                               rerun pointwise=1 own_shape bits
+Select                               rerun pointwise=1 own_shape alike bits
 SelectV2                             rerun pointwise=1 bits
 Selu                                 rerun pointwise=4 bits
 SeluGrad                             rerun pointwise=2 bits

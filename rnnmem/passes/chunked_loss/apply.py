@@ -25,6 +25,7 @@ from rnnmem.ir.marks import OWNED
 from rnnmem.ir.op_table import ASKS_SHAPE
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
 from rnnmem.passes.chunked_loss.loop import ChunkLoop
 from rnnmem.passes.chunked_loss.numbers import written_sizes
 from rnnmem.passes.chunked_loss.region import NoRegion, Region, find
@@ -50,6 +51,7 @@ def apply_chunks(net: Net, losses: tuple[ChunkedLoss, ...], constant: Encode) ->
                 f"the plan is for another function: {net.name} has no projection "
                 f"{loss.projection!r} of {loss.source!r}"
             )
+        net = asked_earlier(net, loss.projection) if loss.early else net
         try:
             if loss.lead:
                 net, region = by_tokens(net, loss.projection, loss.lead, constant)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rnnmem.analysis.row_rules import (
-    ONE_EACH,
     ROW,
     RULES,
     Dim,
@@ -21,6 +20,7 @@ from rnnmem.analysis.row_rules import (
     Value,
     apply,
     apply_outside,
+    as_many,
     product,
     resolved,
     rows_of,
@@ -104,26 +104,21 @@ class RowSlices:
         if op.type not in RULES:
             return
         values = [self.of(blob) for blob in op.inputs]
+        told = as_many(op, values)
+        self.labels.update((op.inputs[at], one) for at, one in told.items())
         found = apply(op, values)
-        if found is None or self._is_whole(op, values):
+        if found is None or told or self._is_whole(op, values):
             values, cut, shaped = self._with_rows(op, values)
             found = apply(op, values)
             if found is not None:
                 self.sliced.update(cut)
                 self.shaped.update(shaped)
-                self._learn_from_labels(op, values)
         if found is None:
             found = apply_outside(op, [self.of(blob) for blob in op.inputs])
             if found is not None:
                 self.outside.add(op.name)
         if found is not None:
             self.values.update(zip(op.outputs, found, strict=True))
-
-    def _learn_from_labels(self, op: Op, values: list[Value]) -> None:
-        """Labels whose number only a run can tell are as many as the rows, or the op fails."""
-        shape = self._fact(op.inputs[1]).shape if op.type in ONE_EACH else None
-        if shape and shape[0] is None and isinstance(values[1], Rows):
-            self.labels.setdefault(op.inputs[1], values[1])
 
     def _is_whole(self, op: Op, values: list[Value]) -> bool:
         """Whether the op is given the labels of all rows where it needs those of its own."""
@@ -133,8 +128,9 @@ class RowSlices:
         """The values with rows in place of whole blobs, as far as the op needs and has them."""
         cut: dict[tuple[str, int], Dim] = {}
         shaped: dict[tuple[str, int], Sizes] = {}
-        values = list(values)
+        values, alike = list(values), as_many(op, values)
         for slot, first, exact in self._wanted(op, values):
+            exact = exact or slot in alike
             found = self._rows(op.inputs[slot], first, exact)
             if found is not None:
                 values[slot] = found

@@ -48,6 +48,7 @@ from rnnmem.ir.op_table import (
 )
 from rnnmem.ir.order import topological
 from rnnmem.verify.errors import refused
+from rnnmem.verify.lowering.early_sizes import with_first_sources
 from rnnmem.verify.lowering.overwriting import before_barrier, is_last_use, is_owned, is_read_before
 from rnnmem.verify.lowering.patterns import (
     Variable,
@@ -93,6 +94,8 @@ def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]
             proof.verify()
             net = proof.flattened()
             sources[before_barrier(proof.outer, proof.source)] = lead_of(op)
+    if sources:
+        original, net = (with_first_sources(one, sources) for one in (original, net))
     for source, lead in sources.items():
         original, net = seen_alike(original, net, source, lead)
     return original, net

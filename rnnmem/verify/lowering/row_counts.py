@@ -91,7 +91,8 @@ class RowCounts:
             return reader.inputs.index(blob) == 1
         given = [self._verified(one) for one in reader.inputs if one != blob]
         if reader.type == "Reshape" and isinstance(given[0], Sizes):
-            return Dim(-1) not in given[0].value
+            sizes = given[0].value
+            return isinstance(sizes, tuple) and Dim(-1) not in sizes
         passes = reader.type in _KEEPS_ROWS or TABLE[reader.type].work is Work.POINTWISE
         alone = all(isinstance(one, Given) for one in given)
         return passes and alone and self._has_one_size(reader.outputs[0])

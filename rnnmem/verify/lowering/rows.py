@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rnnmem.analysis.row_rules import (
-    ONE_EACH,
     ROW,
     Dim,
     Given,
@@ -15,6 +14,7 @@ from rnnmem.analysis.row_rules import (
     Sizes,
     Value,
     apply_outside,
+    as_many,
     product,
     resolved,
     rows_of,
@@ -141,6 +141,8 @@ def known_from(
         if op.name == but or not any(blob in found for blob in op.inputs):
             continue
         values = [found.get(one) or Given(known.facts[one]) for one in op.inputs]
+        told_here = {} if shape[0] is not None else as_many(op, values)
+        values = [told_here.get(at, one) for at, one in enumerate(values)]
         if op.type in LABELLED and isinstance(values[0], Rows):
             given = known.facts[op.inputs[1]].shape
             if isinstance(values[1], Given) and given:
@@ -150,8 +152,7 @@ def known_from(
             made = apply_outside(op, _with_as_many(op, values, shape[0]))
         if made is not None:
             found.update(zip(op.outputs, made, strict=True))
-            if op.type in ONE_EACH and op.inputs[1] not in found and shape[0] is None:
-                labels[op.inputs[1]] = values[1]
+            labels.update((op.inputs[at], one) for at, one in told_here.items())
     if labels:  # they tell of what else is made of them, by ops before this one, too
         return known_from(net, known, source, but, {**told, **labels})
     return found
