@@ -51,7 +51,9 @@ def as_many(op: Op, values: Sequence[Value]) -> dict[int, Rows]:
       op: the op.
       values: of its inputs.
     """
-    if op.type in ONE_EACH:
+    if op.type in ONE_EACH and (
+        op.type != "GatherV2" or (op.attributes.get("batch_dims") or 0) > 0
+    ):
         rows, slots = values[:1], [1]
     elif op.type in _ALIKE:
         rows, slots = values, list(range(len(values)))
@@ -96,6 +98,11 @@ def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if found is None or not all(map(_is_understood, found)):
         return None
     return [settled(one) for one in found]
+
+
+def _in_each_row(op: Op) -> bool:
+    """Whether an op picks in each row by labels of that row."""
+    return op.type != "GatherV2" or (op.attributes.get("batch_dims") or 0) > 0
 
 
 def _is_understood(value: Value) -> bool:

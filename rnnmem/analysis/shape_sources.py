@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from rnnmem.analysis.facts import vector
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import types
+from rnnmem.ir.op_table import SAME_NUMBERS, types
 
 _POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
-_LIKE_FIRST = types("softmax") | types("tokens", "each")
+_LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
 _FILLS = types("fills")
 _LABELLED = types("labelled", "")
 

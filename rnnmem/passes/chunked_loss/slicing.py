@@ -53,6 +53,7 @@ class RowSlices:
       shaped: ``(op, input)`` -> the sizes that stand there for numbers of the whole.
       pulled: ops that run by chunks because what they make is wide.
       outside: ops that must be given all rows.
+      labels: blobs that have as many rows as what they are read with, or that op fails.
     """
 
     def __init__(self, known: KnownNet, projection: Op, source: str):
@@ -105,7 +106,6 @@ class RowSlices:
             return
         values = [self.of(blob) for blob in op.inputs]
         told = as_many(op, values)
-        self.labels.update((op.inputs[at], one) for at, one in told.items())
         found = apply(op, values)
         if found is None or told or self._is_whole(op, values):
             values, cut, shaped = self._with_rows(op, values)
@@ -113,6 +113,7 @@ class RowSlices:
             if found is not None:
                 self.sliced.update(cut)
                 self.shaped.update(shaped)
+                self.labels.update((op.inputs[at], one) for at, one in told.items())
         if found is None:
             found = apply_outside(op, [self.of(blob) for blob in op.inputs])
             if found is not None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rnnmem.analysis.row_rules import ONE_EACH, Dim, Given, Rows, Sizes, Value, rows_of
-from rnnmem.analysis.shapes import KnownNet
+from rnnmem.analysis.row_rules import ONE_EACH, Dim, Given, Rows, Sizes, Value, as_many, rows_of
+from rnnmem.analysis.shapes import Fact, KnownNet
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import TABLE, Work
 from rnnmem.ir.order import reached
@@ -65,15 +65,17 @@ class RowCounts:
 
     def _is_labels(self, blob: str) -> bool:
         """Whether an op, which the original runs too, takes one of them for each of its rows."""
-        readers = self.body.readers.get(blob, ())
         return any(
-            op.type in ONE_EACH
-            and op.name in self.needed
-            and op.inputs[1] == blob
-            and isinstance(self.values.get(op.inputs[0]), Rows)
+            op.name in self.needed
+            and self._takes_one_each(op, blob)
             and self.cuts.keys().isdisjoint(reached(op.inputs[:1], self._read))
-            for op in readers
+            for op in self.body.readers.get(blob, ())
         )
+
+    def _takes_one_each(self, op: Op, blob: str) -> bool:
+        uncounted = Given(Fact((None,)))
+        read = [uncounted if one == blob else self.values.get(one, uncounted) for one in op.inputs]
+        return op.type in ONE_EACH and op.inputs[1] == blob and 1 in as_many(op, read)
 
     def _read(self, blob: str) -> tuple[str, ...]:
         op = self.body.producer.get(blob)

@@ -7,6 +7,7 @@ from tensorflow.python.framework import config
 
 import rnnmem
 from rnnmem.analysis.machine import CPU
+from rnnmem.analysis.row_rules import ROW, rows_of
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.graph import DType
 from rnnmem.ir.marks import CHUNKS
@@ -15,8 +16,9 @@ from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
 from rnnmem.passes.chunked_loss.region import find
 from rnnmem.tf.attributes import constant
-from rnnmem.tf.functions import net_of
+from rnnmem.tf.functions import function_of, net_of
 from rnnmem.verify import check
+from rnnmem.verify.lowering.row_counts import RowCounts
 from tests.handmade import const, make_net, op
 from tests.passes.chunked_loss.test_exact_losses import assert_same
 
@@ -174,7 +176,8 @@ def test_a_shape_of_losses_is_asked_of_the_labels():
         two = tf.reshape(-one, tf.shape(labels))
         return tf.shape(one), tf.shape(two), tf.shape(two * 2.0), tf.shape(two * mask)
 
-    net = net_of(losses.get_concrete_function())
+    concrete = losses.get_concrete_function()
+    net = net_of(concrete)
     (product,) = (one for one in net.ops if one.type == "MatMul")
     seen = asked_earlier(net, product.name)
     needed, pending = set(), list(seen.outputs)
@@ -185,3 +188,79 @@ def test_a_shape_of_losses_is_asked_of_the_labels():
             pending += made.inputs
     types = {one.type for one in seen.ops if one.name in needed}
     assert "MatMul" not in types and "BroadcastArgs" in types
+    rewritten = function_of(seen, concrete)
+    for size in [(2, 3), (1, 1), (0, 3), (3, 0)]:
+        for rows in {1, size[0]}:
+            labels, mask = batch(size, 0) % 9, tf.ones([rows, 1])
+            assert_same(rewritten(labels, mask), losses(labels, mask))
+
+
+def test_what_must_be_alike_fails_otherwise():
+    """The word of the table, held against the kernel."""
+    raw, two = tf.raw_ops, tf.zeros([2])
+    for rows in (1, 3):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            raw.Select(condition=tf.ones([2], bool), x=two, y=tf.zeros([rows]))
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            raw.Select(condition=tf.ones([rows], bool), x=two, y=two)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            raw.Select(condition=tf.ones([rows], bool), x=two[:, None], y=two[:, None])
+    for rows in (1, 3):
+        labels = tf.zeros([rows], tf.int32)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            raw.GatherV2(params=tf.zeros([2, 4]), indices=labels, axis=1, batch_dims=1)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            raw.SparseSoftmaxCrossEntropyWithLogits(features=tf.zeros([2, 4]), labels=labels)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            raw.InTopKV2(predictions=tf.zeros([2, 4]), targets=labels, k=1)
+
+
+def test_labels_of_what_is_counted_by_them_prove_nothing():
+    """They are as many as the source's rows only where they are read with these."""
+    sizes = {"logs": f"f[?,{WORDS}]", "labels": "i[?]", "given": f"f[?,{WORDS}]", "others": "i[?]"}
+    ops = [
+        const("last", 1),
+        op("one", "GatherV2", "logs labels last", "f[?]", attributes={"batch_dims": 1}),
+        op("two", "GatherV2", "given others last", "f[?]", attributes={"batch_dims": 1}),
+    ]
+    body = make_net(sizes, ops, ["one", "two"])
+    values = {
+        name: rows_of(name, (None, WORDS) if name in ("logs", "given") else (None,), ROW)
+        for name in sizes
+    }
+    cuts = {name: (name, ROW) for name in ("labels", "given", "others")}
+    counts = RowCounts(body, values, cuts, body.ops)
+    assert set(counts.told(known_net(body))) == {"labels"}
+    assert not RowCounts(body, values, cuts, ()).told(known_net(body))  # the original runs none
+    assert counts.unknown(known_net(body), counts.told(known_net(body))) == "given"
+
+
+def test_sizes_that_the_trace_does_not_tell_stay_untold():
+    """A loop's length is found out here; of constants TensorFlow would fold more than before."""
+    random = np.random.default_rng(0)
+    table = tf.Variable(random.normal(size=(WORDS, UNITS)).astype(np.float32))
+    times, size = 33, 16
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([times, size, UNITS]), tf.TensorSpec([528], tf.int32)]
+    )
+    def step(given, labels):
+        with tf.GradientTape() as tape:
+            states = tf.TensorArray(tf.float32, tf.shape(given)[0], element_shape=[None, UNITS])
+            _, states = tf.while_loop(
+                lambda t, _: t < times,
+                lambda t, states: (t + 1, states.write(t, tf.tanh(given[t] + table[0]))),
+                (0, states),
+            )
+            logits = tf.matmul(tf.reshape(states.stack(), [-1, UNITS]), table, transpose_b=True)
+            value = flat(smoothed)(logits, labels, None)
+        return value, tf.convert_to_tensor(tape.gradient(value, table))
+
+    given = tf.constant(random.normal(size=[times, size, UNITS]).astype(np.float32))
+    labels = tf.reshape(batch((times, size), 0), [-1])
+    optimized = rnnmem.optimize(max_slowdown=100.0)(step)
+    plan = optimized.plan(given, labels)
+    (loss,) = plan.of("row_chunks")
+    assert not loss.closed and loss.rows == times * size, (loss, plan.notes)
+    assert plan.predicted_peak is not None
+    assert_same(optimized(given, labels), step(given, labels))
