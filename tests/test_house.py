@@ -28,7 +28,13 @@ MAY_IMPORT = {
     "simulate": {"analysis", "grappler", "ir"},
     # The verifier: nothing of those who select or apply, and of the analyses the shapes alone. With
     # the Net and the op table they are what it trusts, and are held against TensorFlow's kernels.
-    "verify": {"analysis.row_rules", "analysis.row_views", "analysis.shapes", "ir"},
+    "verify": {
+        "analysis.row_rules",
+        "analysis.row_views",
+        "analysis.shape_sources",
+        "analysis.shapes",
+        "ir",
+    },
     # Deciding and applying.
     "passes": {"analysis", "grappler", "ir", "simulate", "storage"},
     "planning": {"analysis", "ir", "passes", "simulate"},

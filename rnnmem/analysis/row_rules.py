@@ -34,11 +34,42 @@ from rnnmem.analysis.row_values import (
 )
 from rnnmem.analysis.rules import ROWS
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import is_pure
+from rnnmem.ir.op_table import is_pure, types
 
-__all__ = ["ONE", "ROW", "RULES", "Partial", "Value", "rows_of"]
+__all__ = ["ONE", "ONE_EACH", "ROW", "RULES", "Partial", "Value", "as_many", "rows_of"]
 
 RULES = ROWS
+ONE_EACH = types("labelled", "")
+"""Types that fail where there are not as many labels as rows."""
+_ALIKE = types("alike")
+
+
+def as_many(op: Op, values: Sequence[Value]) -> dict[int, Rows]:
+    """Inputs that only a run can count, and that the op fails by unless they have others' rows.
+
+    Args:
+      op: the op.
+      values: of its inputs.
+    """
+    if op.type in ONE_EACH and (
+        op.type != "GatherV2" or (op.attributes.get("batch_dims") or 0) > 0
+    ):
+        rows, slots = values[:1], [1]
+    elif op.type in _ALIKE:
+        rows, slots = values, list(range(len(values)))
+    else:
+        return {}
+    first = next((one.shape[0] for one in rows if isinstance(one, Rows)), None)
+    if first is None:
+        return {}
+    shapes = {at: one.fact.shape for at in slots if isinstance(one := values[at], Given)}
+    return {
+        at: rows_of(op.inputs[at], shape, first)
+        for at, shape in shapes.items()
+        if shape and shape[0] is None
+    }
+
+
 Value = RowValue
 
 
@@ -67,6 +98,11 @@ def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
     if found is None or not all(map(_is_understood, found)):
         return None
     return [settled(one) for one in found]
+
+
+def _in_each_row(op: Op) -> bool:
+    """Whether an op picks in each row by labels of that row."""
+    return op.type != "GatherV2" or (op.attributes.get("batch_dims") or 0) > 0
 
 
 def _is_understood(value: Value) -> bool:

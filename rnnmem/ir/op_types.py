@@ -39,7 +39,9 @@ WORDS = {
     "reduces": "makes one number of those along some axes",
     "softmax": "makes probabilities of logits",
     "cross_entropy": "makes losses of logits and labels",
-    "labelled": "takes a label, or as many, for each row of its first input, as its second",
+    "labelled": "takes a label, or as many, for each row of its first input, as its second;"
+    " or those of one row for all",
+    "alike": "fails where its inputs, but for single numbers, have not as many rows each",
     "repeats": "repeats its first input along some axes",
     "fills": "makes equal numbers",
     "reorders": "hands on the numbers it reads, in another order",
@@ -352,7 +354,7 @@ SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
-Select                               rerun pointwise=1 own_shape bits
+Select                               rerun pointwise=1 own_shape alike bits
 SelectV2                             rerun pointwise=1 bits
 Selu                                 rerun pointwise=4 bits
 SeluGrad                             rerun pointwise=2 bits
@@ -367,7 +369,7 @@ Size                                 rerun none asks_shape apart
 SleepOp                              effect=none
 Slice                                rerun moves slices skips bits
 Softmax                              rerun pointwise=8 softmax in_place=0 rows bits=columns
-SoftmaxCrossEntropyWithLogits        rerun reads=1 cross_entropy apart labelled bits=columns
+SoftmaxCrossEntropyWithLogits        rerun reads=1 cross_entropy apart labelled=repeats bits=columns
 Softplus                             rerun pointwise=8 bits
 SoftplusGrad                         rerun pointwise=2 bits
 Softsign                             rerun pointwise=12 bits

@@ -17,7 +17,15 @@ from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
+from rnnmem.planning.assumed_sizes import (
+    MOST_TRIED,
+    OF_ROWS,
+    SLACK,
+    Peaks,
+    are_larger,
+    are_told,
+    assumed_peaks,
+)
 from rnnmem.planning.choice import (
     NEGLIGIBLE,
     bisected,
@@ -257,7 +265,8 @@ class Search:
         if rewritten is None:
             return False
         before, after = self._assumed, assumed_peaks(rewritten)
-        return are_larger(after, before) if are_told(before, after) else is_cut(plan)
+        slack = OF_ROWS if self.losses else SLACK
+        return are_larger(after, before, slack) if are_told(before, after) else is_cut(plan)
 
     @functools.cached_property
     def _assumed(self) -> Peaks:

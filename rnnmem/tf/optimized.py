@@ -65,10 +65,16 @@ def _handing_on(graph: FlatGraph, of_nothing: Collection[str]) -> FlatGraph:
     """The graph in which sums that add nothing up hand on what they read."""
     return FlatGraph(
         dataclasses.replace(op, type="Identity", inputs=op.inputs[:1])
-        if op.type == "Sum" and op.name in of_nothing
+        if op.type == "Sum" and (op.name in of_nothing or _adds_nothing(graph, op))
         else op
         for op in graph.ops.values()
     )
+
+
+def _adds_nothing(graph: FlatGraph, sum_of: FlatOp) -> bool:
+    """Whether a sum is over the axes along which a shape is broadcast to itself, which are none."""
+    axes = graph.ops[sum_of.inputs[1][0]]
+    return axes.type == "BroadcastGradientArgs" and len(set(axes.inputs)) == 1
 
 
 def other_gradient(concrete: Any, results: int, pair: Any, rewritten: Any) -> str | None:

@@ -12,6 +12,7 @@ from rnnmem.analysis.facts import (
     Fact,
     Rule,
     Value,
+    broadcast,
     of_value,
     to_shape,
     vector,
@@ -163,6 +164,13 @@ def _rank(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((), None if ins[0].shape is None else len(ins[0].shape))]
 
 
+@SHAPES.of("BroadcastArgs")
+def _broadcast_args(op: Op, ins: list[Fact]) -> list[Fact]:
+    shapes = [vector(one) for one in ins]
+    found = None if None in shapes else broadcast(shapes)
+    return [] if found is None else [of_value(found)]
+
+
 @SHAPES.of("BroadcastGradientArgs")
 def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     """Which axes either side of a broadcast is summed over, or 1 wide on, which sums nothing.
@@ -182,7 +190,7 @@ def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
     return [of_value(tuple(i for i in range(rank) if one[i] == 1)) for one in padded]
 
 
-ROWS.of("BroadcastGradientArgs", "Shape", "ShapeN", "Size")(followed)
+ROWS.of("BroadcastArgs", "BroadcastGradientArgs", "Shape", "ShapeN", "Size")(followed)
 
 
 @ROWS.of("Reshape")

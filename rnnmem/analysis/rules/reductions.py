@@ -46,6 +46,21 @@ def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*batch, left[-1 if flip_left else -2], right[-2 if flip_right else -1]))]
 
 
+@SHAPES.of("Einsum")
+def _einsum(op: Op, ins: list[Fact]) -> list[Fact]:
+    given, arrow, result = op.attributes["equation"].decode().replace(" ", "").partition("->")
+    sizes: dict[str, int | None] = {}
+    for axes, one in zip(given.split(","), ins, strict=True):
+        if one.shape is None or len(one.shape) != len(axes):
+            return []
+        # An axis has one size in all operands: nothing is broadcast along a letter.
+        sizes |= {
+            axis: size for axis, size in zip(axes, one.shape, strict=True) if size is not None
+        }
+    plain = arrow and "." not in given + result
+    return [Fact(tuple(sizes.get(axis) for axis in result))] if plain else []
+
+
 @SHAPES.of(*REDUCES)
 def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axes = ins[0].shape, vector(ins[1])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 
+from rnnmem.analysis.row_rules import Rows
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import SHOWN, hidden
@@ -22,13 +23,21 @@ from rnnmem.ir.builders import Encode, integer, number
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Net, ShapeValue
 from rnnmem.ir.marks import OWNED
-from rnnmem.ir.op_table import ASKS_SHAPE
+from rnnmem.ir.op_table import ASKS_SHAPE, types
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
 from rnnmem.passes.chunked_loss.loop import ChunkLoop
 from rnnmem.passes.chunked_loss.numbers import written_sizes
 from rnnmem.passes.chunked_loss.region import NoRegion, Region, find
 from rnnmem.passes.chunked_loss.tokens import by_tokens
+
+_ALIKE = types("alike")
+
+
+def _counted(blob: Blob) -> bool:
+    """Whether the trace tells how many rows a blob has."""
+    return blob.shape is None or bool(blob.shape and blob.shape[0] is not None)
 
 
 def apply_chunks(net: Net, losses: tuple[ChunkedLoss, ...], constant: Encode) -> Net:
@@ -50,6 +59,7 @@ def apply_chunks(net: Net, losses: tuple[ChunkedLoss, ...], constant: Encode) ->
                 f"the plan is for another function: {net.name} has no projection "
                 f"{loss.projection!r} of {loss.source!r}"
             )
+        net = asked_earlier(net, loss.projection) if loss.early else net
         try:
             if loss.lead:
                 net, region = by_tokens(net, loss.projection, loss.lead, constant)
@@ -121,10 +131,11 @@ class Writer:
           columns: whether more is seen than how many rows there are.
         """
         kind = Blob(like, self.editor.blobs[like].dtype, self.known.facts[like].shape)
+        columns_seen = kind.shape[1:] if columns else (None,) * (len(kind.shape) - 1)
         return hidden(
             self.editor,
             blob,
-            kind.shape if columns else (kind.shape[0], *(None,) * (len(kind.shape) - 1)),
+            (kind.shape[0] if self.told else None, *columns_seen),
             name="rnnmem/logits",
             stands_for=like,
             optional=True,
@@ -147,7 +158,23 @@ class Writer:
     @property
     def known_rows(self) -> int | None:
         """How many rows there are, where nobody need ask."""
-        return self.region.whole if self.region.owned else None
+        return self.region.whole if self.region.owned and self.told else None
+
+    @functools.cached_property
+    def told(self) -> bool:
+        """Whether TensorFlow knows how many rows there are, too: of a constant it would fold more.
+
+        Its trace says so, or an op for which a blob of so many rows must be like one of theirs.
+        """
+        blobs, rows = self.original.blobs, self.region.values
+        if not self.region.owned or _counted(blobs[self.region.source]):
+            return True
+        return any(
+            any(isinstance(rows.get(blob), Rows) for blob in op.inputs)
+            and any(_counted(blobs[blob]) for blob in op.inputs)
+            for op in self.original.ops
+            if op.type in _ALIKE
+        )
 
     def _counts(self) -> tuple[str, str]:
         """How many rows there are, and how many chunks: one at least."""

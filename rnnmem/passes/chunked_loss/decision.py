@@ -27,6 +27,7 @@ class ChunkedLoss:
       line: the user's line, or empty.
       exact: whether what sums over rows is done on the whole, so that results have the same bits.
       lead: sizes, e.g. of batch and time, that are seen as one axis; none: rows are as they are.
+      early: whether sizes are asked of what losses are made of, so that one loop does all.
     """
 
     projection: str
@@ -43,6 +44,7 @@ class ChunkedLoss:
     line: str = ""
     exact: bool = False
     lead: tuple[int, ...] = ()
+    early: bool = False
 
     @property
     def sentence(self) -> str:

@@ -367,7 +367,7 @@ class ChunkLoop:
             name="rnnmem/joined",
             device=self.writer.device,
         ).outputs[0]
-        if None in shape:
+        if None in shape or not self.writer.told:
             return joined
         return self.editor.add(  # TensorFlow knew the shape
             "EnsureShape",

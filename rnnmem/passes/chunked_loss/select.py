@@ -11,6 +11,7 @@ from rnnmem.analysis.row_rules import Dim, Partial, Rows, product
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
 from rnnmem.passes.chunked_loss.products import BY_HAND, projections
 from rnnmem.passes.chunked_loss.region import NoRegion, Region, find
 from rnnmem.passes.chunked_loss.tokens import by_tokens, leads, plain
@@ -65,6 +66,8 @@ def losses_of(net: Net, machine: Machine, exact: bool = False) -> tuple[ChunkedL
 def _views(known: KnownNet, op: Op, loss: ChunkedLoss) -> Iterator[ChunkedLoss]:
     """The loss by the rows that its logits have and, where these count no tokens, by tokens."""
     yield loss
+    if loss.exact and loss.bytes is None:
+        yield dataclasses.replace(loss, early=True)
     if loss.exact:
         for lead in leads(known, op):
             yield dataclasses.replace(loss, lead=lead)
@@ -87,6 +90,7 @@ class _Tried:
 def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine) -> _Tried:
     """The loss as it may be decided."""
     try:
+        known = known_net(asked_earlier(known.net, loss.projection)) if loss.early else known
         seen, region = _found(known, loss)
         if not taken.isdisjoint(region.ops):
             raise NoRegion("another projection's chunks hold some of its ops")

@@ -20,6 +20,7 @@ from rnnmem.analysis.row_rules import (
     Value,
     apply,
     apply_outside,
+    as_many,
     product,
     resolved,
     rows_of,
@@ -52,6 +53,7 @@ class RowSlices:
       shaped: ``(op, input)`` -> the sizes that stand there for numbers of the whole.
       pulled: ops that run by chunks because what they make is wide.
       outside: ops that must be given all rows.
+      labels: blobs that have as many rows as what they are read with, or that op fails.
     """
 
     def __init__(self, known: KnownNet, projection: Op, source: str):
@@ -65,7 +67,15 @@ class RowSlices:
         if not shape:
             raise NoRegion(f"the rank of {source!r} is not known")
         self.whole = shape[0]
-        self.values: dict[str, Value] = {source: rows_of(source, shape, ROW)}
+        self.labels: dict[str, Value] = {}
+        told = -1
+        while told < len(self.labels):  # labels tell of what else is made of them, ops before too
+            told = len(self.labels)
+            self._look({source: rows_of(source, shape, ROW), **self.labels})
+
+    def _look(self, values: dict[str, Value]) -> None:
+        """Looks at every op that depends on what is known."""
+        self.values = values
         self.sliced: dict[tuple[str, int], Dim] = {}
         self.shaped: dict[tuple[str, int], Sizes] = {}
         self.pulled: set[str] = set()
@@ -95,13 +105,15 @@ class RowSlices:
         if op.type not in RULES:
             return
         values = [self.of(blob) for blob in op.inputs]
+        told = as_many(op, values)
         found = apply(op, values)
-        if found is None or self._is_whole(op, values):
+        if found is None or told or self._is_whole(op, values):
             values, cut, shaped = self._with_rows(op, values)
             found = apply(op, values)
             if found is not None:
                 self.sliced.update(cut)
                 self.shaped.update(shaped)
+                self.labels.update((op.inputs[at], one) for at, one in told.items())
         if found is None:
             found = apply_outside(op, [self.of(blob) for blob in op.inputs])
             if found is not None:
@@ -117,8 +129,9 @@ class RowSlices:
         """The values with rows in place of whole blobs, as far as the op needs and has them."""
         cut: dict[tuple[str, int], Dim] = {}
         shaped: dict[tuple[str, int], Sizes] = {}
-        values = list(values)
+        values, alike = list(values), as_many(op, values)
         for slot, first, exact in self._wanted(op, values):
+            exact = exact or slot in alike
             found = self._rows(op.inputs[slot], first, exact)
             if found is not None:
                 values[slot] = found

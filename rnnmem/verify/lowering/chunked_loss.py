@@ -44,12 +44,11 @@ from rnnmem.ir.op_table import (
     LOOPS,
     OVERWRITES,
     PUSH,
-    TABLE,
-    Work,
     is_pure,
 )
 from rnnmem.ir.order import topological
 from rnnmem.verify.errors import refused
+from rnnmem.verify.lowering.early_sizes import with_first_sources
 from rnnmem.verify.lowering.overwriting import before_barrier, is_last_use, is_owned, is_read_before
 from rnnmem.verify.lowering.patterns import (
     Variable,
@@ -59,8 +58,8 @@ from rnnmem.verify.lowering.patterns import (
     variables,
 )
 from rnnmem.verify.lowering.row_bits import other_bits
+from rnnmem.verify.lowering.row_counts import RowCounts
 from rnnmem.verify.lowering.rows import (
-    LABELLED,
     are_of_whole,
     known_from,
     lead_of,
@@ -69,8 +68,6 @@ from rnnmem.verify.lowering.rows import (
 )
 
 _MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
-_KEEPS_ROWS = ("ExpandDims", "Identity", "OneHot", "Reshape", "Squeeze")
-"""Types that have the rows of their first input, or as many times as many."""
 
 
 def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]:
@@ -97,6 +94,8 @@ def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]
             proof.verify()
             net = proof.flattened()
             sources[before_barrier(proof.outer, proof.source)] = lead_of(op)
+    if sources:
+        original, net = (with_first_sources(one, sources) for one in (original, net))
     for source, lead in sources.items():
         original, net = seen_alike(original, net, source, lead)
     return original, net
@@ -308,9 +307,42 @@ class _Proof:
     # --- that its ops work on rows one by one
 
     def _verify_ops(self) -> None:
+        self.outside = known_from(self.outer, self.known, self.source, self.loop.name)
+        program, counts = self._followed()
+        if told := counts.told(self.known):
+            self.outside = known_from(self.outer, self.known, self.source, self.loop.name, told)
+            program, counts = self._followed()
+        if (part := counts.unknown(self.known, self.outside)) is not None:
+            cut, blob = self.body.producer[part].name, self.cuts[part][0]
+            other = f"{blob!r} may have another number of rows than {self.source!r}"
+            self._demand(False, other, cut)
+        self._demand(
+            segments_stay_in_rows(program, self.values, picked_by(self.known, self.stands_for)),
+            "rows are added up in others' places",
+        )
+        for blob in self.joined.values():
+            value = self.values.get(blob)
+            right = isinstance(value, Rows) and value.ramp is None
+            self._demand(right, f"{blob!r} is not made row by row")
+        for blob, buffer in self.placed.items():
+            there = self.values[buffer]
+            self._demand(
+                self.values[blob] == rows_of(self.source, there.fact.shape, ROW),
+                f"{blob!r} is not as large as what it is written over",
+            )
+        for blob in self.summed.values():
+            value = self.values.get(blob)
+            self._demand(
+                isinstance(value, Partial)
+                and tuple(dim.number for dim in value.shape) == self.sum_shapes[blob],
+                f"{blob!r} is no part of a sum",
+            )
+
+    def _followed(self) -> tuple[list[Op], RowCounts]:
+        """The ops of the body that are understood, and what they allow of what is cut."""
         self.values: dict[str, Value] = {}
         self.stands_for: dict[str, str] = {}  # blob of the body -> outer blob
-        self.outside = known_from(self.outer, self.known, self.source, self.loop.name)
+        self.cuts: dict[str, tuple[str, Dim]] = {}  # parts of what only a run can count
         for argument, start in self.loop_invariant.items():
             told = self.outside.get(start)
             self.values[argument] = (
@@ -334,27 +366,8 @@ class _Proof:
                 if found is not None:
                     self.values.update(zip(op.outputs, found, strict=True))
                     program.append(op)
-        self._demand(
-            segments_stay_in_rows(program, self.values, picked_by(self.known, self.stands_for)),
-            "rows are added up in others' places",
-        )
-        for blob in self.joined.values():
-            value = self.values.get(blob)
-            right = isinstance(value, Rows) and value.ramp is None
-            self._demand(right, f"{blob!r} is not made row by row")
-        for blob, buffer in self.placed.items():
-            there = self.values[buffer]
-            self._demand(
-                self.values[blob] == rows_of(self.source, there.fact.shape, ROW),
-                f"{blob!r} is not as large as what it is written over",
-            )
-        for blob in self.summed.values():
-            value = self.values.get(blob)
-            self._demand(
-                isinstance(value, Partial)
-                and tuple(dim.number for dim in value.shape) == self.sum_shapes[blob],
-                f"{blob!r} is no part of a sum",
-            )
+        needed = self._needed((self.joined | self.summed).values())
+        return program, RowCounts(self.body, self.values, self.cuts, needed)
 
     def _part(self, op: Op) -> Rows | None:
         """The rows that a Slice cuts out of a blob given to the loop; None: it cuts otherwise."""
@@ -381,51 +394,11 @@ class _Proof:
         )
         count = first.at(self.rows) if self.rows is not None else None
         if outer != self.source and not (count is not None and shape[0] == count):
-            self._verify_rows(op, outer, shape, first)
+            self.cuts[op.outputs[0]] = outer, first
+            told = self.outside.get(outer)
+            if isinstance(told, Rows) and told.shape[0] == first:
+                return told
         return rows_of(outer, shape, first)
-
-    def _verify_rows(self, op: Op, outer: str, shape, first: Dim) -> None:
-        """A blob whose size only a run can tell has as many rows as the source.
-
-        A cut of fewer fails in the run. More are impossible where what it follows from, or every
-        op that reads it, allows no other number.
-        """
-        value = self.outside.get(outer)
-        if isinstance(value, Rows) and value.shape[0] == first:
-            return
-        self._demand(
-            shape[0] is None and self._has_one_size(op.outputs[0]),
-            f"{outer!r} may have another number of rows than {self.source!r}",
-            op.name,
-        )
-
-    def _has_one_size(self, blob: str) -> bool:
-        """Whether every op that reads the rows needs as many as the source has."""
-        if blob in self.body.outputs:
-            return False
-        readers = self.body.readers.get(blob, ())
-        return bool(readers) and all(self._fixes_size(reader, blob) for reader in readers)
-
-    def _fixes_size(self, reader: Op, blob: str) -> bool:
-        if reader.type in LABELLED:
-            return reader.inputs.index(blob) == 1
-        given = [self._verified(one) for one in reader.inputs if one != blob]
-        if reader.type == "Reshape" and isinstance(given[0], Sizes):
-            return Dim(-1) not in given[0].value
-        passes = reader.type in _KEEPS_ROWS or TABLE[reader.type].work is Work.POINTWISE
-        alone = all(isinstance(one, Given) for one in given)
-        return passes and alone and self._has_one_size(reader.outputs[0])
-
-    def _verified(self, blob: str) -> Value | None:
-        """What a blob of the body is, if that does not depend on rows that are being verified."""
-        if blob in self.values:
-            return self.values[blob]
-        op = self.body.producer.get(blob)
-        if op is None or op.type == "Slice":
-            return None
-        values = [self._verified(one) for one in op.inputs]
-        found = None if None in values else apply(op, values)
-        return None if found is None else found[op.outputs.index(blob)]
 
     # --- what stands for it
 

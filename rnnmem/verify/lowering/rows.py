@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from rnnmem.analysis.row_rules import (
     ROW,
@@ -13,6 +14,7 @@ from rnnmem.analysis.row_rules import (
     Sizes,
     Value,
     apply_outside,
+    as_many,
     product,
     resolved,
     rows_of,
@@ -114,25 +116,45 @@ def _follows(sizes: Sizes) -> bool:
     return all(set(dim.symbols) <= {"n"} for dim in dims)
 
 
-def known_from(net: Net, known: KnownNet, source: str, but: str = "") -> dict[str, Value]:
-    """Blob -> what is known of it, where that follows from the source's rows."""
+def known_from(
+    net: Net,
+    known: KnownNet,
+    source: str,
+    but: str = "",
+    told: Mapping[str, Value] = MappingProxyType({}),
+) -> dict[str, Value]:
+    """Blob -> what is known of it, where that follows from the source's rows.
+
+    Args:
+      net: the Net.
+      known: the same with its shapes.
+      source: the blob whose rows are counted.
+      but: name of an op that is not looked into.
+      told: what is known of other blobs already.
+    """
     shape = known.facts[source].shape
     if not shape:
         return {}
-    found: dict[str, Value] = {source: rows_of(source, shape, ROW)}
+    found: dict[str, Value] = {**told, source: rows_of(source, shape, ROW)}
+    labels: dict[str, Value] = {}
     for op in topological(net.ops):
-        if not any(blob in found for blob in op.inputs) or op.name == but:
+        if op.name == but or not any(blob in found for blob in op.inputs):
             continue
         values = [found.get(one) or Given(known.facts[one]) for one in op.inputs]
+        told_here = {} if shape[0] is not None else as_many(op, values)
+        values = [told_here.get(at, one) for at, one in enumerate(values)]
         if op.type in LABELLED and isinstance(values[0], Rows):
-            labels = known.facts[op.inputs[1]].shape
-            if isinstance(values[1], Given) and labels:
-                values[1] = rows_of(op.inputs[1], labels, values[0].shape[0])
-        given = apply_outside(op, values)
-        if given is None and shape[0] is not None:
-            given = apply_outside(op, _with_as_many(op, values, shape[0]))
-        if given is not None:
-            found.update(zip(op.outputs, given, strict=True))
+            given = known.facts[op.inputs[1]].shape
+            if isinstance(values[1], Given) and given:
+                values[1] = rows_of(op.inputs[1], given, values[0].shape[0])
+        made = apply_outside(op, values)
+        if made is None and shape[0] is not None:
+            made = apply_outside(op, _with_as_many(op, values, shape[0]))
+        if made is not None:
+            found.update(zip(op.outputs, made, strict=True))
+            labels.update((op.inputs[at], one) for at, one in told_here.items())
+    if labels:  # they tell of what else is made of them, by ops before this one, too
+        return known_from(net, known, source, but, {**told, **labels})
     return found
 
 
