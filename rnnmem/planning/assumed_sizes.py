@@ -33,9 +33,9 @@ CLOSE = 0.01
 SLACK = 16 * 1024
 """Bytes by which a peak may rise: they are not worth what is saved at other sizes."""
 
-OF_ROWS = 512 * 1024
-"""The same where logits are cut into chunks, each of which has twice as many: how parts of one lie
-in memory shows only at sizes at which all rows are one chunk.
+CLOSE_OF_ROWS = 0.02
+"""The same part where logits are cut into chunks: how parts of one lie in memory shows at sizes at
+which all rows are one chunk.
 """
 
 Peaks = tuple[int | None, ...]
@@ -54,6 +54,6 @@ def are_told(*peaks: Sequence[int | None]) -> bool:
     return all(peak is not None for some in peaks for peak in some)
 
 
-def are_larger(after: Sequence[int], before: Sequence[int], slack: int = SLACK) -> bool:
+def are_larger(after: Sequence[int], before: Sequence[int], close: float = CLOSE) -> bool:
     """Whether one of the peaks is above what it was, by more than is not worth a word."""
-    return any(new > (1 + CLOSE) * old + slack for new, old in zip(after, before, strict=True))
+    return any(new > (1 + close) * old + SLACK for new, old in zip(after, before, strict=True))

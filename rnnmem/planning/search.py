@@ -18,9 +18,9 @@ from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import (
+    CLOSE,
+    CLOSE_OF_ROWS,
     MOST_TRIED,
-    OF_ROWS,
-    SLACK,
     Peaks,
     are_larger,
     are_told,
@@ -265,8 +265,8 @@ class Search:
         if rewritten is None:
             return False
         before, after = self._assumed, assumed_peaks(rewritten)
-        slack = OF_ROWS if self.losses else SLACK
-        return are_larger(after, before, slack) if are_told(before, after) else is_cut(plan)
+        close = CLOSE_OF_ROWS if self.losses else CLOSE
+        return are_larger(after, before, close) if are_told(before, after) else is_cut(plan)
 
     @functools.cached_property
     def _assumed(self) -> Peaks:
