@@ -54,6 +54,7 @@ def are_told(*peaks: Sequence[int | None]) -> bool:
     return all(peak is not None for some in peaks for peak in some)
 
 
-def are_larger(after: Sequence[int], before: Sequence[int], close: float = CLOSE) -> bool:
+def are_larger(after: Sequence[int], before: Sequence[int], cuts_rows: bool = False) -> bool:
     """Whether one of the peaks is above what it was, by more than is not worth a word."""
+    close = CLOSE_OF_ROWS if cuts_rows else CLOSE
     return any(new > (1 + close) * old + SLACK for new, old in zip(after, before, strict=True))

@@ -17,15 +17,7 @@ from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.assumed_sizes import (
-    CLOSE,
-    CLOSE_OF_ROWS,
-    MOST_TRIED,
-    Peaks,
-    are_larger,
-    are_told,
-    assumed_peaks,
-)
+from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
 from rnnmem.planning.choice import (
     NEGLIGIBLE,
     bisected,
@@ -265,8 +257,8 @@ class Search:
         if rewritten is None:
             return False
         before, after = self._assumed, assumed_peaks(rewritten)
-        close = CLOSE_OF_ROWS if self.losses else CLOSE
-        return are_larger(after, before, close) if are_told(before, after) else is_cut(plan)
+        told = are_told(before, after)
+        return are_larger(after, before, bool(self.losses)) if told else is_cut(plan)
 
     @functools.cached_property
     def _assumed(self) -> Peaks:
