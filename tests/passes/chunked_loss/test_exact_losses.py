@@ -7,7 +7,6 @@ from tensorflow.python.framework import config
 
 import rnnmem
 import rnnmem.keras
-from rnnmem.passes.chunked_loss import select
 from tests.passes.chunked_loss.test_apply import (
     LOSSES,
     UNITS,
@@ -18,16 +17,9 @@ from tests.passes.chunked_loss.test_apply import (
     step_of,
 )
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 BATCH, TIME = 32, 9
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
-    """Small logits are worth a loop here, and a chunk has as few tokens as it may."""
-    monkeypatch.setattr(select, "CHUNK_BYTES", 1)
-    tf.config.experimental.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
 
 
 def assert_same(found, expected):

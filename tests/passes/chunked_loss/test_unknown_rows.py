@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import config
 
 import rnnmem
 from rnnmem.analysis.machine import CPU
@@ -22,17 +21,11 @@ from rnnmem.verify.lowering.row_counts import RowCounts
 from tests.handmade import const, make_net, op
 from tests.passes.chunked_loss.test_exact_losses import assert_same
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 WORDS, UNITS = 48, 8
 SIZES = [(4, 33), (0, 5), (5, 0), (1, 1), (3, 5), (8, 8), (1, 64), (13, 5), (16, 33)]
 """Batch and time: none, fewer than a chunk, just one, one and some, several."""
-
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch):
-    monkeypatch.setattr(select, "CHUNK_BYTES", 1)
-    tf.config.experimental.enable_op_determinism()
-    yield
-    config.disable_op_determinism()
 
 
 def batch(size, seed):
