@@ -19,7 +19,7 @@ STEPS = {
     "inner_loop_cell": "--steps=3",
 }
 RUNS = 4
-MOST_RUNS = 24
+MOST_RUNS = 120
 
 
 def example(name):
