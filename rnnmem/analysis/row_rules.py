@@ -42,6 +42,7 @@ RULES = ROWS
 ONE_EACH = types("labelled", "")
 """Types that fail where there are not as many labels as rows."""
 _ALIKE = types("alike")
+Value = RowValue
 
 
 def as_many(op: Op, values: Sequence[Value]) -> dict[int, Rows]:
@@ -51,9 +52,7 @@ def as_many(op: Op, values: Sequence[Value]) -> dict[int, Rows]:
       op: the op.
       values: of its inputs.
     """
-    if op.type in ONE_EACH and (
-        op.type != "GatherV2" or (op.attributes.get("batch_dims") or 0) > 0
-    ):
+    if op.type in ONE_EACH and _in_each_row(op):
         rows, slots = values[:1], [1]
     elif op.type in _ALIKE:
         rows, slots = values, list(range(len(values)))
@@ -68,9 +67,6 @@ def as_many(op: Op, values: Sequence[Value]) -> dict[int, Rows]:
         for at, shape in shapes.items()
         if shape and shape[0] is None
     }
-
-
-Value = RowValue
 
 
 def apply(op: Op, values: Sequence[Value]) -> Sequence[Value] | None:
