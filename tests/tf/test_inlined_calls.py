@@ -35,6 +35,22 @@ def divided(x, w):
     return tf.reduce_mean(h * h) + tf.reduce_mean(c)
 
 
+def divided_inside(x, w):
+    """The same in a loop inside another, both of which run again."""
+
+    def inner(j, h, c):
+        c = tf.tanh(c * tf.sigmoid(tf.tanh(c + h)) / 3.0)
+        return j + 1, tf.tanh(h + c), tf.tanh(c + h)
+
+    def body(i, h, c):
+        _, h, c = tf.while_loop(lambda j, *_: j < T, inner, (0, h, c))
+        return i + 1, tf.tanh(h @ w), c
+
+    h = tf.tanh(x @ w)
+    _, h, c = tf.while_loop(lambda i, *_: i < T, body, (0, h, tf.sin(h)))
+    return tf.reduce_mean(h * h) + tf.reduce_mean(c)
+
+
 def run_alone(fn):
     def later(x, w):
         w = tf.constant(w)
@@ -78,7 +94,9 @@ def step(x, w):
     [
         (differentiated_later, loss_of),
         (differentiated_later, divided),
+        (differentiated_later, divided_inside),
         (run_alone, divided),
+        (run_alone, divided_inside),
         (called, step),
     ],
 )
