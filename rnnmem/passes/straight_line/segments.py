@@ -25,6 +25,8 @@ from rnnmem.ir.order import topological
 
 SMALL = 0.01
 """Part of the largest residual below which another one is small."""
+SEGMENTS = (2, 4, 8, 12, 18, 27, 40)
+"""Into how many segments the forward part is cut."""
 BISECTIONS = 8
 """Tries in which the least that segments may hold is found."""
 ANYWHERE = -1
@@ -173,43 +175,71 @@ class Line:
         return found
 
     @functools.cached_property
-    def crossing(self) -> np.ndarray:
-        """For each place, bytes that the forward part hands from ops before it to those behind.
+    def out_of_reach(self) -> frozenset[str]:
+        """Blobs that clones do not read: one more reader of them might change bits.
 
-        Infinite where one more reader of what crosses might change bits: of what a graph optimizer
-        may fuse with its only reader, and of an addend that the gradient does not hold.
+        An addend that the gradient does not hold, and what a graph optimizer may fuse with its only
+        reader.
         """
-        net, turn = self.net, self.turn
+        net, held, addends = self.net, set(self.residuals), merged_sums(self.net).addends
+        return frozenset(
+            blob
+            for op in net.ops[: self.turn]
+            for blob in op.outputs
+            if blob not in self.given
+            and blob not in held
+            and (blob in addends or self._may_be_fused(op, blob))
+        )
+
+    def _may_be_fused(self, op: Op, blob: str) -> bool:
+        readers = self.net.readers.get(blob, ())
+        first = min(readers, key=lambda one: self.place[one.name], default=None)
+        return self.net.fan_out(blob) == 1 and first is not None and may_fuse(op, first)
+
+    @functools.cached_property
+    def crossing(self) -> np.ndarray:
+        """For each place, bytes that clones behind it may read of the forward part before it."""
         first: dict[str, int] = {}
         ends: dict[str, int] = {}
-        for index, op in enumerate(net.ops[:turn]):
+        for index, op in enumerate(self.net.ops[: self.turn]):
             for blob in op.inputs:
-                ends[self.root.get(blob, blob)] = index
+                if blob not in self.out_of_reach:
+                    ends[self.root.get(blob, blob)] = index
             for blob in op.outputs:
                 first.setdefault(self.root.get(blob, blob), index)
-        found = np.zeros(turn + 1)
+        found = np.zeros(self.turn + 1)
         for blob, end in ends.items():
             if blob in first:
                 found[first[blob] + 1] += self.held(blob)
                 found[end + 1] -= self.held(blob)
-        found = np.cumsum(found)
-        held = set(self.residuals)
-        for index, op in enumerate(net.ops[:turn]):
-            for blob in op.outputs:
-                if blob in self.given or blob in held:
-                    continue
-                reads = [self.place[one.name] for one in net.readers.get(blob, ())]
-                end = max((one for one in reads if one < turn), default=index)
-                alone = net.fan_out(blob) == 1 and reads and may_fuse(op, net.ops[reads[0]])
-                if alone or blob in merged_sums(net).addends:
-                    found[index + 1 : end + 1] = math.inf
-        return found[:turn]
+        return np.cumsum(found)[: self.turn]
 
-    def cuts(self, count: int) -> tuple[int, ...]:
+    @functools.cached_property
+    def open_crossing(self) -> np.ndarray:
+        """The same where all that crosses is within reach, and infinite elsewhere."""
+        found = self.crossing.copy()
+        for index, op in enumerate(self.net.ops[: self.turn]):
+            for blob in self.out_of_reach.intersection(op.outputs):
+                reads = [self.place[one.name] for one in self.net.readers.get(blob, ())]
+                end = max((one for one in reads if one < self.turn), default=index)
+                found[index + 1 : end + 1] = math.inf
+        return found
+
+    @property
+    def all_cuts(self) -> tuple[tuple[int, ...], ...]:
+        """Some ways to cut the forward part in segments."""
+        found: dict[tuple[int, ...], None] = {}
+        for crossing in (self.open_crossing, self.crossing):
+            found[self.balanced(crossing)] = None
+            found.update((self.cuts(count, crossing), None) for count in SEGMENTS)
+        return tuple(filter(None, found))
+
+    def cuts(self, count: int, crossing: np.ndarray) -> tuple[int, ...]:
         """Places that cut the forward part in about so many segments of equal residuals.
 
         Args:
           count: how many segments.
+          crossing: for each place, bytes that cross it.
         """
         most = float(self.waiting.sum()) / count
         found: list[int] = []
@@ -220,33 +250,35 @@ class Line:
                 found.append(best)
                 sum_ = float(self.waiting[best:place].sum())
                 start, best = best, None
-            wide = self.crossing[place]
-            narrow = best is None or wide <= self.crossing[best]
+            wide = crossing[place]
+            narrow = best is None or wide <= crossing[best]
             if wide < math.inf and sum_ >= most / 2 and narrow and place > start:
                 best = place
         return tuple(found)
 
-    @functools.cached_property
-    def balanced(self) -> tuple[int, ...]:
+    def balanced(self, crossing: np.ndarray) -> tuple[int, ...]:
         """Places that cut the forward part so that about the least is held at the worst moment.
 
         A segment runs again while what the ones before it have saved is held, so each is smaller
         than the one before.
+
+        Args:
+          crossing: for each place, bytes that cross it.
         """
         found: tuple[int, ...] = ()
         low, high = 0.0, float(self.waiting.sum())
         for _ in range(BISECTIONS):
             most = (low + high) / 2
-            cuts = self._within(most)
+            cuts = self._within(most, crossing.tolist())
             low, high = (most, high) if cuts is None else (low, most)
             found = found if cuts is None else cuts
         return found
 
-    def _within(self, most: float) -> tuple[int, ...] | None:
+    def _within(self, most: float, crossing: list[float]) -> tuple[int, ...] | None:
         """Places by which no segment, with what was saved before it, has more; None: none do."""
         found: list[int] = []
         start, best, saved, sum_ = 0, None, 0.0, 0.0
-        waiting, crossing = self.waiting.tolist(), self.crossing.tolist()
+        waiting = self.waiting.tolist()
         for place in range(1, self.turn):
             sum_ += waiting[place - 1]
             if saved + sum_ > most:

@@ -13,7 +13,7 @@ import bisect
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.grappler.summation_order import addends_of, merged_sums, merged_trees
@@ -23,10 +23,8 @@ from rnnmem.ir.op_table import ASKS_SHAPE, may_fuse
 from rnnmem.ir.order import all_needed_by, all_waiting_for, reached
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, choose_saved_set, is_constant
 from rnnmem.passes.straight_line.decision import Region
-from rnnmem.passes.straight_line.segments import ANYWHERE, Line
+from rnnmem.passes.straight_line.segments import ANYWHERE, SMALL, Line
 
-SEGMENTS = (2, 4, 8, 12, 18, 27, 40)
-"""Into how many segments the forward part is cut."""
 PRICES = (0.0, 3e8, 1e9, 3e9, 1e10)
 """Bytes for which a second is spent; a residual that costs more stays as it was."""
 MOST = 8
@@ -104,8 +102,8 @@ class Choices:
 
     @functools.cached_property
     def _segmented(self) -> list[_Segmented]:
-        cuts = dict.fromkeys((self.line.balanced, *map(self.line.cuts, SEGMENTS)))
-        return [_Segmented(self.line, one, self.seconds, self.once) for one in cuts if one]
+        cuts = self.line.all_cuts
+        return [_Segmented(self.line, one, self.seconds, self.once) for one in cuts]
 
     @functools.cached_property
     def _races(self) -> list[tuple[str, str]]:
@@ -200,15 +198,25 @@ class _Segmented:
             live_in=live_in - outside,
             pushed=live_in - outside,
             seconds=self.seconds,
-            free=live_in & sums.addends - outside,
-            never=frozenset(op.name for op in ops if self._stays(op)),
+            free=live_in & (sums.addends | self._small(live_in)) - outside,
+            never=frozenset(op.name for op in ops if self._stays(op, given)),
             addends=sums.addends,
         )
 
-    def _stays(self, op: Op) -> bool:
-        """Loops, sums, and buffers that chunks of rows are written into run once."""
+    def _small(self, residuals: Collection[str]) -> set[str]:
+        """Those for which no clone need run, perhaps long before the readers of the others."""
+        least = SMALL * sum(map(self.line.held, residuals))
+        plain = (one for one in residuals if self.net.blobs[one].dtype in BYTES_PER_ELEMENT)
+        return {one for one in plain if self.line.held(one) < least}
+
+    def _stays(self, op: Op, given: Collection[str]) -> bool:
+        """Loops, sums, and buffers that chunks of rows are written into run once.
+
+        So does what reads something of a segment before that has no more readers than it had.
+        """
         kept = op.name in self.sums or op.name in self.runs_once
-        return bool(op.nets) or kept or OWNED in op.attributes
+        missing = any(blob in given and blob in self.line.out_of_reach for blob in op.inputs)
+        return bool(op.nets) or kept or missing or OWNED in op.attributes
 
     def within(self, most: float) -> Iterator[Candidate]:
         """Choices at one price each, and between, that take no longer."""
@@ -224,17 +232,19 @@ class _Segmented:
         for price in PRICES:
             chosen: dict[int, SavedSet] = {}
             regions: dict[int, Region] = {}
-            for number, step in enumerate(self.steps):
+            read: set[str] = set()  # by clones of segments behind: that is held for them anyway
+            for number, step in reversed([*enumerate(self.steps)]):
+                step = dataclasses.replace(step, free=step.free | read & step.body.producer.keys())
                 one = choose_saved_set(step, price) if step.live_in else None
-                region = None if one is None else self._region(number, one)
+                region = None if one is None else self._region(step, one)
                 if one is not None and region is not None:
                     chosen[number], regions[number] = one, region
+                    read |= self._boundary(region)
             found.append((chosen, regions))
         return found
 
-    def _region(self, number: int, chosen: SavedSet) -> Region | None:
+    def _region(self, step: Step, chosen: SavedSet) -> Region | None:
         """What runs again of a segment; None where nothing is gained, or nothing to wait for."""
-        step = self.steps[number]
         body = step.body.op_by_name
         ops = [body[name] for name in chosen.recomputed]
         made = {blob for op in ops if not is_constant(op) for blob in op.outputs}
