@@ -25,7 +25,13 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from rnnmem.grappler.fusion import CALM, is_apart, may_be_awaited
-from rnnmem.grappler.summation_order import Sums, is_addition, summation_trees, sums_of
+from rnnmem.grappler.summation_order import (
+    Sums,
+    is_addition,
+    merged_trees,
+    summation_trees,
+    sums_of,
+)
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES, facts
@@ -83,7 +89,7 @@ def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
     overtake one of them. A partial sum with other readers is no part of a larger AddN, but its
     addend.
     """
-    for tree in summation_trees(body):
+    for tree in _trees(body):
         ordered = all_needed_by(body, [tree[0].name])
         for blob in dict.fromkeys(blob for op in tree for blob in op.inputs):
             readers = body.readers.get(blob, ())
@@ -98,8 +104,16 @@ def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
     """The trees of additions, each with the other readers of what it adds up, if there are any."""
     sums = sums_of(body)
-    trees = ((tree, list(_holders(body, sums, tree))) for tree in summation_trees(body))
+    trees = ((tree, list(_holders(body, sums, tree))) for tree in _trees(body))
     return [(tree, holding) for tree, holding in trees if holding]
+
+
+def _trees(body: Net) -> list[list[Op]]:
+    """The trees of additions, and parts of them that are sums of their own for other readers."""
+    whole = summation_trees(body)
+    known = {frozenset(op.name for op in tree) for tree in whole}
+    parts = merged_trees(body)
+    return whole + [one for one in parts if frozenset(op.name for op in one) not in known]
 
 
 def _depths(body: Net) -> dict[str, int]:
@@ -136,7 +150,29 @@ def way(body: Net, lead: Lead) -> Edge | None:
     for reader in body.readers.get(blob, ()):
         if _is_list_op(reader) and waiting.name not in all_needed_by(body, [reader.name]):
             return Edge(waiting.name, None, reader.name)
+    if _is_added_behind(body, first, waiting):
+        return Edge(waiting.name, None, first.name, by_proxy=True)
     return None
+
+
+def _is_added_behind(body: Net, op: Op, waiting: Op) -> bool:
+    """Whether sums alone read what the op writes, begin behind another op, and take in no factor.
+
+    A completion proxy that this other op waits for has let go of the addend then.
+    """
+    behind = all_waiting_for(body, [waiting.name])
+    blobs = sums_of(body).sharing(op.outputs[0])
+    readers = [one for blob in blobs for one in body.readers.get(blob, ())]
+    return bool(readers) and all(
+        one.type == "AddN" and one.name in behind and not _has_factors_only(body, one)
+        for one in readers
+    )
+
+
+def _has_factors_only(body: Net, adding: Op) -> bool:
+    """Whether each addend is a product, of which a graph optimizer may take a common factor out."""
+    makers = [body.producer.get(blob) for blob in adding.inputs]
+    return all(one is not None and one.type == "Mul" for one in makers)
 
 
 def _may_be_shown(body: Net, op: Op) -> bool:

@@ -164,6 +164,7 @@ def _op(node: node_def_pb2.NodeDef) -> FlatOp:
         value=_content(node) if node.op == "Const" and dtypes[0] in FLOATS else None,
         index=node.attr["index"].i if "index" in node.attr else 0,
         frame=node.attr["frame_name"].s.decode() if node.op == "Enter" else "",
+        after=tuple(name.removeprefix("^") for name in node.input if name.startswith("^")),
     )
 
 

@@ -205,7 +205,7 @@ class Numbered:
         if (as_they_come := self.table.as_they_come.get(tuple(sorted(reads)))) is not None:
             return (as_they_come,)  # one of the orders that the original may take
         if len(reads) - reads.count(self.table.zero) > 2:  # zeros may be added wherever
-            buffers = tuple(self._buffer(blob) for blob in op.inputs)
+            buffers = tuple(self._buffer(blob, op) for blob in op.inputs)
             first = next((at for at, one in enumerate(buffers) if one != _HELD), 0)
             if len(reads) > _IN_ORDER or buffers[first] == _SHARED:
                 return (self.table.number("AddN", tuple(reads), buffers),)
@@ -224,11 +224,11 @@ class Numbered:
             return (self.of(op.inputs[0]),)
         return (self.table.accumulated(self.of(one.inputs[1]) for one in adding),)
 
-    def _buffer(self, blob: tuple[str, int]) -> str:
+    def _buffer(self, blob: tuple[str, int], adding: FlatOp) -> str:
         """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
         found, seen = _ALONE, {blob}
         while True:
-            readers = self.graph.readers[blob]
+            readers = self.graph.readers_beside(blob, adding)
             if any(self._keeps(reader) for reader in readers):
                 return _HELD
             if len(readers) > 1:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+from rnnmem.ir.order import reached
+
+_PROXY = "PlaceholderWithDefault"
+"""The type of completion proxies: they read a blob so that others may wait for its op."""
 Output = tuple[str, int]
 """One result of an op: its name, and which."""
 
@@ -22,6 +26,7 @@ class FlatOp:
       value: of a constant, what stands for its content.
       index: which argument, or result, of the function it is.
       frame: of an Enter, the loop.
+      after: names of the ops that it waits for beside those that it reads.
     """
 
     name: str
@@ -32,6 +37,7 @@ class FlatOp:
     value: tuple[Hashable, ...] | None = None
     index: int = 0
     frame: str = ""
+    after: tuple[str, ...] = ()
 
     def reading(self, given: Mapping[Output, Output]) -> FlatOp:
         """The same op where other outputs stand for some that it reads."""
@@ -61,7 +67,8 @@ def called_ops(
         if op.type == "_Retval":
             results[call.name, op.index] = inputs[0]
             continue
-        op = dataclasses.replace(op, name=f"{call.name}//{op.name}", inputs=inputs)
+        after = tuple(f"{call.name}//{name}" for name in op.after)
+        op = dataclasses.replace(op, name=f"{call.name}//{op.name}", inputs=inputs, after=after)
         if op.type == "_Arg":
             op = dataclasses.replace(op, type="Enter", inputs=(arguments[op.index],))
         made.append(op)
@@ -96,6 +103,21 @@ class FlatGraph:
         """The ops that add to the temporary variable which the op takes away in the end."""
         readers = self.readers[op.inputs[0]] if op.type == "DestroyTemporaryVariable" else []
         return [one for one in readers if one.type == "AssignAdd"]
+
+    def readers_beside(self, blob: Output, op: FlatOp) -> list[FlatOp]:
+        """The readers of a blob but for completion proxies that an op waits for."""
+        return [one for one in self.readers[blob] if not self._is_done(one, op)]
+
+    def _is_done(self, reader: FlatOp, op: FlatOp) -> bool:
+        """Whether a reader hands nothing on, and the op runs behind it, in one iteration."""
+
+        def before(name: str) -> Iterable[str]:
+            one = self.ops[name]
+            sources = [source for source, _ in one.inputs if one.type not in ("Merge", "Enter")]
+            return (source for source in (*sources, *one.after) if source in self.ops)
+
+        alone = reader.type == _PROXY and (reader.name, 0) not in self.readers
+        return alone and reader.name in reached([op.name], before)
 
     def _ordered(self) -> list[FlatOp]:
         """Back edges are no dependencies; what leaves a loop comes after the loop's step."""

@@ -165,3 +165,27 @@ def test_what_a_calm_op_alone_reads_is_waited_for_through_a_completion_proxy():
     assert waited() == Edge("late", None, "x", by_proxy=True)
     assert waited(reader="Mul") is None
     assert waited(reader="AddV2") is None
+
+
+def of_sum_in_sum(last="a c x", factor="TanhGrad"):
+    """A sum that others read, too, has a reader of its addend among the next sum's addends."""
+    ops = [
+        POP,
+        op("late", "OptionalGetValue", "q", F),
+        op("t", "TanhGrad", "p:1 g", F),
+        op("x", "Mul", "t g", F),
+        op("y", "Mul", "t late", F),
+        op("a", "AddN", "t y y", F),
+        op("c", factor, "g y" if factor == "TanhGrad" else "g a", F),
+        op("r", "Sin", "a", F),
+        op("s", "AddN", last, F),
+    ]
+    return body(ops, ["s", "r", rest()], {**GIVEN, "q": "v[]"})
+
+
+def test_a_sum_that_others_read_begins_by_itself_however_its_addends_readers_are_added():
+    net = of_sum_in_sum()
+    assert ("x", "a") in head_starts(net)
+    assert way(net, ("x", "a")) == Edge("late", None, "x", by_proxy=True)
+    assert way(of_sum_in_sum("x g g"), ("x", "a")) is None  # may begin while the proxy has x
+    assert way(of_sum_in_sum("c x x", "Mul"), ("x", "a")) is None  # a factor may be taken out

@@ -112,6 +112,15 @@ def test_a_sum_of_three_begins_with_what_it_may_overwrite():
     assert difference([only], [Half(FlatGraph(both), results=1)]) == "out"
 
 
+@pytest.mark.parametrize("waits, named", [(("there",), None), ((), "out")])
+def test_what_a_sum_waits_for_has_let_go_of_its_addend(waits, named):
+    ops = [op("s", "Sin", "x"), op("c", "Cos", "y"), op("n", "Neg", "z", after=waits)]
+    there = op("there", "PlaceholderWithDefault", "s")
+    sum_ = op("out", "AddN", "s", "c", "n")
+    before = [op("s", "Sin", "x"), op("c", "Cos", "y"), op("n", "Neg", "z")]
+    assert compared(made(*before, sum_), made(*ops, there, sum_)) == named
+
+
 def loop(step, start="x", name="while", push=None):
     """``h' = step(h)``, its states pushed where ``push`` names one; ends as ``{name}_exit``."""
     ops = [

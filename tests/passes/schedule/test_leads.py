@@ -66,6 +66,16 @@ def bias_of_few_rows(kernel, x):
     return tf.reduce_sum(h * h)
 
 
+def sums_in_sums(kernel, x):
+    """A gradient's sum of three, read by others, too; the next one adds up what reads an addend."""
+    h, c = x[0], tf.sin(x[0])
+    for i in tf.range(T):
+        t = c + h * 0.1 + h * 0.8
+        h = tf.tanh((t + t + tf.tanh(c)) @ kernel + x[i])
+        c = tf.tanh(h * c + t)
+    return tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+
+
 def step_of(loss, signature=None):
     (kernel,) = weights((U, U))
 
@@ -121,6 +131,14 @@ def test_a_head_start_within_an_iteration_is_kept_by_an_edge():
     kept = [(first, last) for first, last in head_starts(before) if first in after.op_by_name]
     assert kept and not all(one in all_needed_by(before, [other]) for one, other in kept)
     assert all(one in all_needed_by(after, [other]) for one, other in kept)
+
+
+def test_an_edge_keeps_it_for_a_sum_within_a_sum():
+    found = rewritten(sums_in_sums)
+    (before, after) = (loops_of(one)[1].nets["body"] for one in (found.net, found.rewritten))
+    starts = head_starts(before)
+    assert starts and not all(one in all_needed_by(before, [other]) for one, other in starts)
+    assert all(one in all_needed_by(after, [other]) for one, other in starts)
 
 
 def test_an_edge_keeps_it_in_a_branch_too():
