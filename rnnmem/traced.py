@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from rnnmem.analysis.shapes import known_net
 from rnnmem.analysis.sums import sums_of_nothing
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.compile import Compiled, Target, compile_function, compile_net, waits_for_gradient
-from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
@@ -44,6 +45,7 @@ _BESIDE_SHAPES = (
 )
 _MOST_LEFT = 4
 """Ops that are tried to run once because their clones would be computed in another way."""
+_NO_GRADIENT = "TensorFlow makes no gradient of the function, so that none is rewritten: {}"
 _OTHERWISE = (
     "TensorFlow's graph optimizer would compute {} in another way than in the original, and last "
     "bits would differ"
@@ -382,12 +384,26 @@ class Work:
         """The plan, for which the gradient of what runs is built if nobody did yet."""
         self.keeps_nets = True
         try:
-            private.force_gradient(function)
+            if not (reason := self._has_no_gradient()):
+                private.force_gradient(function)
+            elif reason not in self.plan.notes:
+                self.plan = self.plan.noting(reason)
         except Exception as error:
             self.give_up(error)
         finally:
             self.keeps_nets = False
         return self.plan
+
+    def _has_no_gradient(self) -> str:
+        """Why TensorFlow differentiates not even the original, in words; empty: it does."""
+        try:
+            private.force_gradient(self.concrete)
+        except RnnmemError:  # of a decorated function that is called
+            raise
+        except Exception as error:  # e.g. a LookupError; whoever asks for the gradient gets it, too
+            first, *_ = re.split(r"\n|\. ", str(error), maxsplit=1)
+            return _NO_GRADIENT.format(f"{type(error).__name__}: {first}")
+        return ""
 
     def give_up(self, error: Exception) -> None:
         """The original runs; one warning says why. A promise that cannot be kept is an error."""
