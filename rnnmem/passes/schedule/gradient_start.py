@@ -33,6 +33,9 @@ TAKING = types("takes")
 READING = (APART & MAY_RERUN) - VIEWS - types("slices") - types("cross_entropy")
 """Op types that read without keeping, and that no graph optimizer fuses with what they read."""
 
+EQUAL = types("fills")
+"""Op types that make equal numbers: of constants, such a result is stored as one of them."""
+
 LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
 
@@ -123,12 +126,20 @@ def _fill_late(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None
     """What the loop starts from is made once its incoming gradient is there."""
     others = [op for op in sources if op.type not in FILLERS and not is_constant(net, op)]
     for filler in sources:
-        if filler.type not in FILLERS:
+        if filler.type not in FILLERS or _is_stored(net, filler):
             continue
         after = _descendants(net, filler, waits)
         for other in others:
             if other.name not in after:
                 waits.setdefault(filler.name, {})[other.name] = None
+
+
+def _is_stored(net: Net, filler: Op) -> bool:
+    """Whether a graph optimizer makes a filler a constant, however large; that is always held.
+
+    To wait would gain nothing, and two calls of the function in one graph would not share it.
+    """
+    return filler.type in EQUAL and is_constant(net, filler)
 
 
 def _read_before(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None:
@@ -150,7 +161,7 @@ def _read_before(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> No
         and _is_small(net, op)
     ]
     for op in sources if readers else ():
-        if op.type in FILLERS or op.type == CUT:
+        if op.type in FILLERS and not _is_stored(net, op) or op.type == CUT:
             after = _descendants(net, op, waits)
             early = (name for name in readers if name not in after)
             waits.setdefault(op.name, {}).update(dict.fromkeys(early))

@@ -63,6 +63,30 @@ def test_the_loop_waits_for_what_it_reads_but_not_for_zeros():
     assert not any(edge.op == "gradient" and edge.after == "there" for edge in found)
 
 
+def starting_from(*ops):
+    """The same, but what is added up for the weights begins with other ops; the last is "there"."""
+    net = classifier()
+    made = make_net({}, ops, ["there"])
+    place = next(i for i, one in enumerate(net.ops) if one.name == "there")
+    return net.replace(
+        ops=(*net.ops[:place], *made.ops, *net.ops[place + 1 :]), blobs={**net.blobs, **made.blobs}
+    )
+
+
+def test_zeros_that_are_a_constant_wait_for_nothing():
+    """They are never made, and two calls in one graph share them as long as they do not wait."""
+    filled = op("there", "Fill", "shape zero", F)
+    net = starting_from(const("shape", (512, 512)), const("zero", 0.0), filled)
+    assert not any(edge.op == "there" for edge in waits(net))
+
+
+def test_a_large_number_repeated_waits_though_it_is_of_constants():
+    """No graph optimizer makes it before the run: it would be stored in full."""
+    tiled = op("there", "Tile", "one times", F)
+    net = starting_from(const("one", (1,)), const("times", (512, 512)), tiled)
+    assert Edge("there", None, "g") in waits(net)
+
+
 def test_nothing_waits_for_an_op_that_writes_as_much_as_it_reads():
     assert Edge("there", None, "dw") not in waits(classifier(weight_gradient=LOGITS))
 
