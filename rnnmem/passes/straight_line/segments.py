@@ -24,7 +24,7 @@ from rnnmem.ir.op_table import ASKS_SHAPE, READ, SAME_BUFFER, facts, may_fuse
 from rnnmem.ir.order import topological
 
 SMALL = 0.01
-"""Part of the largest residual below which another one is small."""
+"""Part of the largest residual, or of all of a segment, below which another one is small."""
 SEGMENTS = (2, 4, 8, 12, 18, 27, 40)
 """Into how many segments the forward part is cut."""
 BISECTIONS = 8
