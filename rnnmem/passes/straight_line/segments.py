@@ -27,6 +27,8 @@ SMALL = 0.01
 """Part of the largest residual, or of all of a segment, below which another one is small."""
 SEGMENTS = (2, 4, 8, 12, 18, 27, 40)
 """Into how many segments the forward part is cut."""
+LOWER = 0.9
+"""Part of what segments hold that others must stay below to be tried, too."""
 BISECTIONS = 8
 """Tries in which the least that segments may hold is found."""
 ANYWHERE = -1
@@ -227,9 +229,14 @@ class Line:
 
     @property
     def all_cuts(self) -> tuple[tuple[int, ...], ...]:
-        """Some ways to cut the forward part in segments."""
+        """Some ways to cut the forward part in segments.
+
+        Segments end where something out of reach crosses only if less is held by that.
+        """
+        (least, _), (lower, _) = map(self._balanced, (self.open_crossing, self.crossing))
+        tried = (self.open_crossing, *([self.crossing] if lower < LOWER * least else ()))
         found: dict[tuple[int, ...], None] = {}
-        for crossing in (self.open_crossing, self.crossing):
+        for crossing in tried:
             found[self.balanced(crossing)] = None
             found.update((self.cuts(count, crossing), None) for count in SEGMENTS)
         return tuple(filter(None, found))
@@ -265,6 +272,10 @@ class Line:
         Args:
           crossing: for each place, bytes that cross it.
         """
+        return self._balanced(crossing)[1]
+
+    def _balanced(self, crossing: np.ndarray) -> tuple[float, tuple[int, ...]]:
+        """The bytes that segments hold at the worst moment, and the places."""
         found: tuple[int, ...] = ()
         low, high = 0.0, float(self.waiting.sum())
         for _ in range(BISECTIONS):
@@ -272,7 +283,7 @@ class Line:
             cuts = self._within(most, crossing.tolist())
             low, high = (most, high) if cuts is None else (low, most)
             found = found if cuts is None else cuts
-        return found
+        return high, found
 
     def _within(self, most: float, crossing: list[float]) -> tuple[int, ...] | None:
         """Places by which no segment, with what was saved before it, has more; None: none do."""
