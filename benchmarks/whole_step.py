@@ -147,13 +147,20 @@ def conv_lstm(
     return paired(loss, variables, (numbers(frames, size, size, 3),), options)
 
 
+def begin_anew() -> None:
+    """Resets Keras' random numbers, and its counts of layers: sums are sorted by their names."""
+    import keras
+
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+
+
 def resnet50(options: dict[str, Any], size: int = 224, batch: int = 8) -> Workload:
     """Keras' ResNet-50 at 224, batch 8, trained by ``train_on_batch`` under ``keras.optimize``."""
     import keras
 
     def model(optimised: bool):
-        keras.utils.clear_session()  # sums are sorted by names, which count layers
-        keras.utils.set_random_seed(0)
+        begin_anew()
         built = keras.applications.ResNet50(weights=None, input_shape=(size, size, 3), classes=100)
         built.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
         if optimised:
@@ -235,8 +242,7 @@ def keras_language_model(options: dict[str, Any]) -> Workload:
     batch, time, units, words = 20, 35, 200, 10000
 
     def model(optimised: bool):
-        keras.utils.clear_session()  # sums are sorted by names, which count layers
-        keras.utils.set_random_seed(0)
+        begin_anew()
         layers = [
             keras.layers.Embedding(words, units),
             keras.layers.GRU(units, return_sequences=True),

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from rnnmem.analysis.facts import vector
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import SAME_NUMBERS, types
+from rnnmem.ir.op_table import SAME_NUMBERS, UNIFORM, types
 
 _POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
 _LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
-_FILLS = types("fills")
 _LABELLED = types("labelled", "")
 
 
@@ -48,7 +47,7 @@ class ShapeSources:
         """Inputs that have the shape together; None where none have."""
         if op.type in _LABELLED:
             return self._labels(op, blob)
-        if op.type in _LIKE_FIRST or (op.type in _FILLS and len(op.inputs) == 1):
+        if op.type in _LIKE_FIRST or (op.type in UNIFORM and len(op.inputs) == 1):
             return list(op.inputs[:1])
         if op.type == "Select":  # its mask may be a vector of rows
             return list(op.inputs[2:])

@@ -89,7 +89,7 @@ def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
     overtake one of them. A partial sum with other readers is no part of a larger AddN, but its
     addend.
     """
-    for tree in _trees(body):
+    for tree in body.once(_trees):
         ordered = all_needed_by(body, [tree[0].name])
         for blob in dict.fromkeys(blob for op in tree for blob in op.inputs):
             readers = body.readers.get(blob, ())
@@ -104,7 +104,7 @@ def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
     """The trees of additions, each with the other readers of what it adds up, if there are any."""
     sums = sums_of(body)
-    trees = ((tree, list(_holders(body, sums, tree))) for tree in _trees(body))
+    trees = ((tree, list(_holders(body, sums, tree))) for tree in body.once(_trees))
     return [(tree, holding) for tree, holding in trees if holding]
 
 

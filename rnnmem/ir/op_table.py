@@ -119,7 +119,9 @@ SAME_NUMBERS = types("view", "same")
 """Types that hand on a tensor, its numbers as they are, perhaps in another shape."""
 BROADCASTS = types("repeats")
 """Types that repeat their first input along some axes."""
-FILLERS = types("fills") | BROADCASTS
+UNIFORM = types("fills")
+"""Types that write equal numbers: of constants, a graph optimizer stores them as one of these."""
+FILLERS = UNIFORM | BROADCASTS
 """Types whose results are large, cheap, and made from next to nothing."""
 ADDS = types("adds")
 """Types that add values up."""

@@ -50,6 +50,7 @@ from rnnmem.ir.op_table import (
     REDUCES,
     SAME_BUFFER,
     TABLE,
+    UNIFORM,
     VIEWS,
     Work,
     column,
@@ -93,8 +94,6 @@ _HOLDERS = {
     *VIEWS,
 }
 """Types that hand out a list or an optional whose bytes are known to whoever made what it holds."""
-
-_CONSTANT_FILLERS = types("fills")
 
 
 def compile_net(
@@ -235,7 +234,7 @@ class _Compiler:
 
     def _is_uniform(self, op: Op) -> bool:
         """Whether an op of constants writes equal elements only: they are stored as one."""
-        if op.type in _CONSTANT_FILLERS:
+        if op.type in UNIFORM:
             return True
         if TABLE[op.type].work is Work.POINTWISE:
             return self.uniform.issuperset(op.inputs)

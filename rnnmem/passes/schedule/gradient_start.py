@@ -22,7 +22,7 @@ from rnnmem.ir.edges import Edge
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.joint import is_joint
-from rnnmem.ir.op_table import APART, CUT, FILLERS, MAY_RERUN, VIEWS, types
+from rnnmem.ir.op_table import APART, CUT, FILLERS, MAY_RERUN, UNIFORM, VIEWS, types
 from rnnmem.ir.order import all_needed_by, is_constant, reached, waiting_for
 from rnnmem.passes.decision import Context, Offer, Site
 from rnnmem.passes.schedule.apply import completion_proxy
@@ -32,9 +32,6 @@ TAKING = types("takes")
 
 READING = (APART & MAY_RERUN) - VIEWS - types("slices") - types("cross_entropy")
 """Op types that read without keeping, and that no graph optimizer fuses with what they read."""
-
-EQUAL = types("fills")
-"""Op types that make equal numbers: of constants, such a result is stored as one of them."""
 
 LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
@@ -126,7 +123,7 @@ def _fill_late(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None
     """What the loop starts from is made once its incoming gradient is there."""
     others = [op for op in sources if op.type not in FILLERS and not is_constant(net, op)]
     for filler in sources:
-        if filler.type not in FILLERS or _is_stored(net, filler):
+        if not _fills(net, filler):
             continue
         after = _descendants(net, filler, waits)
         for other in others:
@@ -134,12 +131,13 @@ def _fill_late(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None
                 waits.setdefault(filler.name, {})[other.name] = None
 
 
-def _is_stored(net: Net, filler: Op) -> bool:
-    """Whether a graph optimizer makes a filler a constant, however large; that is always held.
+def _fills(net: Net, op: Op) -> bool:
+    """Whether the op makes much from little in the run, so that it may be made late.
 
-    To wait would gain nothing, and two calls of the function in one graph would not share it.
+    Equal numbers of constants a graph optimizer makes a constant, however large, and holds always:
+    to wait would gain nothing, and two calls of the function in one graph would not share it.
     """
-    return filler.type in EQUAL and is_constant(net, filler)
+    return op.type in FILLERS and not (op.type in UNIFORM and is_constant(net, op))
 
 
 def _read_before(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> None:
@@ -161,7 +159,7 @@ def _read_before(net: Net, loop: Op, sources: list[Op], waits: StartEdges) -> No
         and _is_small(net, op)
     ]
     for op in sources if readers else ():
-        if op.type in FILLERS and not _is_stored(net, op) or op.type == CUT:
+        if _fills(net, op) or op.type == CUT:
             after = _descendants(net, op, waits)
             early = (name for name in readers if name not in after)
             waits.setdefault(op.name, {}).update(dict.fromkeys(early))

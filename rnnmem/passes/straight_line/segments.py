@@ -195,8 +195,7 @@ class Line:
 
     def _may_be_fused(self, op: Op, blob: str) -> bool:
         readers = self.net.readers.get(blob, ())
-        first = min(readers, key=lambda one: self.place[one.name], default=None)
-        return self.net.fan_out(blob) == 1 and first is not None and may_fuse(op, first)
+        return self.net.fan_out(blob) == 1 and any(may_fuse(op, one) for one in readers)
 
     @functools.cached_property
     def crossing(self) -> np.ndarray:
@@ -233,12 +232,14 @@ class Line:
 
         Segments end where something out of reach crosses only if less is held by that.
         """
-        (least, _), (lower, _) = map(self._balanced, (self.open_crossing, self.crossing))
-        tried = (self.open_crossing, *([self.crossing] if lower < LOWER * least else ()))
         found: dict[tuple[int, ...], None] = {}
-        for crossing in tried:
-            found[self.balanced(crossing)] = None
-            found.update((self.cuts(count, crossing), None) for count in SEGMENTS)
+        least = math.inf
+        for crossing in (self.open_crossing, self.crossing):
+            held, places = self.balanced(crossing)
+            if held < LOWER * least:
+                found[places] = None
+                found.update((self.cuts(count, crossing), None) for count in SEGMENTS)
+            least = min(least, held)
         return tuple(filter(None, found))
 
     def cuts(self, count: int, crossing: np.ndarray) -> tuple[int, ...]:
@@ -263,7 +264,7 @@ class Line:
                 best = place
         return tuple(found)
 
-    def balanced(self, crossing: np.ndarray) -> tuple[int, ...]:
+    def balanced(self, crossing: np.ndarray) -> tuple[float, tuple[int, ...]]:
         """Places that cut the forward part so that about the least is held at the worst moment.
 
         A segment runs again while what the ones before it have saved is held, so each is smaller
@@ -271,16 +272,16 @@ class Line:
 
         Args:
           crossing: for each place, bytes that cross it.
-        """
-        return self._balanced(crossing)[1]
 
-    def _balanced(self, crossing: np.ndarray) -> tuple[float, tuple[int, ...]]:
-        """The bytes that segments hold at the worst moment, and the places."""
+        Returns:
+          The bytes that are held then, at most, and the places.
+        """
         found: tuple[int, ...] = ()
         low, high = 0.0, float(self.waiting.sum())
+        bytes_crossing = crossing.tolist()
         for _ in range(BISECTIONS):
             most = (low + high) / 2
-            cuts = self._within(most, crossing.tolist())
+            cuts = self._within(most, bytes_crossing)
             low, high = (most, high) if cuts is None else (low, most)
             found = found if cuts is None else cuts
         return high, found

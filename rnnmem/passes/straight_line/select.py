@@ -102,8 +102,8 @@ class Choices:
 
     @functools.cached_property
     def _segmented(self) -> list[_Segmented]:
-        cuts = self.line.all_cuts
-        return [_Segmented(self.line, one, self.seconds, self.once) for one in cuts]
+        line = self.line
+        return [_Segmented(line, one, self.seconds, self.once) for one in line.all_cuts]
 
     @functools.cached_property
     def _races(self) -> list[tuple[str, str]]:
