@@ -29,7 +29,12 @@ LITTLE = 0.25
 PROMISING = 0.15
 """Part of the predicted peak that must be spared outside of loops to take their time."""
 LEAST_GAIN = 0.1
-"""Part of the peak that must be gained: which of two ready ops runs first may cost as much."""
+"""Part of the original's peak that must be gained: which of two ready ops runs first may cost as
+much."""
+MORE = 0.03
+"""Part of the peak that must be gained beside what loops gain already."""
+FASTER = 0.9
+"""Part of the time of those that are simulated, of which another may take no more."""
 CLOSE = 0.03
 """Part of the least peak by which a faster choice may be above it."""
 
@@ -94,18 +99,19 @@ def regions_where_they_pay(
     step = search.seconds
     most = (max_slowdown - plan.slowdown) * step
     known, sizes = with_known_shapes(net), known_net(net, None, MANY)
-    found = _candidates(known, search, most, sizes.net.blobs)[:TRIED]
+    found = _apart(_candidates(known, search, most, sizes.net.blobs))[:TRIED]
     if not found:
         return None
     before = _peaks(net) if plan.predicted_peak is None else (plan.predicted_peak,)
     if not before:
         return None
-    tried = _tried(found, before, net, search)
+    limit = _limit(before[-1], plan.original_peak)
+    tried = _tried(found, before, limit, net, search)
     if not tried:
         return None
     _, best, _ = min(tried, key=lambda one: (one[0][-1], one[1].seconds))
     earlier = begun_earlier(known, best)
-    tried += _tried([earlier] if earlier != best else [], before, net, search)
+    tried += _tried([earlier] if earlier != best else [], before, limit, net, search)
     least = min(peaks[-1] for peaks, _, _ in tried)
     close = [one for one in tried if one[0][-1] <= (1 + CLOSE) * least]
     peaks, chosen, rewritten = min(close, key=lambda one: (one[1].seconds, one[0]))
@@ -128,14 +134,32 @@ def _candidates(
     return search.regions.within(most)
 
 
+def _apart(found: Iterable[Candidate]) -> list[Candidate]:
+    """Of choices, the least peak first, those that are faster than all before them by some."""
+    kept: list[Candidate] = []
+    for one in found:
+        if not kept or one.seconds <= FASTER * kept[-1].seconds:
+            kept.append(one)
+    return kept
+
+
+def _limit(peak: int, original: int | None) -> float:
+    """The predicted peak from which on a choice gains too little over what loops leave."""
+    least = (1 - LEAST_GAIN) * (peak if original is None else original)
+    return min(least, (1 - MORE) * peak) - NEGLIGIBLE
+
+
 def _tried(
-    found: Iterable[Candidate], before: tuple[int, ...], net: Net, search: Search
+    found: Iterable[Candidate],
+    before: tuple[int, ...],
+    limit: float,
+    net: Net,
+    search: Search,
 ) -> list[tuple[tuple[int, ...], Candidate, Net]]:
-    """Of some choices those that gain something: the predicted peaks, the choice, its Net."""
-    limit = (1 - LEAST_GAIN) * before[-1] - NEGLIGIBLE
+    """Of some choices those below a limit: the predicted peaks, the choice, its Net."""
     tried = []
     for one in found:
-        if len(before) == 1 and _at_peak(net, one) < LEAST_GAIN:
+        if len(before) == 1 and _at_peak(net, one) * before[0] < before[0] - limit:
             continue
         rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
         peaks = _peaks(rewritten, limit)

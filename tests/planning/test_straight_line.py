@@ -2,16 +2,18 @@
 
 import rnnmem.planning.straight_line
 from rnnmem.analysis.machine import CPU
+from rnnmem.passes.straight_line.select import Candidate
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.straight_line import regions_where_they_pay
+from rnnmem.planning.straight_line import LEAST_GAIN, MORE, _apart, regions_where_they_pay
 from rnnmem.simulate.timeline import counted_peak
 from tests.drawing import encoded
 from tests.handmade import const, op
 from tests.passes.straight_line.test_select import F, chain
 
 HUGE = "f[4096,4096]"
+BESIDE = "f[6144,6144]"
 # Larger than all residuals together, and gone before the first of them is made.
 AT_FIRST = [
     const("axes0", (0, 1)),
@@ -21,7 +23,7 @@ AT_FIRST = [
 ]
 
 
-def found(net, monkeypatch):
+def found(net, monkeypatch, original_peak=None):
     simulated = []
 
     def counted(one, **limits):
@@ -29,7 +31,7 @@ def found(net, monkeypatch):
         return counted_peak(one, **limits)
 
     monkeypatch.setattr(rnnmem.planning.straight_line, "counted_peak", counted)
-    plan = Plan(predicted_peak=counted_peak(net))
+    plan = Plan(predicted_peak=counted_peak(net), original_peak=original_peak)
     return regions_where_they_pay(net, plan, Search(net, Setting(CPU, encoded)), 2.0), simulated
 
 
@@ -44,3 +46,20 @@ def test_the_regions_of_the_lowest_peak_are_chosen(monkeypatch):
 def test_nothing_is_simulated_where_no_residual_stands_at_the_peak(monkeypatch):
     net = chain(before=AT_FIRST, inputs={"y": HUGE})
     assert found(net, monkeypatch) == (None, [])
+
+
+def test_beside_what_loops_gain_less_is_enough(monkeypatch):
+    net = chain(
+        before=[op("kept", "Square", "y", BESIDE), op("start", "Mul", "x x", F)],
+        inputs={"y": BESIDE},
+    )
+    net = net.replace(outputs=(*net.outputs, "kept"))
+    assert found(net, monkeypatch)[0] is None
+    plan, _ = found(net, monkeypatch, original_peak=2 * counted_peak(net))[0]
+    assert MORE < 1 - plan.predicted_peak / counted_peak(net) < LEAST_GAIN
+
+
+def test_of_choices_of_about_one_time_the_first_is_simulated():
+    times = (1.0, 0.95, 0.5, 0.7, 0.46, 0.2)
+    choices = [Candidate((), peak, 0, seconds) for peak, seconds in enumerate(times)]
+    assert [one.seconds for one in _apart(choices)] == [1.0, 0.5, 0.2]
