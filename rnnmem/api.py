@@ -32,6 +32,7 @@ from rnnmem.tf.counting import uncounted
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified, verify_differentiated
+from rnnmem.time_bound import held_to_bound
 from rnnmem.traced import Trace, trace_of
 from rnnmem.warn import warn_user
 
@@ -50,7 +51,7 @@ class Choices(TypedDict, total=False):
     allow: tuple[str, ...] | None
     verify: bool
     plan: Plan | str | os.PathLike | None
-    profile: bool
+    profile: bool | float
 
 
 @overload
@@ -72,7 +73,7 @@ def optimize(
     allow: tuple[str, ...] | None = None,
     verify: bool = False,
     plan: Plan | str | os.PathLike | None = None,
-    profile: bool = False,
+    profile: bool | float = False,
 ) -> Any:
     """Makes a train step with loops run in less memory, with the same results bit for bit.
 
@@ -104,8 +105,11 @@ def optimize(
         it is above the budget; where TensorFlow counts no memory, a warning says so.
       plan: decisions to apply instead of making any: a ``Plan``, its JSON text, or the path of a
         file that holds it. One that does not fit the function is refused on the first call.
-      profile: measure the time of ops at the shapes of the first call, for at most two seconds,
-        instead of estimating it. What was measured is kept below ``$XDG_CACHE_HOME/rnnmem``.
+      profile: measure times instead of estimating them, for at most so many seconds (True: 10).
+        Kernels are timed at the shapes of the first call (kept below ``$XDG_CACHE_HOME/rnnmem``).
+        Where that call runs the whole step eagerly, the step is then timed beside the original,
+        and the plan is that of the least memory that was measured within ``max_slowdown``;
+        variables, tables, seeds and iterators are put back. ``plan(...)`` tells what was measured.
 
     Returns:
       A callable like ``fn``, with ``plan(*args)``, ``explain(*args)`` and
@@ -165,6 +169,7 @@ class Optimized(Generic[P, R]):
         self._verified: set[int] = set()
         self._unverified: set[int] = set()
         self._stepped_down: set[int] = set()
+        self._timed: set[int] = set()
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete: Any = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
@@ -198,21 +203,30 @@ class Optimized(Generic[P, R]):
                     self._verify_gradient(trace, args, kwargs)
                 return private.call(self._base, trace.function, args, kwargs)
 
-        if trace.untaped is not None and not private.a_tape_is_active():
-            trace = dataclasses.replace(trace, function=trace.untaped, gradient_only=False)
-
         def call(function):
             return private.call(self._base, function, args, kwargs)
 
-        if verifies and tf.executing_eagerly():
-            inputs = private.flat_inputs(self._base, trace.original, args, kwargs)
-            return self._run_first(trace, call, inputs)
-        if verifies:
-            self._leave_unverified(trace, _IN_A_GRAPH)
-        if tf.executing_eagerly():
-            return call(trace.function)
-        given = private.flat_inputs(self._base, trace.original, args, kwargs)
-        return call(trace.called_with(given))
+        inputs = functools.partial(private.flat_inputs, self._base, trace.original, args, kwargs)
+        if not private.a_tape_is_active():
+            if self._options.holds_time and tf.executing_eagerly():
+                trace = self._within_time(trace, call, inputs)
+            if trace.untaped is not None:
+                trace = dataclasses.replace(trace, function=trace.untaped, gradient_only=False)
+        if not tf.executing_eagerly():
+            if verifies:
+                self._leave_unverified(trace, _IN_A_GRAPH)
+            return call(trace.called_with(inputs()))
+        return self._run_first(trace, call, inputs()) if verifies else call(trace.function)
+
+    def _within_time(self, trace: Trace, call: Callable, inputs: Callable[[], list]) -> Trace:
+        """What runs within the bound on time as measured, once, and kept for all later calls."""
+        key = id(trace.original)
+        if key not in self._timed:
+            held = held_to_bound(trace, self._options, self._where, call, inputs())
+            with self._lock:
+                self._timed.add(key)
+                self._traces[key] = held
+        return self._traces[key]
 
     def _leave_unverified(self, trace: Trace, reason: str) -> None:
         """Says once that what was rewritten is not verified, and why."""

@@ -53,7 +53,7 @@ from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
-from rnnmem.tf.profile import profiled
+from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.verify import check
 
 _ENCODED = "XLA compiles the function: what its loops save is kept as it is"
@@ -326,7 +326,9 @@ def _setting(net: Net, target: Target) -> Setting:
     options = target.options
     machine = target.machine
     if machine is None:
-        machine = profiled(machine_here(), net) if options.profile else machine_here()
+        machine = machine_here()
+        if options.profile:
+            machine = profiled(machine, net, min(SECONDS, options.profile))
     return Setting(
         machine=machine,
         constant=constant,

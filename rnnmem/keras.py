@@ -53,8 +53,8 @@ def optimize(model: Any, **options: Any) -> Any:
         cell = private.keras_step_cell(function) if step == model.train_step else None
         if cell is not None and private.is_polymorphic(cell.cell_contents):
             cell.cell_contents = api.optimize(cell.cell_contents, **options)
-            if options.get("verify"):
-                return _verifying(function, cell.cell_contents)
+            if options.get("verify") or options.get("profile"):
+                return _first_eagerly(function, cell.cell_contents)
         elif step == model.train_step and not model.run_eagerly:
             warnings.warn(
                 "rnnmem does not know how this Keras makes its train function, and left it as it "
@@ -191,7 +191,7 @@ def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
         return None
 
 
-def _verifying(function: Callable[[Any], Any], step: api.Optimized) -> Callable[[Any], Any]:
+def _first_eagerly(function: Callable[[Any], Any], step: api.Optimized) -> Callable[[Any], Any]:
     """A train function of Keras whose first steps on batches of a kind run outside of a graph.
 
     Inside of one, where ``fit`` has them, nothing can run twice.

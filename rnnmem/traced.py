@@ -102,17 +102,22 @@ def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
       OptionError: an option asks for what the device cannot do.
       PlanError: the plan given is for another function.
     """
-    work = Work(concrete, options, where)
     if os.environ.get(DISABLE, "") not in ("", "0"):
-        work.plan, work.make_again = Plan(notes=(f"{DISABLE} is set",)), None
-        return Trace(concrete, concrete, work)
+        return left_as_it_was(concrete, options, where, f"{DISABLE} is set")
     check_budget(options.budget)
-    began = time.perf_counter()
+    work, began = Work(concrete, options, where), time.perf_counter()
     with paused():
         made = _exported(work)
     if not made.gradient_only or made.untaped is not None:
         work.log_since(began)
     return made
+
+
+def left_as_it_was(concrete: Any, options: Options, where: str, reason: str) -> Trace:
+    """What becomes of a function that is not looked into; its plan tells the reason."""
+    work = Work(concrete, options, where)
+    work.plan, work.make_again = Plan(notes=(reason,)), None
+    return Trace(concrete, concrete, work)
 
 
 def _exported(work: Work) -> Trace:

@@ -19,6 +19,8 @@ from rnnmem.planning.plan import Plan
 from rnnmem.sizes import parse_bytes
 
 _KNOWN = (*BY_NAME, *GROUPS)
+PROFILE_SECONDS = 10.0
+"""Seconds that measuring may take where nobody says how many."""
 _OUTSIDE = ("straight_line", "row_chunks")
 """Passes without which loops are planned all the same."""
 
@@ -33,7 +35,7 @@ class Options:
       allow: names of passes that may be used, and of groups of them.
       verify: whether the first call of each signature also runs the original and compares.
       plan: decisions to apply instead of making any, or None.
-      profile: whether the time of ops is measured instead of estimated.
+      profile: seconds for which times are measured instead of estimated; 0: not at all.
       runs_once: names of ops that do not run again outside of loops; no argument of ``optimize``.
     """
 
@@ -42,7 +44,7 @@ class Options:
     allow: tuple[str, ...] = (DEFAULT,)
     verify: bool = False
     plan: Plan | None = None
-    profile: bool = False
+    profile: float = 0.0
     runs_once: frozenset[str] = frozenset()
 
     @staticmethod
@@ -59,7 +61,7 @@ class Options:
             allow=_passes(allow),
             verify=_flag(verify, "verify"),
             plan=None if plan is None else _plan(plan),
-            profile=_flag(profile, "profile"),
+            profile=_seconds(profile),
         )
 
     @property
@@ -81,6 +83,11 @@ class Options:
         for count in range(1, len(done) + 1):
             for names in itertools.combinations(done, count):
                 yield self.without(names), names
+
+    @property
+    def holds_time(self) -> bool:
+        """Whether the plan is to be held against measured times of the step."""
+        return bool(self.profile) and self.budget is None and self.plan is None
 
     @property
     def offloads(self) -> bool:
@@ -171,6 +178,17 @@ def _plan(value) -> Plan:
         return Plan.from_json(text)
     except ValueError as error:
         raise PlanError(f"{where}: {error}") from None
+
+
+def _seconds(profile) -> float:
+    if isinstance(profile, bool):
+        return PROFILE_SECONDS if profile else 0.0
+    try:
+        if math.isfinite(profile) and profile >= 0:
+            return float(profile)
+    except TypeError:
+        pass
+    raise OptionError(f"profile={profile!r} must be True, False, or a number of seconds")
 
 
 def _flag(value, name: str) -> bool:

@@ -69,6 +69,7 @@ class Plan:
         by :meth:`having`.
       notes: what was found and left alone, in words.
       slowdown: estimated factor of step time.
+      measured_slowdown: the same as measured beside the original, or None.
       original_peak: estimated peak of the original above the resident state, in bytes, or None.
       predicted_peak: the same for the rewritten Net.
       worst_peak: the same where a thread is held up; known where a budget asked for it, not kept.
@@ -80,6 +81,7 @@ class Plan:
     decisions: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     notes: tuple[str, ...] = ()
     slowdown: float = 1.0
+    measured_slowdown: float | None = None
     original_peak: int | None = None
     predicted_peak: int | None = None
     worst_peak: int | None = dataclasses.field(default=None, compare=False)

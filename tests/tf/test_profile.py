@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -183,9 +184,10 @@ def test_planning_reads_the_profile():
     assert hash(slow) is not None
 
 
-def test_the_option_is_a_flag():
-    with pytest.raises(OptionError, match="profile='yes'"):
-        rnnmem.optimize(profile="yes")
+@pytest.mark.parametrize("profile", ["yes", -1.0, float("nan"), float("inf"), None])
+def test_the_option_is_a_flag_or_a_number_of_seconds(profile):
+    with pytest.raises(OptionError, match=re.escape(f"profile={profile!r} must be")):
+        rnnmem.optimize(profile=profile)
 
 
 @pytest.mark.slow
@@ -201,7 +203,7 @@ def test_a_profiled_plan_gives_the_same_bits(folder):
 
     x = tf.ones([8, 32])
     expected = tf.nest.map_structure(lambda t: t.numpy().tobytes(), tf.function(step)(x, weight))
-    optimized = rnnmem.optimize(step, max_slowdown=9.0, profile=True)
+    optimized = rnnmem.optimize(step, max_slowdown=9.0, profile=3)
     found = tf.nest.map_structure(lambda t: t.numpy().tobytes(), optimized(x, weight))
     assert found == expected
     assert not optimized.plan(x, weight).changes_nothing

@@ -1,0 +1,190 @@
+"""Plans whose measured time is within the bound: step by step along the plans by estimates.
+
+What a plan is estimated to take orders plans well, and may be off as a whole: on another machine,
+or where ops are so small that their kernels are not what takes the time. So a plan is run beside
+the original, and the next one is planned under the estimate that, by what was measured so far,
+takes just the time that is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rnnmem.errors import NotUnderstood
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan
+from rnnmem.tf.timing import StepTimer
+from rnnmem.traced import Trace, left_as_it_was, trace_of
+
+TOLERANCE = 0.02
+"""Part of the step time by which a median of some pairs may be above the bound."""
+CLOSE = 0.02
+"""Part of the step time that is not worth another plan."""
+FREE = 0.005
+"""Part of the step time that is as good as none."""
+GROWTH = 2.0
+"""The time that is allowed by estimate grows at most so many times at once."""
+MOST = 8.0
+"""And at most so many times in all."""
+TRIALS = 6
+"""Plans that are run beside the original, at most."""
+SHARE = 0.2
+"""Part of the seconds that each of them may run for."""
+
+_TOO_SLOW = (
+    "it runs as it was: no plan was measured within max_slowdown={:g} (the fastest took {:.2f}x)"
+)
+_NOT_TIMED = "its time was not measured: {}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A plan that was run.
+
+    Attributes:
+      allowed: the bound on the estimated factor of step time under which it was planned.
+      plan: the decisions.
+      measured: factor of step time.
+      made: what runs.
+    """
+
+    allowed: float
+    plan: Plan
+    measured: float
+    made: Any = None
+
+
+def within_bound(
+    first: Trial, bound: float, attempt: Callable[[float], Trial | None]
+) -> tuple[Trial, ...]:
+    """Plans that were measured within the bound, that of the least predicted peak first.
+
+    Args:
+      first: the plan that was made for the bound.
+      bound: on the measured factor of step time.
+      attempt: plans under another bound on the estimate, and runs that; None: time is over.
+    """
+    tried = [first]
+    while len(tried) < TRIALS:
+        allowed = next_allowed(tried, bound)
+        made = None if allowed is None else attempt(allowed)
+        if made is None:
+            break
+        tried.append(made)
+    good = [one for one in tried if one.measured <= bound + TOLERANCE]
+    return tuple(sorted(good, key=lambda one: (_peak(one.plan), one.measured)))
+
+
+def next_allowed(tried: Sequence[Trial], bound: float) -> float | None:
+    """The bound on the estimate to plan under next; None: there is nothing more to be tried."""
+    good = [one for one in tried if one.measured <= bound + TOLERANCE]
+    slow = [one for one in tried if one.measured > bound + TOLERANCE]
+    if not slow:
+        return _larger(max(good, key=lambda one: one.allowed), bound)
+    fastest = min(slow, key=lambda one: one.allowed)
+    below = [one for one in good if one.allowed < fastest.allowed]
+    if below:
+        return _between(max(below, key=lambda one: one.allowed), fastest, bound)
+    return None if good else _smaller(fastest, bound)
+
+
+def _larger(most: Trial, bound: float) -> float | None:
+    if most.measured > bound - CLOSE or bound <= 1.0:
+        return None
+    growth = min(GROWTH, (bound - 1.0) / max(most.measured - 1.0, 1e-9))
+    allowed = 1.0 + growth * (most.allowed - 1.0)
+    return allowed if allowed - 1.0 <= MOST * (bound - 1.0) else None
+
+
+def _smaller(slow: Trial, bound: float) -> float | None:
+    """By what it took; in the end, plans that take no time by estimate."""
+    if min(slow.allowed, slow.plan.slowdown) <= 1.0:
+        return None
+    allowed = 1.0 + (slow.plan.slowdown - 1.0) * (bound - 1.0) / (slow.measured - 1.0)
+    return allowed if 1.0 + FREE < allowed < slow.allowed else 1.0
+
+
+def _between(good: Trial, slow: Trial, bound: float) -> float | None:
+    low, high = max(1.0, min(good.plan.slowdown, good.allowed)), slow.plan.slowdown
+    if high - low < CLOSE or good.measured > bound - CLOSE:
+        return None
+    part = (bound - good.measured) / max(slow.measured - good.measured, 1e-9)
+    allowed = low + (high - low) * min(part, 0.9)
+    return allowed if good.allowed < allowed < slow.allowed else None
+
+
+def _peak(plan: Plan) -> float:
+    return float("inf") if plan.predicted_peak is None else plan.predicted_peak
+
+
+def held_to_bound(
+    trace: Trace,
+    options: Options,
+    where: str,
+    call: Callable[[Any], Any],
+    inputs: Sequence[Any],
+) -> Trace:
+    """What runs within the bound on time, as measured beside the original on one call's arguments.
+
+    Variables, tables and the places of iterators are as before afterwards.
+
+    Args:
+      trace: what was planned by estimates.
+      options: of which ``profile`` says how many seconds there are.
+      where: the user's line, in brackets, for warnings.
+      call: calls one function or the other.
+      inputs: the tensors that stand for the original's inputs in this call, captures last.
+
+    Returns:
+      What runs instead; its plan tells what was measured, or why nothing was.
+    """
+    if trace.gradient_only and trace.untaped is None:
+        return trace  # whose gradient is rewritten, which a call does not run
+    end = time.perf_counter() + options.profile
+    try:
+        timer = StepTimer(trace.original, call, inputs)
+        return _measured_within(trace, options, where, timer, end)
+    except NotUnderstood as reason:
+        trace.work.plan = trace.work.plan.noting(_NOT_TIMED.format(reason))
+        return trace
+
+
+def _measured_within(
+    trace: Trace, options: Options, where: str, timer: StepTimer, end: float
+) -> Trace:
+    bound, tried = options.max_slowdown, list[Trial]()
+
+    def run(allowed: float, made: Trace) -> Trial:
+        plan = made.work.plan
+        known = (one.measured for one in tried if _same(one.plan, plan))
+        measured = next(known, None)
+        if measured is None:
+            runs = made.function if made.untaped is None else made.untaped
+            measured = 1.0 if plan.changes_nothing else timer.ratio(runs, SHARE * options.profile)
+        tried.append(Trial(allowed, plan, measured, made))
+        return tried[-1]
+
+    def attempt(allowed: float) -> Trial | None:
+        if time.perf_counter() > end:
+            return None
+        other = dataclasses.replace(options, max_slowdown=allowed)
+        return run(allowed, trace_of(trace.original, other, where))
+
+    good = within_bound(run(bound, trace), bound, attempt)
+    if not good:
+        least = min(one.measured for one in tried)
+        return left_as_it_was(trace.original, options, where, _TOO_SLOW.format(bound, least))
+    best = good[0].made
+    best.work.plan = dataclasses.replace(best.work.plan, measured_slowdown=good[0].measured)
+    return best
+
+
+def _same(plan: Plan, other: Plan) -> bool:
+    """Whether two plans decide the same."""
+    return plan.to_data() | _TOLD == other.to_data() | _TOLD
+
+
+_TOLD = {"notes": (), "slowdown": 1.0}
