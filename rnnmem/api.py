@@ -203,9 +203,7 @@ class Optimized(Generic[P, R]):
                     self._verify_gradient(trace, args, kwargs)
                 return private.call(self._base, trace.function, args, kwargs)
 
-        def call(function):
-            return private.call(self._base, function, args, kwargs)
-
+        call = functools.partial(self.call_traced, args=args, kwargs=kwargs)
         inputs = functools.partial(private.flat_inputs, self._base, trace.original, args, kwargs)
         if not private.a_tape_is_active():
             if self._options.holds_time and tf.executing_eagerly():
@@ -402,9 +400,8 @@ class Optimized(Generic[P, R]):
             traces = list(self._traces.values())
         return [self._inspect(trace) for trace in traces]
 
-    def call_variant(self, inspection: Inspection, optimised: bool, args: tuple, kwargs: dict):
+    def call_traced(self, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Calls the function of an inspection, or the original behind it, as a user would."""
-        function = inspection.function if optimised else inspection.original
         return private.call(self._base, function, args, kwargs)
 
     def flat_inputs(self, inspection: Inspection, args: tuple, kwargs: dict) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnnmem.api import Optimized, optimize
-from rnnmem.errors import MeasureError, OptionError
+from rnnmem.errors import MeasureError, NotUnderstood, OptionError
 from rnnmem.ir.graph import Op
 from rnnmem.ir.op_table import effect
 from rnnmem.reports.api import report_on
@@ -18,9 +20,14 @@ from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.report import Report
 from rnnmem.tf.counting import counts_memory, uncounted
 from rnnmem.tf.measure import run_measured
+from rnnmem.tf.timing import StepTimer
 
 RUNS = 2
 """Measured runs of each variant; the largest peak counts."""
+TIMED_SECONDS = 0.5
+"""For about so long the two are run in turn."""
+FAR = 0.1
+"""Part of the bound on time beyond which a measured time is a reason for a note."""
 LONG_SECONDS = 0.25
 """A step that takes longer is measured once."""
 
@@ -37,9 +44,9 @@ def report(
       fn: what :func:`rnnmem.optimize` takes, or what it returned. A function that it was not
         applied to is described as ``optimize`` with its defaults would run it.
       *args: arguments of one call; where nothing is to be run, ``tf.TensorSpec`` will do.
-      measure: whether to run the function as well, two or three times in either form, and measure
-        its peak beside the predicted one. Variables are put back afterwards. None: where the device
-        counts memory, and a run has no effect but on variables.
+      measure: whether to run the function as well, some times in either form, and measure its peak
+        beside the predicted one, and its time. Variables are put back afterwards. None: where the
+        device counts memory, and a run has no effect but on variables.
       **kwargs: keyword arguments of the call.
 
     Returns:
@@ -66,6 +73,7 @@ def report(
     notes: list[str] = []
     if measure is not False and inputs is not None:
         peaks, notes = _measured(optimised, inspection, args, kwargs, measure)
+        inspection = _with_time(optimised, inspection, inputs, args, kwargs, notes, peaks)
     measured = time.perf_counter()
     made = report_on(inspection, inputs, peaks, tuple(notes))
     made.seconds.update(
@@ -100,9 +108,9 @@ def _measured(
     variables = list(inspection.original.graph.variables)
     values = [np.array(one.numpy()) for one in variables]
 
-    def peak(with_plan: bool) -> int | None:
+    def peak(function: Any) -> int | None:
         def call() -> Any:
-            return optimised.call_variant(inspection, with_plan, args, kwargs)
+            return optimised.call_traced(function, args, kwargs)
 
         try:
             call()  # variables and kernels are made by the first run
@@ -114,10 +122,39 @@ def _measured(
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
-    before = peak(False)
-    after = before if inspection.function is inspection.original else peak(True)
+    before = peak(inspection.original)
+    after = before if inspection.function is inspection.original else peak(inspection.function)
     told = [f"nothing was measured: {uncounted()}"] if None in (before, after) else []
     return (before, after), told
+
+
+def _with_time(
+    optimised: Optimized,
+    inspection: Inspection,
+    inputs: list[Any],
+    args: tuple,
+    kwargs: dict,
+    notes: list[str],
+    peaks: tuple[int | None, int | None],
+) -> Inspection:
+    """The inspection, whose plan tells the measured factor of step time where peaks are known."""
+    plan, original = inspection.plan, inspection.original
+    if None in peaks or plan.changes_nothing:
+        return inspection
+    call = functools.partial(optimised.call_traced, args=args, kwargs=kwargs)
+    try:
+        ratio = StepTimer(original, call, inputs).ratio(inspection.function, TIMED_SECONDS)
+    except NotUnderstood as reason:
+        notes.append(f"its time was not measured: {reason}")
+        return inspection
+    bound = inspection.options.max_slowdown
+    if inspection.options.budget is None and ratio > (1 + FAR) * bound:
+        notes.append(
+            f"the step took {ratio:.2f}x the original's time, which is above max_slowdown="
+            f"{bound:g}; optimize(profile=True) holds the plan against measured times"
+        )
+    measured = dataclasses.replace(plan, measured_slowdown=ratio)
+    return dataclasses.replace(inspection, plan=measured)
 
 
 def _acts(op: Op) -> bool:

@@ -113,6 +113,13 @@ class Plan:
         return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     @property
+    def told_time(self) -> str:
+        """Factors of step time as text: the estimated one, and the measured if it is known."""
+        measured = self.measured_slowdown
+        told = "" if measured is None else f", measured {measured:.2f}x"
+        return f"{self.slowdown:.2f}x{told}"
+
+    @property
     def losses(self) -> tuple[ChunkedLoss, ...]:
         """Projections with their softmax losses that run by chunks, or why they do not."""
         return (*self.of("row_chunks"), *self.of("chunked_loss"))

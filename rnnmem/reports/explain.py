@@ -74,9 +74,7 @@ def _summary(plan: Plan, name: str) -> list[str]:
             f"{format_bytes(plan.predicted_peak)} now"
         )
     if not plan.changes_nothing:
-        measured = plan.measured_slowdown
-        told = "" if measured is None else f", measured {measured:.2f}x"
-        lines.append(f"estimated step time: {plan.slowdown:.2f}x{told}")
+        lines.append(f"estimated step time: {plan.told_time}")
     lines += [f"note: {note}" for note in plan.notes]
     return [*lines, *(line for loop in plan.every_loop() for line in loop.sentences)]
 

@@ -63,7 +63,7 @@ def _headline(report: Report, changed: bool) -> str:
     saved = ""
     if before and after is not None:
         saved = f"{100 * (1 - after / before):.0f} % less at the peak, "
-    return f"{saved}about {report.plan.slowdown:.2f}x step time; {_bits(report.plan)}"
+    return f"{saved}estimated step time {report.plan.told_time}; {_bits(report.plan)}"
 
 
 def _bits(plan: Plan) -> str:

@@ -85,7 +85,7 @@ def _headline(report: Report, changed: bool) -> str:
     saved = f" ({100 * (after / before - 1):+.0f} %)" if before and after is not None else ""
     return (
         f"peak {format_bytes(before)} before, {format_bytes(after)} after{saved}, "
-        f"about {report.plan.slowdown:.2f}x step time"
+        f"estimated step time {report.plan.told_time}"
     )
 
 

@@ -66,7 +66,7 @@ def _verdict(report: Report, changed: bool) -> str:
         what = f"{len(report.plan.scheduling_edges)} control edges added"
     if before and after is not None:
         what += f", predicted peak {100 * (after / before - 1):+.0f} %"
-    return f"{what}, about {report.plan.slowdown:.2f}x step time"
+    return f"{what}, estimated step time {report.plan.told_time}"
 
 
 def _peaks(report: Report, changed: bool) -> Table:

@@ -65,9 +65,10 @@ def test_an_example_trains_and_its_prediction_is_within_10_percent(name, tmp_pat
         step, found = module.train_step, inspection
         while len(peaks) < MOST_RUNS and not met(side.peak_bytes, peaks):
             arguments = module.batch()
+            function = found.function if optimised else found.original
 
-            def call(step=step, found=found, optimised=optimised, arguments=arguments):
-                return step.call_variant(found, optimised, arguments, {})
+            def call(step=step, function=function, arguments=arguments):
+                return step.call_traced(function, arguments, {})
 
             call()
             peaks += [run_measured(call)[1] for _ in range(RUNS)]
