@@ -190,7 +190,9 @@ def test_the_first_batch_of_a_keras_model_is_timed(monkeypatch):
 def test_a_report_tells_the_measured_time_beside_the_estimate(monkeypatch):
     monkeypatch.setattr(StepTimer, "ratio", lambda *rest: 1.7)
     told = rnnmem.report(rnnmem.optimize(train_step, max_slowdown=1.35), X, measure=True)
-    assert f"estimated step time {told.plan.slowdown:.2f}x, measured 1.70x" in " ".join(str(told).split())
+    assert f"estimated step time {told.plan.slowdown:.2f}x, measured 1.70x" in " ".join(
+        str(told).split()
+    )
     (note,) = [one for one in told.notes if "1.70x" in one]
     assert note.endswith("optimize(profile=True) holds the plan against measured times")
     monkeypatch.setattr(StepTimer, "ratio", lambda *rest: 1.4)
