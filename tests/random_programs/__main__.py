@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.random_programs.pool import SECONDS, Outcome, verified
+from tests.random_programs.pool import PROGRAMS, SECONDS, Outcome, verified
 from tests.random_programs.programs import program
 
 UNUSABLE = "unusable"
@@ -80,11 +80,8 @@ _COUNTED = ("improved", "peak above 1 MiB", "original not reproducible")
 
 
 def _outcomes(seeds: range, jobs: int, seconds: float) -> Iterator[Outcome]:
-    if jobs == 1:
-        yield from verified(seeds, seconds)
-        return
+    parts = [seeds[first : first + PROGRAMS] for first in range(0, len(seeds), PROGRAMS)]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        parts = [seeds[part::jobs] for part in range(jobs)]
         for outcomes in pool.map(lambda part: list(verified(part, seconds)), parts):
             yield from outcomes
 
