@@ -26,6 +26,7 @@ from rnnmem.analysis.machine import (
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.variable_effects import handle_of, names_a_function, written_by
+from rnnmem.grappler.constant_products import constants_moved
 from rnnmem.grappler.cse import Congruent
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, FunctionRef, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
@@ -145,7 +146,12 @@ class _Compiler:
         ops = []
         for blob in net.inputs:
             self.slot.setdefault(blob, len(self.slot))
-        for op in self.needed.ops:
+        moved = net.once(constants_moved)
+        for found in self.needed.ops:
+            op = moved.as_it_runs(found)
+            if op.outputs and op.outputs[0] in moved.gone:
+                self.slot[op.outputs[0]] = self.slot[moved.gone[op.outputs[0]]]
+                continue
             if self._folds(op):
                 self.constant.update(op.outputs)
                 continue

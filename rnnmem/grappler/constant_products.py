@@ -1,0 +1,99 @@
+"""Constants that TensorFlow multiplies with one factor of a product, rather than with the product.
+
+``constant_folding.cc`` (``ConstantPushDown``) moves a constant down a tree of products, to fold it
+with others on the way::
+
+    P = (x * y) * c    becomes    P = x * (c * y)
+
+What a gradient multiplies, a factor of the forward part among it, is then there twice: ``c * y``
+runs as soon as ``y`` is there, and is held until ``x`` comes. Half precision is left as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Set
+
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.order import topological
+
+_DTYPES = frozenset({"float32", "float64", "complex64", "complex128"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Moved:
+    """What becomes of the products of a Net.
+
+    Attributes:
+      ops: name -> the op as it runs, of those that read something else.
+      gone: blob -> the blob that stands for it, of products by a constant that another takes over.
+      early: names of ops for which nothing waits any more.
+    """
+
+    ops: Mapping[str, Op]
+    gone: Mapping[str, str]
+    early: frozenset[str]
+
+    def as_it_runs(self, op: Op) -> Op:
+        """An op of the Net with what it reads and waits for."""
+        found = self.ops.get(op.name, op)
+        if self.early.isdisjoint(found.controls):
+            return found
+        return found.replace(controls=tuple(one for one in found.controls if one not in self.early))
+
+
+def constants_moved(net: Net) -> Moved:
+    """The products of a Net in the order in which TensorFlow multiplies them."""
+    constants = net.of_ops(_constants)
+    ops: dict[str, Op] = {}
+    gone: dict[str, str] = {}
+    early: set[str] = set()
+    for op in reversed(net.ops):
+        if op.name in ops or not (split := _by_constant(net, op, constants)):
+            continue
+        product, constant = split
+        child = _product(net, product, constants)
+        if child is None:
+            continue
+        first, second = child.inputs
+        inner = net.producer.get(first)
+        below = None
+        if inner is not None and net.fan_out(first) == 1:
+            below = _by_constant(net, inner, constants)
+        if inner is not None and below is not None:
+            ops[inner.name] = inner
+            gone[first], first = below[0], below[0]
+            early.update(one.name for one in [net.producer.get(first)] if one is not None)
+        ops[child.name] = child.replace(inputs=(constant, second))
+        ops[op.name] = op.replace(type="Mul", inputs=(first, product))
+    return Moved(ops, gone, frozenset(early))
+
+
+def _constants(ops: tuple[Op, ...]) -> set[str]:
+    """Blobs that are computed before any run."""
+    found: set[str] = set()
+    for op in topological(ops):
+        if op.type == "Const" or (op.inputs and not op.stateful and found.issuperset(op.inputs)):
+            found.update(op.outputs)
+    return found
+
+
+def _by_constant(net: Net, op: Op, constants: Set[str]) -> tuple[str, str] | None:
+    """What an op multiplies with a constant or divides by it, and the constant."""
+    if op.type not in ("Mul", "RealDiv") or net.blobs[op.outputs[0]].dtype not in _DTYPES:
+        return None
+    factor, constant = op.inputs
+    if op.type == "Mul" and factor in constants:
+        factor, constant = constant, factor
+    if factor in constants or constant not in constants:
+        return None
+    return (factor, constant) if net.blobs[constant].shape == () else None
+
+
+def _product(net: Net, blob: str, constants: Set[str]) -> Op | None:
+    """The product of two values that one op alone reads."""
+    op = net.producer.get(blob)
+    if op is None or op.type != "Mul" or net.fan_out(blob) > 1:
+        return None
+    shapes = {net.blobs[one].shape for one in (*op.inputs, blob)}
+    return op if len(shapes) == 1 and constants.isdisjoint(op.inputs) else None
