@@ -140,6 +140,7 @@ def _as_it_was_called(backward: Net) -> Net:
     """The gradient under its own names: nobody calls it from here, and sums sort by names."""
     start = f"{_BACKWARD}/"
     taken = {op.name for op in backward.ops}
+    taken.update(blob.partition(":")[0] for blob in backward.inputs)  # of ops of the forward half
     short = {
         name: name.removeprefix(start)
         for name in taken

@@ -52,6 +52,21 @@ def test_the_gradient_has_its_own_names_again():
     assert GIVEN not in half.op_by_name["gradients/loop"].attributes
 
 
+def test_names_of_what_the_function_hands_over_are_taken():
+    # a step that takes a gradient itself, and whose gradient is taken again
+    net = make_net({"x": "f[4]"}, [op("gradients/sum", "Exp", "x", "f[4]")], ["gradients/sum"])
+    ops = [
+        op("gradients/sum", "Mul", "given y", "f[4]"),
+        op("gradients/end", "Neg", "gradients/sum", "f[4]"),
+    ]
+    backward = make_net({"given": "f[4]", "y": "f[4]"}, ops, ["gradients/end"])
+    half = split(join(net, backward, {"y": "gradients/sum"}), inputs=1, outputs=1).backward
+    assert half.inputs[1] == "gradients/sum"
+    product, end = half.ops
+    assert end.name == "gradients/end"
+    assert end.inputs == product.outputs != ("gradients/sum",)
+
+
 @pytest.mark.parametrize("ends_with_the_loop", [True, False])
 def test_who_reads_a_loop_waits_for_what_is_only_to_run(ends_with_the_loop):
     # a call of this half is inlined, and what only its control outputs need is pruned
