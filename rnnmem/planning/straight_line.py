@@ -20,7 +20,7 @@ from rnnmem.planning.plan import Plan
 from rnnmem.planning.search import Search
 from rnnmem.simulate.timeline import counted_peak, simulate
 
-TRIED = 3
+TRIED = 5
 """Choices that are simulated, and the best of them once more, begun earlier."""
 MANY = 512
 """Stands for an unknown dimension where it is looked at what may be gained."""
@@ -33,8 +33,8 @@ LEAST_GAIN = 0.1
 much."""
 MORE = 0.03
 """Part of the peak that must be gained beside what loops gain already."""
-FASTER = 0.9
-"""Part of the time of those that are simulated, of which another may take no more."""
+ALIKE = 0.05
+"""Part of the estimated peak, or of the time, by which choices must differ to be both simulated."""
 CLOSE = 0.03
 """Part of the least peak by which a faster choice may be above it."""
 
@@ -135,12 +135,17 @@ def _candidates(
 
 
 def _apart(found: Iterable[Candidate]) -> list[Candidate]:
-    """Of choices, the least peak first, those that are faster than all before them by some."""
+    """Of choices that are alike, by estimate, the first."""
     kept: list[Candidate] = []
     for one in found:
-        if not kept or one.seconds <= FASTER * kept[-1].seconds:
+        if not any(_is_like(one, other) for other in kept):
             kept.append(one)
     return kept
+
+
+def _is_like(one: Candidate, other: Candidate) -> bool:
+    near = abs(one.peak - other.peak) <= ALIKE * other.peak
+    return near and abs(one.seconds - other.seconds) <= ALIKE * other.seconds
 
 
 def _limit(peak: int, original: int | None) -> float:

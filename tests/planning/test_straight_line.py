@@ -59,7 +59,7 @@ def test_beside_what_loops_gain_less_is_enough(monkeypatch):
     assert MORE < 1 - plan.predicted_peak / counted_peak(net) < LEAST_GAIN
 
 
-def test_of_choices_of_about_one_time_the_first_is_simulated():
-    times = (1.0, 0.95, 0.5, 0.7, 0.46, 0.2)
-    choices = [Candidate((), peak, 0, seconds) for peak, seconds in enumerate(times)]
-    assert [one.seconds for one in _apart(choices)] == [1.0, 0.5, 0.2]
+def test_of_choices_that_are_alike_the_first_is_simulated():
+    told = ((100, 1.0), (103, 0.98), (104, 0.5), (104, 1.3), (120, 1.0), (121, 0.51))
+    choices = [Candidate((), peak, 0, seconds) for peak, seconds in told]
+    assert [one.peak for one in _apart(choices)] == [100, 104, 104, 120, 121]
