@@ -80,10 +80,11 @@ def _constants(ops: tuple[Op, ...]) -> set[str]:
 
 def _by_constant(net: Net, op: Op, constants: Set[str]) -> tuple[str, str] | None:
     """What an op multiplies with a constant or divides by it, and the constant."""
-    if op.type not in ("Mul", "RealDiv") or net.blobs[op.outputs[0]].dtype not in _DTYPES:
+    commutes = op.type == "Mul"
+    if not (commutes or op.type == "RealDiv") or net.blobs[op.outputs[0]].dtype not in _DTYPES:
         return None
     factor, constant = op.inputs
-    if op.type == "Mul" and factor in constants:
+    if commutes and factor in constants:
         factor, constant = constant, factor
     if factor in constants or constant not in constants:
         return None
