@@ -72,10 +72,9 @@ def recurrent(name: str) -> tuple[Callable, tuple]:
 
 def whole_step(name: str) -> tuple[Callable, tuple]:
     """A step of ``benchmarks.whole_step``."""
-    from benchmarks.whole_step import WORKLOADS
+    from benchmarks.whole_step import original
 
-    workload = WORKLOADS[name]({"max_slowdown": 1.1})
-    return workload.before, workload.arguments
+    return original(name)
 
 
 def programs() -> dict[str, tuple[Callable, str]]:

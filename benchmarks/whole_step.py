@@ -291,6 +291,12 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
 """What builds each; its docstring is its description."""
 
 
+def original(name: str) -> tuple[Callable, tuple]:
+    """A workload's step as TensorFlow runs it, and its arguments."""
+    workload = WORKLOADS[name]({"max_slowdown": 1.1})
+    return workload.before, workload.arguments
+
+
 def measured(name: str, pairs: int, explain: bool, options: dict[str, Any]) -> Result:
     """Builds one workload in this process and measures it."""
     rnnmem.enable_cpu_memory_stats()

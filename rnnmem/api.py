@@ -417,7 +417,7 @@ class Optimized(Generic[P, R]):
         return Inspection(
             name=getattr(self, "__name__", "function"),
             original=trace.original,
-            function=trace.function if trace.untaped is None else trace.untaped,
+            function=trace.without_tape,
             plan=_noted(plan, notes),
             net=net,
             rewritten=None if plan.changes_nothing else rewritten,

@@ -38,6 +38,8 @@ _TOO_SLOW = (
     "it runs as it was: no plan was measured within max_slowdown={:g} (the fastest took {:.2f}x)"
 )
 _NOT_TIMED = "its time was not measured: {}"
+_TOLD = {"notes": (), "slowdown": 1.0}
+"""Fields of a plan that decide nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +58,17 @@ class Trial:
     measured: float
     made: Any = None
 
+    def fits(self, bound: float) -> bool:
+        """Whether it was measured within a bound on the factor of step time."""
+        return self.measured <= bound + TOLERANCE
+
 
 def within_bound(
     first: Trial,
     bound: float,
     attempt: Callable[[float], Trial | None],
     again: Callable[[Trial], float],
-) -> tuple[Trial | None, float]:
+) -> Trial:
     """The plan of the least predicted peak that was measured within the bound, twice.
 
     Args:
@@ -72,7 +78,7 @@ def within_bound(
       again: measures a plan once more: of several, one that was lucky would be taken.
 
     Returns:
-      The plan, or None where none is within the bound; and the least time that was measured.
+      That plan; where none is within the bound, the fastest.
     """
     tried = [first]
     while True:
@@ -81,20 +87,20 @@ def within_bound(
         if made is not None:
             tried.append(made)
             continue
-        good = [one for one in tried if one.measured <= bound + TOLERANCE]
+        good = [one for one in tried if one.fits(bound)]
         if not good:
-            return None, min(one.measured for one in tried)
+            return min(tried, key=lambda one: one.measured)
         best = min(good, key=lambda one: (_peak(one.plan), one.measured))
         confirmed = dataclasses.replace(best, measured=again(best))
-        if confirmed.measured <= bound + TOLERANCE:
-            return confirmed, confirmed.measured
+        if confirmed.fits(bound):
+            return confirmed
         tried[tried.index(best)] = confirmed
 
 
 def next_allowed(tried: Sequence[Trial], bound: float) -> float | None:
     """The bound on the estimate to plan under next; None: there is nothing more to be tried."""
-    good = [one for one in tried if one.measured <= bound + TOLERANCE]
-    slow = [one for one in tried if one.measured > bound + TOLERANCE]
+    good = [one for one in tried if one.fits(bound)]
+    slow = [one for one in tried if not one.fits(bound)]
     if not slow:
         return _larger(max(good, key=lambda one: one.allowed), bound)
     fastest = min(slow, key=lambda one: one.allowed)
@@ -173,8 +179,7 @@ def _measured_within(
     def measured(made: Trace) -> float:
         if made.work.plan.changes_nothing:
             return 1.0
-        runs = made.function if made.untaped is None else made.untaped
-        return timer.ratio(runs, SHARE * options.profile)
+        return timer.ratio(made.without_tape, SHARE * options.profile)
 
     def run(allowed: float, made: Trace) -> Trial:
         plan = made.work.plan
@@ -190,17 +195,15 @@ def _measured_within(
         return run(allowed, trace_of(trace.original, other, where))
 
     first = run(bound, trace)
-    best, ratio = within_bound(first, bound, attempt, lambda one: measured(one.made))
-    if best is None:
-        return left_as_it_was(trace.original, options, where, _TOO_SLOW.format(bound, ratio))
+    best = within_bound(first, bound, attempt, lambda one: measured(one.made))
+    if not best.fits(bound):
+        reason = _TOO_SLOW.format(bound, best.measured)
+        return left_as_it_was(trace.original, options, where, reason)
     work = best.made.work
-    work.plan = dataclasses.replace(work.plan, measured_slowdown=ratio)
+    work.plan = dataclasses.replace(work.plan, measured_slowdown=best.measured)
     return best.made
 
 
 def _same(plan: Plan, other: Plan) -> bool:
     """Whether two plans decide the same."""
     return plan.to_data() | _TOLD == other.to_data() | _TOLD
-
-
-_TOLD = {"notes": (), "slowdown": 1.0}

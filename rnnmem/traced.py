@@ -75,6 +75,11 @@ class Trace:
     taped_as_it_was: bool = False
     untaped: Any = None
 
+    @property
+    def without_tape(self) -> Any:
+        """What runs where no tape records it."""
+        return self.function if self.untaped is None else self.untaped
+
     def called_with(self, given: Sequence[Any]) -> Any:
         """What runs where a graph calls the function with the tensors."""
         if self.function is self.original or self.gradient_only:

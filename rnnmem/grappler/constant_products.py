@@ -44,7 +44,7 @@ class Moved:
 
 def constants_moved(net: Net) -> Moved:
     """The products of a Net in the order in which TensorFlow multiplies them."""
-    constants = net.of_ops(_constants)
+    constants = _constants(net.of_ops(topological))
     ops: dict[str, Op] = {}
     gone: dict[str, str] = {}
     early: set[str] = set()
@@ -57,22 +57,24 @@ def constants_moved(net: Net) -> Moved:
             continue
         first, second = child.inputs
         inner = net.producer.get(first)
-        below = None
-        if inner is not None and net.fan_out(first) == 1:
-            below = _by_constant(net, inner, constants)
-        if inner is not None and below is not None:
+        if (
+            inner is not None
+            and net.fan_out(first) == 1
+            and (below := _by_constant(net, inner, constants))
+        ):
             ops[inner.name] = inner
-            gone[first], first = below[0], below[0]
-            early.update(one.name for one in [net.producer.get(first)] if one is not None)
+            gone[first] = first = below[0]
+            if first in net.producer:
+                early.add(net.producer[first].name)
         ops[child.name] = child.replace(inputs=(constant, second))
         ops[op.name] = op.replace(type="Mul", inputs=(first, product))
     return Moved(ops, gone, frozenset(early))
 
 
 def _constants(ops: tuple[Op, ...]) -> set[str]:
-    """Blobs that are computed before any run."""
+    """Blobs that are computed before any run; the ops are in an order in which they may run."""
     found: set[str] = set()
-    for op in topological(ops):
+    for op in ops:
         if op.type == "Const" or (op.inputs and not op.stateful and found.issuperset(op.inputs)):
             found.update(op.outputs)
     return found
