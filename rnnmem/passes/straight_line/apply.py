@@ -23,7 +23,7 @@ from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op, Shape
 from rnnmem.ir.op_table import may_fuse
 from rnnmem.ir.order import topological, without_dead_ops
 from rnnmem.passes.rematerialise.clone import INLINED
