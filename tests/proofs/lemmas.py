@@ -211,32 +211,30 @@ def pushes() -> Iterator[Obligation]:
 
 
 def pops() -> Iterator[Obligation]:
-    """What the gradient loop pops in its iteration s was pushed in iteration ``trips - 1 - s``."""
+    """What the gradient loop pops in its iteration s was pushed in iteration ``filled - 1 - s``.
+
+    ``filled`` is how often the forward loop ran, in which each iteration pushed its v.
+    """
     v = z3.Function("v", INT, VALUE)
     held = z3.Const("held", LIST)
     popped = z3.Const("popped", VALUE)
-    filled, trips, length, then, s, k, j = z3.Ints("filled trips length then s k j")
-    list_so_far = z3.ForAll([k], z3.Implies(z3.And(0 <= k, k < length), held[k] == v(k)))
-    yield Obligation(
-        "lists", "base of pops",
-        {"the list is as long as the forward loop ran": length == filled,
-         "the forward loop ran as often as the gradient loop does": filled == trips},
-        length == trips - 0,
-        ("the list is as long as the forward loop ran",
-         "the forward loop ran as often as the gradient loop does"),
-    )  # fmt: skip
+    filled, length, then, s, k, j = z3.Ints("filled length then s k j")
+    values = z3.ForAll([k], z3.Implies(z3.And(0 <= k, k < length), held[k] == v(k)))
+    rest = z3.Implies(z3.And(0 <= j, j < then), held[j] == v(j))
     given = {
-        "as many are left as iterations": length == trips - s,
-        "the gradient loop goes on": z3.And(0 <= s, s < trips),
-        "each is what its iteration pushed": list_so_far,
+        "the list begins empty, and each iteration pushed one": length == filled,
+        "each is what its iteration pushed": values,
+        "the gradient loop begins with the whole list": then == length,
+    }
+    yield Obligation("lists", "base of pops", given, z3.And(then == filled - 0, rest), tuple(given))
+    given = {
+        "as many are left as were not popped": length == filled - s,
+        "the gradient loop runs no more often than the forward loop": z3.And(0 <= s, s < filled),
+        "each is what its iteration pushed": values,
         "the last is popped": z3.And(popped == held[length - 1], then == length - 1),
     }
-    rest = z3.Implies(z3.And(0 <= j, j < then), held[j] == v(j))
-    yield Obligation(
-        "lists", "step of pops", given,
-        z3.And(length > 0, popped == v(trips - 1 - s), then == trips - (s + 1), rest),
-        tuple(given),
-    )  # fmt: skip
+    claim = z3.And(length > 0, popped == v(filled - 1 - s), then == filled - (s + 1), rest)
+    yield Obligation("lists", "step of pops", given, claim, tuple(given))
 
 
 def clones() -> Iterator[Obligation]:
