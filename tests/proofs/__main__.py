@@ -30,8 +30,8 @@ def main(argv: list[str]) -> None:
     print(f"  {len(above)} of them, online and of unknown length, above the optimum: {above}")
     print(f"{schedules.check_segments()} loops in segments without a schedule", flush=True)
     for part in small_scope.scope(SAMPLED.value):
-        nets, plans = part.prove(WORKERS.value)
-        print(f"{part.name}: {nets} step nets, {plans} plans; 0 differ, 0 refused")
+        nets, plans, left = part.prove(WORKERS.value)
+        print(f"{part.name}: {nets} step nets, {plans} plans proven, {left} left alone; 0 differ")
         minutes = (time.monotonic() - started) / 60
         print(f"  {PRODUCTS[part.product]} ({minutes:.1f} minutes so far)", flush=True)
 
