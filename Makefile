@@ -7,7 +7,7 @@ PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 TEST_PROCESSES ?= auto
 
-.PHONY: demo test test-slow coverage lint format fuzz conformance conformance-table benchmark docs clean
+.PHONY: demo test test-slow coverage lint format fuzz prove conformance conformance-table benchmark docs clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
@@ -39,6 +39,11 @@ fuzz: .venv/ready-test
 # The tests ask every program the main properties; this asks it all that fit it.
 conformance: .venv/ready-test
 	RNNMEM_CONFORMANCE=1 $(PY) -m pytest tests/conformance $(TEST_FLAGS)
+
+# All that is proven by going through every case, and the lemmas; prints how many cases there were.
+prove: .venv/ready-test
+	$(PY) -m pytest -q tests/proofs/test_lemmas.py
+	$(PY) -W ignore -m tests.proofs $(PROVE_FLAGS)
 
 conformance-table: .venv/ready-test
 	RNNMEM_CONFORMANCE=1 $(PY) -m tools.conformance_table
