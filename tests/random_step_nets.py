@@ -75,6 +75,14 @@ class Recipe:
     blurred: bool = False
 
 
+def every_instruction(one: Recipe | Instruction) -> Iterator[Instruction]:
+    """The instructions of a recipe, or in another one, however deep."""
+    is_recipe = isinstance(one, Recipe)
+    for inner in (*one.instructions, *one.after) if is_recipe else (*one.inner, *one.other):
+        yield inner
+        yield from every_instruction(inner)
+
+
 # Values -> value. Each keeps the shape and stays finite for bounded arguments.
 ONE: dict[str, Callable] = {
     "abs": tf.abs,
@@ -272,7 +280,7 @@ class Built:
             tf.Variable(tf.abs(self._values(COLUMNS, COLUMNS)) * scale, trainable=False)
             for scale in (0.5, 0.1, 0.1)
         ]
-        if any(one.kind == "update" for one in _every(recipe.instructions)):
+        if any(one.kind == "update" for one in every_instruction(recipe)):
             self.kept += [self.trained_inside, *self.slots]
         self.rows = None if recipe.dynamic else ROWS
         self._outside: dict[Callable, Callable] = {}
@@ -349,10 +357,7 @@ class Built:
         states = [start[index] for index in range(recipe.states)]
         stop = trips if recipe.known == "tensor" else recipe.trips
         of_rows = None
-        if any(
-            one.kind in ("array_of_rows", "read_outside")
-            for one in _every((*recipe.instructions, *recipe.after))
-        ):
+        if any(one.kind in ("array_of_rows", "read_outside") for one in every_instruction(recipe)):
             of_rows = tf.TensorArray(self.dtype, 7).unstack(rows)
         array = tf.TensorArray(self.dtype, 7, element_shape=[self.rows, COLUMNS])
 
@@ -557,13 +562,6 @@ class _Around:
                     self.turn[0] = tf.identity(self.turn[0]) + 1
 
             yield finish
-
-
-def _every(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
-    """The instructions, and those in them."""
-    for one in instructions:
-        yield one
-        yield from _every((*one.inner, *one.other))
 
 
 def _at(pool, index: int):

@@ -23,6 +23,7 @@ import rnnmem
 from rnnmem.analysis.machine import CPU, Machine
 from rnnmem.ir.inline import inline
 from rnnmem.tf.functions import net_of
+from tests import random_step_net_kinds as second
 from tests.forced_segments import forced_segments
 from tests.random_step_nets import (
     Built,
@@ -31,6 +32,7 @@ from tests.random_step_nets import (
     Instruction,
     Recipe,
     Thrown,
+    every_instruction,
     random_recipe,
 )
 
@@ -431,6 +433,34 @@ def test_a_sum_that_depends_on_what_is_merged_leaves_the_step_as_it_was(trial):
     (note,) = function.plan(*built.inputs).notes
     assert note.startswith("an addend of the sum at random_step_nets.py:")
     assert hold(trial) == 0
+
+
+OF_THE_FIRST_GENERATION = {1: 1171537800, 7: 584134029, 300604: 4023987252, 1100757: 1234031562}
+"""Number -> a checksum of the trial that it drew before there was a second generation."""
+
+
+@pytest.mark.parametrize("number", OF_THE_FIRST_GENERATION)
+def test_a_number_that_a_recorded_case_names_draws_what_it_drew(number):
+    text = repr(Trial.of_number(number)).replace(", blurred=False", "")
+    assert zlib.crc32(text.encode()) == OF_THE_FIRST_GENERATION[number]
+
+
+OF_THE_SECOND_GENERATION = (10000003, 10000004, 10000007, 10000008, 10000020, 10000062)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", OF_THE_SECOND_GENERATION)
+def test_a_step_net_of_the_second_generation_keeps_its_bits(number):
+    listed = len(DIFFER)
+    assert hold(Trial.of_number(number))
+    assert not DIFFER[listed:]
+
+
+def test_those_have_every_kind_of_the_second_generation():
+    recipes = [Trial.of_number(number).recipe for number in OF_THE_SECOND_GENERATION]
+    kinds = {one.kind for recipe in recipes for one in every_instruction(recipe)}
+    assert set(second.KINDS) <= kinds
+    assert any(recipe.blurred for recipe in recipes)
 
 
 def test_what_is_thrown_is_the_same_again():

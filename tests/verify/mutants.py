@@ -13,6 +13,7 @@ import argparse
 import collections
 import dataclasses
 import difflib
+import math
 import random
 import sys
 import time
@@ -842,10 +843,16 @@ class Mutant:
 
 
 def mutants(sources: Sequence, count: int, seed: int, first: int = 0) -> Iterator[Mutant]:
-    """Mutants with the numbers from ``first`` on, each kind in turn; every tenth has two faults."""
+    """Mutants with the numbers from ``first`` on, each kind in turn, and no two the same.
+
+    Every tenth has two faults. There are fewer where a kind fits none of the sources.
+    """
+    seen = set()
     for number in range(first, first + count):
         found = mutant(sources, number, seed)
-        if found is not None:
+        text = found and (found.source.name, str(found.net))
+        if found is not None and text not in seen:
+            seen.add(text)
             yield found
 
 
@@ -921,6 +928,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the first number")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no more after so long")
     parser.add_argument("--sources", choices=SOURCES, default="all")
     parser.add_argument("--show", action="store_true", help="print each that is let through")
     chosen = parser.parse_args(arguments)
@@ -929,6 +937,9 @@ def main(arguments: list[str]) -> int:
     by_source = {source.name: collections.Counter() for source in sources}
     began = time.perf_counter()
     for one in mutants(sources, chosen.count, chosen.seed, chosen.first):
+        if time.perf_counter() - began > chosen.seconds:
+            print(f"stopped at number {one.number}")
+            break
         verdict = judged(one)
         counts[one.kinds[0]][verdict] += 1
         by_source[one.source.name][verdict] += 1
