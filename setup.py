@@ -12,6 +12,7 @@ VERSION = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE, re.MULTILINE).gr
 NMT = ["sentencepiece", "sacrebleu"]
 REPORT = ["matplotlib", "tensorboard"]
 BENCH = ["matplotlib"]
+PEERS = [*BENCH, "jax", "equinox", "torch>=2.6"]  # what benchmarks/peers compares with
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
 TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
 TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
@@ -30,7 +31,7 @@ setup(
         "models.nmt": ["flagfiles/*.flags"],
     },
     install_requires=["absl-py", "ml_dtypes", "numpy", "rich", "scipy", "tensorflow>=2.16"],
-    extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "test": TEST},
+    extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "peers": PEERS, "test": TEST},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Developers",
