@@ -1,7 +1,6 @@
 """One model in one column, measured in this process: `benchmarks.peers` starts one for each.
 
-    python -m benchmarks.peers.child \
-        '{"model": "nmt-50", "column": "jax", "small": false, "figures": ["seconds"], "arrays": "a"}'
+Its argument is what :func:`measured` is given, as JSON; it prints what that returns.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 
 from benchmarks.peers.columns import COLUMNS
 from benchmarks.peers.models import MODELS, SMALL
-from benchmarks.peers.step import Step, median_seconds, process_peak
+from benchmarks.peers.step import median_seconds, process_peak
 
 QUICK, SLOW = 1.0, 5.0
 """Seconds of a step up to which it is repeated five times, and from which once."""

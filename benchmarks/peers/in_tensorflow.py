@@ -1,4 +1,4 @@
-"""The models in TensorFlow: as it runs them, under rnnmem, and with what else saves memory there."""
+"""The models in TensorFlow: as it runs them, under rnnmem, and with its own means."""
 
 from __future__ import annotations
 
