@@ -13,6 +13,7 @@ NMT = ["sentencepiece", "sacrebleu"]
 REPORT = ["matplotlib", "tensorboard"]
 BENCH = ["matplotlib"]
 PROVE = ["z3-solver>=4.12"]
+PEERS = [*BENCH, "jax", "equinox", "torch>=2.6"]  # what benchmarks/peers compares with
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
 TEST = [*NMT, *REPORT, *BROWSER, *PROVE, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
 TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
@@ -31,7 +32,14 @@ setup(
         "models.nmt": ["flagfiles/*.flags"],
     },
     install_requires=["absl-py", "ml_dtypes", "numpy", "rich", "scipy", "tensorflow>=2.16"],
-    extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "prove": PROVE, "test": TEST},
+    extras_require={
+        "nmt": NMT,
+        "report": REPORT,
+        "bench": BENCH,
+        "prove": PROVE,
+        "peers": PEERS,
+        "test": TEST,
+    },
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Developers",
