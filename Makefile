@@ -58,7 +58,7 @@ dist: .venv/ready-dist
 
 # Every TensorFlow and Python that rnnmem is tested on, each in an environment of its own.
 test-versions: $(PY)
-	$(PY) tools/test_versions.py $(VERSION_FLAGS)
+	$(PY) tools/versions.py $(VERSION_FLAGS)
 
 clean:
 	rm -rf .venv .venv-versions build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
