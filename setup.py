@@ -19,6 +19,7 @@ BENCH = ["matplotlib"]
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
 TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
 TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
+TEST += ["tf_keras"]  # Keras 2, whose models are optimised too
 DIST = ["build", "twine"]
 
 setup(
