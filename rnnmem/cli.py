@@ -1,4 +1,4 @@
-"""The shell: ``python -m rnnmem explain|optimize|measure|report``."""
+"""The shell: ``python -m rnnmem explain|report|measure|optimize|doctor``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnnmem.errors import BudgetError, OptionError, RnnmemError
+from rnnmem.version import __version__
 
 DONE, FAILED, USAGE, OVER_BUDGET = 0, 1, 2, 3
 """Exit codes; argparse exits with `USAGE` itself."""
@@ -28,6 +29,7 @@ rnnmem lets TensorFlow train recurrent networks in less memory, with the same bi
   report    where its memory goes over a step, before and after: as text, page, picture, trace
   measure   the peak and the time of a step, as TensorFlow runs it and as rnnmem does
   optimize  writes a SavedModel whose signatures need less memory
+  doctor    what works on this machine: versions, a loop rewritten, its bits, its peak
 
 A function is named by its module or file, and each of its arguments by a dtype and a shape:
 
@@ -64,13 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
         if options.traceback:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
         return OVER_BUDGET if isinstance(error, BudgetError) else FAILED
-    return DONE
 
 
 def _told(error: Exception) -> str:
@@ -107,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"rnnmem {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
     explain = _command(commands, "explain", _explain, "what becomes of each saved blob, and why")
@@ -142,6 +144,8 @@ def _parser() -> argparse.ArgumentParser:
     optimize.add_argument("destination", help="folder to write to")
     _options(optimize)
     _to_files(optimize)
+
+    _command(commands, "doctor", _doctor, "what works on this machine; exits with 1 where it must")
     return parser
 
 
@@ -150,7 +154,7 @@ def _command(commands: Any, name: str, run: Any, what: str) -> argparse.Argument
         name,
         help=what,
         description=f"{name}: {what}",
-        epilog=_ON_A_FUNCTION if name != "optimize" else None,
+        epilog=_ON_A_FUNCTION if name not in ("optimize", "doctor") else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.set_defaults(run=run)
@@ -283,6 +287,12 @@ def _optimize(options: argparse.Namespace) -> None:
         return
     for name, plan in plans.items():
         print(explain(plan, name=name), end="")
+
+
+def _doctor(unused_options: argparse.Namespace) -> int:
+    from rnnmem.doctor import main
+
+    return main()
 
 
 def _count_memory() -> None:
