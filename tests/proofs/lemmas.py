@@ -30,16 +30,14 @@ class Obligation:
     Attributes:
       lemma: which lemma it belongs to.
       part: base, step, or what follows.
-      given: condition in words -> its formula.
+      given: condition in words -> its formula; without any of them the claim does not follow.
       claim: what must follow.
-      needed: conditions without each of which the claim does not follow.
     """
 
     lemma: str
     part: str
     given: dict[str, z3.BoolRef]
     claim: z3.BoolRef
-    needed: tuple[str, ...]
 
     def counterexample(self, without: str = "") -> z3.ModelRef | None:
         """A model in which all that is given holds, but for one condition, and the claim does not.
@@ -97,16 +95,17 @@ def value_numbering() -> Iterator[Obligation]:
         "the first input holds what its number means": a == meaning(of_a),
         "the second one too": b == meaning(of_b),
     }
-    yield Obligation("value numbering", "step", given, blob == meaning(number), tuple(given))
+    yield Obligation("value numbering", "step", given, blob == meaning(number))
     swapped = apply(op, meaning(of_a), meaning(of_b)) == apply(op, meaning(of_b), meaning(of_a))
-    given |= {
+    given = {
+        **given,
         "its first child is the first input's number": left(number) == of_b,
         "its second child is the second input's": right(number) == of_a,
         "the op commutes": swapped,
     }
     yield Obligation(
         "value numbering", "step of an op whose inputs were sorted", given,
-        blob == meaning(number), tuple(given),
+        blob == meaning(number),
     )  # fmt: skip
 
 
@@ -123,7 +122,7 @@ def two_nets() -> Iterator[Obligation]:
         "the other one too": other == others(second),
         "both have one number": number == second,
     }
-    yield Obligation("value numbering", "of two Nets", given, one == other, tuple(given))
+    yield Obligation("value numbering", "of two Nets", given, one == other)
 
 
 # --- loops
@@ -144,7 +143,6 @@ def loops() -> Iterator[Obligation]:
          "the other one too": y(0) == their_start,
          "the starts have one number": start == their_start},
         x(0) == y(0),
-        ("the loop begins with its start", "the other one too", "the starts have one number"),
     )  # fmt: skip
     state, more = z3.Consts("state more", VALUE)
     same = z3.ForAll([state, more], step(state, more) == theirs(state, more),
@@ -156,7 +154,7 @@ def loops() -> Iterator[Obligation]:
         "the steps have one number": same,
         "so has what they read besides": w == their_w,
     }
-    yield Obligation("loops", "step", given, x(n + 1) == y(n + 1), tuple(given))
+    yield Obligation("loops", "step", given, x(n + 1) == y(n + 1))
 
 
 def trips() -> Iterator[Obligation]:
@@ -183,8 +181,6 @@ def trips() -> Iterator[Obligation]:
     yield Obligation(
         "loops", "trips and last states", given,
         z3.And(mine == others, x(mine) == y(others)),
-        ("equal states", "the conds have one number", "the loop ends", "it goes on until then",
-         "the other one ends", "that goes on until then"),
     )  # fmt: skip
 
 
@@ -199,15 +195,11 @@ def pushes() -> Iterator[Obligation]:
     held = z3.ForAll([k], z3.Implies(z3.And(0 <= k, k < n), before[k] == v(k)))
     given = {
         "as many as iterations": length == n,
-        "iterations are counted from 0": n >= 0,
         "each is what its iteration pushed": held,
         "one is pushed": z3.And(after == z3.Store(before, length, v(n)), then == length + 1),
     }
     claim = z3.And(then == n + 1, z3.Implies(z3.And(0 <= j, j < n + 1), after[j] == v(j)))
-    yield Obligation(
-        "lists", "step of pushes", given, claim,
-        ("as many as iterations", "each is what its iteration pushed", "one is pushed"),
-    )  # fmt: skip
+    yield Obligation("lists", "step of pushes", given, claim)
 
 
 def pops() -> Iterator[Obligation]:
@@ -226,7 +218,7 @@ def pops() -> Iterator[Obligation]:
         "each is what its iteration pushed": values,
         "the gradient loop begins with the whole list": then == length,
     }
-    yield Obligation("lists", "base of pops", given, z3.And(then == filled - 0, rest), tuple(given))
+    yield Obligation("lists", "base of pops", given, z3.And(then == filled - 0, rest))
     given = {
         "as many are left as were not popped": length == filled - s,
         "the gradient loop runs no more often than the forward loop": z3.And(0 <= s, s < filled),
@@ -234,7 +226,7 @@ def pops() -> Iterator[Obligation]:
         "the last is popped": z3.And(popped == held[length - 1], then == length - 1),
     }
     claim = z3.And(length > 0, popped == v(filled - 1 - s), then == filled - (s + 1), rest)
-    yield Obligation("lists", "step of pops", given, claim, tuple(given))
+    yield Obligation("lists", "step of pops", given, claim)
 
 
 def clones() -> Iterator[Obligation]:
@@ -258,7 +250,7 @@ def clones() -> Iterator[Obligation]:
         "the rewritten loop pops what the op read": again(s + 1) == back(again(s), clone),
         "and is given the same invariant": w == brought,
     }
-    yield Obligation("gradient loops", "step", given, g(s + 1) == again(s + 1), tuple(given))
+    yield Obligation("gradient loops", "step", given, g(s + 1) == again(s + 1))
 
 
 # --- segments
@@ -274,15 +266,13 @@ def replays() -> Iterator[Obligation]:
         "the checkpoint is the state of its iteration": kept == x(start),
         "the replay begins with it": r(0) == kept,
     }
-    yield Obligation("segments", "base of a replay", given, r(0) == x(start), tuple(given))
+    yield Obligation("segments", "base of a replay", given, r(0) == x(start))
     given = {
         "equal states so far": r(k) == x(start + k),
         "the forward loop steps": x(start + k + 1) == step(x(start + k)),
         "the replay steps in the same way": r(k + 1) == step(r(k)),
     }
-    yield Obligation(
-        "segments", "step of a replay", given, r(k + 1) == x(start + k + 1), tuple(given)
-    )
+    yield Obligation("segments", "step of a replay", given, r(k + 1) == x(start + k + 1))
 
 
 def refills() -> Iterator[Obligation]:
@@ -303,7 +293,6 @@ def refills() -> Iterator[Obligation]:
     yield Obligation(
         "segments", "step of a segment's pops", given,
         z3.And(length > 0, held[length - 1] == v(left - 1), length - 1 == (left - 1) - start, rest),
-        tuple(given),
     )  # fmt: skip
     values = z3.ForAll(
         [k], z3.Implies(z3.And(0 <= k, k < left - before), refilled[k] == v(before + k))
@@ -316,7 +305,6 @@ def refills() -> Iterator[Obligation]:
     yield Obligation(
         "segments", "a refill", given,
         z3.And(length > 0, refilled[length - 1] == v(left - 1), length == left - before),
-        tuple(given),
     )  # fmt: skip
 
 

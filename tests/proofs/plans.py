@@ -7,6 +7,7 @@ A plan of the pair of loops is one choice of each:
     encoding    of each saved blob, in which of its exact forms: as it is, as bits, on the host
     iterations  each saves, at most 1 or 10 of them under way; or segments: of 1 to 3 iterations,
                 growing ones, and of 1 under schedules that keep 1 or 2 states, offline and online
+    edges       none, or one scheduling edge between two ops of the gradient step net
     beside      nothing, or all that passes offer beside loops that are rewritten: scheduling edges,
                 lists of gradients that begin without elements, lists that loops read otherwise
     optimizer   whether one that fuses by neighbourhood runs afterwards, as Grappler does
@@ -27,8 +28,9 @@ from unittest import mock
 from rnnmem.analysis.machine import GPU
 from rnnmem.analysis.replay import replay_of
 from rnnmem.analysis.times import Clock
-from rnnmem.ir.graph import Net
-from rnnmem.ir.order import reached
+from rnnmem.ir.edges import Edge
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net
+from rnnmem.ir.order import all_needed_by, reached
 from rnnmem.passes.checkpoint import select as segmenting
 from rnnmem.passes.encode import select as encoding
 from rnnmem.passes.encode.decision import BITS, OFFLOAD, Encoding
@@ -36,20 +38,23 @@ from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, collect, is_constant, may_be_saved
 from rnnmem.passes.rematerialise.select import REMATERIALISE, Outside, Planner
 from rnnmem.planning import pareto
+from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.setting import Setting
 from rnnmem.planning.tried import Tried
-from tests.drawing import encoded
+from tests.drawing import below, encoded
 
 TECHNIQUES = REMATERIALISE | {BITS, OFFLOAD}
 TRIPS = 3
 """The most iterations that are run, and the number that offline schedules are for."""
-FULL, TWO_FORMS, SAVED_SETS = "full", "two forms", "saved sets"
+FULL, TWO_FORMS, SAVED_SETS, EDGES = "full", "two forms", "saved sets", "edges"
 PRODUCTS = {
     FULL: "every saved set x every encoding x every way to iterate x everything beside",
     TWO_FORMS: "every saved set x every encoding, and every saved set, unencoded and with all that"
     " may be in bits, x every way to iterate (everything beside but for 7 of the 8 segments)",
     SAVED_SETS: "every saved set x each iteration for itself, and segments of two",
+    EDGES: "every saved set, unencoded x every edge by which an op of the gradient step net, or its"
+    " first input, may wait for another op",
 }
 PARALLEL = (1, 10)
 CUTS = tuple(
@@ -106,6 +111,12 @@ class Selection:
             saved_sets = list(self.saved_sets())
         for forms in saved_sets:
             plain, packed = forms[0], forms[-1]
+            if product == EDGES:
+                if (
+                    not plain.encodings
+                ):  # the ops of a codec are small, and stay as they are written
+                    yield from self._ordered(plain)
+                continue
             if product == SAVED_SETS:
                 yield Choice(Plan(loops=(plain,)))
                 yield from self._cut(plain, CUTS[1], beside=False)
@@ -118,6 +129,18 @@ class Selection:
                         yield from self._cut(loop, cut, product == FULL or cut is CUTS[1])
                 else:
                     yield Choice(Plan(loops=(loop,)))
+
+    def _ordered(self, loop: LoopPlan) -> Iterator[Choice]:
+        """Plans with one scheduling edge in the gradient step net that closes no circle."""
+        plan = Plan(loops=(loop,))
+        body = below(apply_plan(self.net, plan, encoded), "gradient", "body")
+        for op, after in itertools.permutations(body.ops, 2):
+            if op.name in all_needed_by(body, [after.name]):
+                continue
+            numbers = op.inputs and body.blobs[op.inputs[0]].dtype in BYTES_PER_ELEMENT
+            for slot in (None, 0) if numbers else (None,):
+                edge = Edge(op.name, slot, after.name, ("gradient", "body"))
+                yield Choice(plan.having(scheduling_edges=(edge,)))
 
     def _plain(self, loop: LoopPlan) -> Iterator[Choice]:
         """Plans in which each iteration keeps what it saves."""

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 
 from rnnmem.errors import RaceError
 from rnnmem.ir.graph import Net
+from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.planning.apply import apply_plan
 from rnnmem.verify import check
 from tests.drawing import encoded
 from tests.proofs.exact import results
-from tests.proofs.plans import FULL, SAVED_SETS, TRIPS, TWO_FORMS, Choice, Selection
+from tests.proofs.plans import EDGES, FULL, SAVED_SETS, TRIPS, TWO_FORMS, Choice, Selection
 from tests.proofs.step_nets import Recipe, drawn, recipes
 from tests.proofs.training_steps import training_step
 
@@ -28,7 +29,9 @@ class Wrong(AssertionError):
 
 
 def applied(net: Net, choice: Choice) -> Net:
-    return apply_plan(net, choice.plan, encoded, keeps_alive=choice.keeps_alive)
+    """The Net under a plan, as `rnnmem.compile` applies it."""
+    rewritten = apply_plan(net, choice.plan, encoded, keeps_alive=choice.keeps_alive)
+    return with_edges(rewritten, choice.plan.scheduling_edges)
 
 
 def prove(
@@ -105,10 +108,11 @@ def scope(sampled: int) -> tuple[Part, ...]:
     small = [(states, ops) for states in (1, 2) for ops in (0, 1)]
     return (
         Part("every step net of up to 1 op and 2 states", FULL, _every(small)),
+        Part("every step net of up to 1 op and 2 states", EDGES, _every(small)),
         Part("every step net of 2 ops and 1 or 2 states", TWO_FORMS, _every([(1, 2), (2, 2)])),
         Part("every step net of 3 ops and 1 state", SAVED_SETS, _every([(1, 3)])),
         *(
-            Part(f"step nets of {ops} ops and {states} states, drawn", product,
+            Part(f"step nets of {ops} ops, {states} state{'s' * (states > 1)}, drawn", product,
                  functools.partial(_drawn, states, ops, count))
             for product, count in ((SAVED_SETS, sampled), (TWO_FORMS, sampled // 30))
             for ops, states in ((3, 2), (4, 1), (4, 2))
