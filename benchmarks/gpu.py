@@ -27,7 +27,7 @@ from rnnmem.sizes import MIB
 FLAGS = flags.FLAGS
 
 BATCH, SMALL_BATCH = 32, 4
-HIGHEST, SMALL_HIGHEST = 1 << 16, 64
+HIGHEST, SMALL_HIGHEST = 1 << 16, 16
 """The largest batch that is tried."""
 CHILD = "child:"
 """What the argument of a child process begins with."""

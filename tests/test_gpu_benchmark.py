@@ -20,17 +20,17 @@ def knobs():
 
 @pytest.mark.slow
 def test_a_row_runs_in_a_process_of_its_own():
-    found = gpu.run(Asked("nmt-50", small=True, pairs=1), 300)
+    found = gpu.run(Asked("nmt-150", small=True, pairs=1), 300)
     assert found.reason is None
-    assert 0 < found.after_bytes <= found.before_bytes and found.bits_equal
+    assert 0 < found.after_bytes < found.before_bytes and found.bits_equal
     assert found.predicted_after_bytes > 0 and found.time_ratio > 0
 
 
 @pytest.mark.slow
 def test_the_largest_batch_is_found():
-    found = gpu.run(Asked("largest batch, nmt-150", small=True, pairs=1, limit="4MiB"), 300)
+    found = gpu.run(Asked("largest batch, nmt-150", small=True, pairs=1, limit="512KiB"), 300)
     assert found.reason is None
-    assert 1 <= found.before_batch <= found.after_batch <= gpu.SMALL_HIGHEST
+    assert 1 <= found.before_batch < found.after_batch <= gpu.SMALL_HIGHEST
     assert found.before_tokens > 0 and found.after_tokens > 0
 
 
