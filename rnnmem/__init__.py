@@ -24,11 +24,13 @@ from rnnmem.errors import (
 from rnnmem.version import __version__
 
 if TYPE_CHECKING:
-    from rnnmem.api import Optimized, optimize
+    from rnnmem.api import optimize
     from rnnmem.conversion.api import convert
     from rnnmem.conversion.plan import ConversionPlan
     from rnnmem.ir.graph import Net
+    from rnnmem.keeping import keep, recompute
     from rnnmem.limit_search import largest
+    from rnnmem.optimized import Optimized
     from rnnmem.planning.plan import Plan
     from rnnmem.reporting import report
     from rnnmem.reports.memory_log import MemoryLog
@@ -68,12 +70,14 @@ __all__ = [
     "__version__",
     "convert",
     "enable_cpu_memory_stats",
+    "keep",
     "largest",
     "load_net",
     "measure",
     "measure_pair",
     "optimize",
     "optimize_saved_model",
+    "recompute",
     "report",
 ]
 
@@ -83,17 +87,19 @@ _HOME = {
     "Measurement": "rnnmem.tf.measure",
     "MemoryLog": "rnnmem.reports.memory_log",
     "Net": "rnnmem.ir.graph",
-    "Optimized": "rnnmem.api",
+    "Optimized": "rnnmem.optimized",
     "Plan": "rnnmem.planning.plan",
     "Report": "rnnmem.reports.report",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
+    "keep": "rnnmem.keeping",
     "largest": "rnnmem.limit_search",
     "load_net": "rnnmem.tf.load",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",
     "optimize_saved_model": "rnnmem.saved_model",
+    "recompute": "rnnmem.keeping",
     "report": "rnnmem.reporting",
 }
 

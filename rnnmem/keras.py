@@ -224,6 +224,8 @@ def _check(options: dict[str, Any]) -> None:
         "verify": False,
         "plan": None,
         "profile": False,
+        "keep": (),
+        "recompute": (),
     }
     check_names(options, defaults)
     Options.of(**{**defaults, **options})

@@ -166,6 +166,12 @@ class Plan:
             yield from one.plan.every_loop((*around, *one.loops))
 
     @property
+    def must_recompute(self) -> bool:
+        """Whether it computes something again because the user asked for it."""
+        asked = any(one.asked for one in self.at_every_depth("straight_line"))
+        return asked or any(loop.must_recompute for loop in self.every_loop())
+
+    @property
     def changes_nothing(self) -> bool:
         """Whether applying the plan would leave the Net as it is."""
         alone = (
