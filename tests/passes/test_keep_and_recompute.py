@@ -1,4 +1,4 @@
-"""``keep`` and ``recompute`` in real functions: what is saved, the bits, and what TensorFlow does."""
+"""``keep`` and ``recompute`` in real functions: what is saved, the bits, what TensorFlow does."""
 
 import contextlib
 import re
@@ -53,7 +53,7 @@ def step_of(loss=cell, **requests):
     """A train step, with its weights."""
     ws = weights(*[(UNITS, UNITS)] * 4)
     mark = marks(**requests)
-    return train(lambda xs: loss(xs, ws, mark), ws), ws
+    return train(lambda xs: loss(xs, ws, mark) + tf.add_n(list(map(tf.reduce_sum, ws))), ws), ws
 
 
 def case(loss=cell, **requests):
@@ -84,8 +84,19 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("requests", REQUESTS, ids=lambda one: "-".join(one))
-@pytest.mark.parametrize("bound", [1.0, 1.3])
+@pytest.mark.parametrize(
+    ("bound", "requests"),
+    [
+        pytest.param(
+            bound,
+            requests,
+            id=f"{bound}-{'-'.join(requests)}",
+            marks=[] if number in (2, 5) and bound > 1.0 else [pytest.mark.slow],
+        )
+        for bound in (1.0, 1.3)
+        for number, requests in enumerate(REQUESTS)
+    ],
+)
 def test_bits_are_those_of_the_function_without_marks(requests, bound):
     expected, ws = step_of()
     found, others = step_of(**requests)
@@ -99,7 +110,7 @@ def test_bits_are_those_of_the_function_without_marks(requests, bound):
         assert a.numpy().tobytes() == b.numpy().tobytes()
 
 
-@pytest.mark.parametrize("bound", [1.0, 1.3, float("inf")])
+@pytest.mark.parametrize("bound", [1.0, pytest.param(1.3, marks=pytest.mark.slow), float("inf")])
 def test_loops_save_what_is_to_be_kept_and_nothing_that_is_to_be_recomputed(bound):
     plan = planned(requests={"gate": rnnmem.keep, "new": rnnmem.recompute}, max_slowdown=bound)
     told = decisions(plan)
@@ -233,11 +244,10 @@ def test_loops_and_branches_in_loops_keep_their_bits(inner, branch):
     for bound in (1.0, 2.0):
         assert_same_bits(case(nested, **requests), max_slowdown=bound, verify=True)
     (loop,) = planned(nested, requests, max_slowdown=2.0).loops
-    branches = [name for name in loop.recomputed if name.startswith("cond")]
-    assert bool(branches) == (branch is rnnmem.recompute)
-    sines = [name for one in loop.flat() for name in one.recomputed if name.endswith("Sin")]
-    whole = [name for name in loop.recomputed if name.startswith("while")]
-    assert bool(sines or whole) == (inner is rnnmem.recompute)
+    assert ("while/cond" in loop.recomputed) == (branch is rnnmem.recompute)
+    again = {name for one in loop.flat() for name in one.recomputed}
+    sine = not again.isdisjoint({"while/while/Sin", "while/while"})
+    assert sine == (inner is rnnmem.recompute)
 
 
 def test_a_random_draw_is_refused_with_the_reason():
@@ -265,9 +275,9 @@ def test_what_no_gradient_reads_need_not_be_kept():
         return cell(xs, ws, mark)
 
     notes = planned(unread, {"unread": rnnmem.keep}).notes
-    assert not [note for note in notes if "Cos" in note]  # TensorFlow prunes it
-    notes = planned(requests={"product": rnnmem.keep}).notes
-    assert any(re.search("no gradient reads it: .*MatMul", note) for note in notes)
+    assert "nothing to keep or to recompute, as no gradient reads it: Cos:0" in notes
+    notes = planned(requests={"product": rnnmem.keep, "new": rnnmem.keep}).notes
+    assert any(re.search("no gradient reads it: .*matmul", note) for note in notes)
 
 
 class Cell(tf.keras.layers.Layer):

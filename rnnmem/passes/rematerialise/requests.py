@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import facts, why_never_twice
-from rnnmem.ir.requests import KEEP, RECOMPUTE, asks_inside, requests_of
+from rnnmem.ir.requests import KEEP, asks_inside, requests_of
 from rnnmem.passes.rematerialise.min_cut import Step, is_constant, may_be_saved
 
 NOT_FROM_SAVED = "what it is computed from can be neither saved nor computed again"
@@ -34,34 +34,35 @@ def ops_kept(body: Net, opened: Collection[str] = ()) -> frozenset[str]:
     return frozenset(found | {op.name for op in inside if asks_inside(op, KEEP)})
 
 
-def asked_to_recompute(body: Net, opened: Collection[str] = ()) -> frozenset[str]:
-    """Blobs of a Net that the user asked to recompute; of what branches and loops keep, the lists.
+def asked(body: Net, request: str, opened: Collection[str] = ()) -> frozenset[str]:
+    """Blobs of a Net of which the user asked this; of what branches and loops keep, the lists.
 
     Args:
       body: the Net.
+      request: ``keep`` or ``recompute``.
       opened: names of loops in it that are planned by themselves.
     """
-    found = {blob for blob, request in requests_of(body).items() if request == RECOMPUTE}
+    found = {blob for blob, one in requests_of(body).items() if one == request}
     for op in body.ops:
-        if op.nets and op.name not in opened and asks_inside(op, RECOMPUTE):
+        if op.nets and op.name not in opened and asks_inside(op, request):
             found.update(
                 one for one in op.outputs if body.blobs[one].dtype not in BYTES_PER_ELEMENT
             )
     return frozenset(found)
 
 
-def granting(step: Step, asked: Collection[str]) -> Step:
+def granting(step: Step, wanted: Collection[str]) -> Step:
     """The same step where those of the blobs are not saved that can be had without.
 
     Args:
       step: the step net, with what is to be kept among `Step.never`.
-      asked: blobs that the user asked to recompute.
+      wanted: blobs that the user asked to recompute.
     """
-    if not asked:
+    if not wanted:
         return step
     places = {blob: at for at, op in enumerate(step.body.ops) for blob in op.outputs}
     refused: dict[str, str] = {}
-    for blob in sorted(asked, key=lambda one: places.get(one, -1)):
+    for blob in sorted(wanted, key=lambda one: places.get(one, -1)):
         if step.is_given(blob):
             continue
         tried = dataclasses.replace(step, recomputed=step.recomputed | {blob})

@@ -19,7 +19,7 @@ from rnnmem.ir.graph import Net
 from rnnmem.ir.joint import is_joint
 from rnnmem.ir.op_table import LOOPS, READ, facts
 from rnnmem.ir.order import order_shows, through_identities
-from rnnmem.ir.requests import KEEP, RECOMPUTE, requests_of
+from rnnmem.ir.requests import KEEP, RECOMPUTE
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.encode.select import Codecs, signs_in
 from rnnmem.passes.rematerialise.decision import LoopPlan, Request
@@ -32,7 +32,7 @@ from rnnmem.passes.rematerialise.min_cut import (
     may_be_saved,
 )
 from rnnmem.passes.rematerialise.reasons import residual_decisions
-from rnnmem.passes.rematerialise.requests import asked_to_recompute, granting, ops_kept
+from rnnmem.passes.rematerialise.requests import asked, granting, ops_kept
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
@@ -200,9 +200,8 @@ class Planner:
         read_inside = frozenset(blob for one in inner for blob in one.plan.live_ins)
         hoisted = invariants = frozenset()
         recomputes = self.techniques >= REMATERIALISE
-        requests = requests_of(pair.forward.body)
         opened = [one.plan.path[-1] for one in inner]
-        again = asked_to_recompute(pair.forward.body, opened)
+        again = asked(pair.forward.body, RECOMPUTE, opened)
         if recomputes:
             hoisted = _loop_invariant_reads(pair.forward, outside.unchanged)
             invariants = _free_invariants(pair.forward, outside.available)
@@ -234,14 +233,14 @@ class Planner:
             read_inside=read_inside,
             counted=frozenset(blob for one in inner for blob in one.lists),
             dead=frozenset(pushed - read),
-            kept=frozenset(one for one, asked in requests.items() if asked == KEEP),
+            kept=asked(pair.forward.body, KEEP, opened),
         )
         return granting(step, again) if recomputes else step
 
 
 def _requests(step: Step, chosen: SavedSet) -> tuple[Request, ...]:
     """What the user asked of the blobs that the original saves, or this choice does."""
-    asked = {
+    made = {
         **dict.fromkeys(step.kept & chosen.saved, Request("", KEEP)),
         **dict.fromkeys(step.recomputed & step.pushed, Request("", RECOMPUTE)),
         **{
@@ -250,7 +249,7 @@ def _requests(step: Step, chosen: SavedSet) -> tuple[Request, ...]:
             if blob in chosen.saved
         },
     }
-    return tuple(dataclasses.replace(asked[blob], blob=blob) for blob in sorted(asked))
+    return tuple(dataclasses.replace(made[blob], blob=blob) for blob in sorted(made))
 
 
 def _read_in_gradients(pair: LoopPair) -> set[str]:

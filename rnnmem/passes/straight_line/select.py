@@ -21,8 +21,9 @@ from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.marks import OWNED
 from rnnmem.ir.op_table import ASKS_SHAPE, may_fuse
 from rnnmem.ir.order import all_needed_by, all_waiting_for, reached
+from rnnmem.ir.requests import RECOMPUTE
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, choose_saved_set, is_constant
-from rnnmem.passes.rematerialise.requests import asked_to_recompute, granting, ops_kept
+from rnnmem.passes.rematerialise.requests import asked, granting, ops_kept
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.passes.straight_line.segments import ANYWHERE, SMALL, Line
 
@@ -93,7 +94,7 @@ class Choices:
         self.net, self.seconds, self.line = net, seconds, Line(net, sizes)
         once = {one.name for blob in held for one in net.readers.get(blob, ())}
         self.once = runs_once | once | ops_kept(net)
-        self.asked = asked_to_recompute(net)
+        self.asked = asked(net, RECOMPUTE)
 
     def within(self, most: float) -> tuple[Candidate, ...]:
         """Those whose clones take no more time, those of the least estimated peak first.
@@ -144,8 +145,8 @@ def _orderly(net: Net, candidate: Candidate, races: Sequence[tuple[str, str]]) -
         if all(adding in late for adding, reader in races if reader in late):
             kept.append(region)
     seconds = sum(region.seconds for region in kept)
-    asked = sum(region.asked for region in kept)
-    changed = dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds, asked=asked)
+    wanted = sum(region.asked for region in kept)
+    changed = dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds, asked=wanted)
     return changed if kept else None
 
 
@@ -217,18 +218,18 @@ class _Segmented:
         sums = merged_sums(self.net)
         given = {blob for op in ops for blob in op.inputs}.difference(written)
         outside = set(self.net.outputs)
-        asked = live_in & self.asked - outside
+        wanted = live_in & self.asked - outside
         step = Step(
             body=self.net.replace(ops=tuple(ops)),
             invariants=frozenset(given | outside | (self.line.given - live_in)),
             live_in=live_in - outside,
             pushed=live_in - outside,
             seconds=self.seconds,
-            free=live_in & (sums.addends | self._small(live_in) - asked) - outside,
+            free=live_in & (sums.addends | self._small(live_in) - wanted) - outside,
             never=frozenset(op.name for op in ops if self._stays(op, given)),
             addends=sums.addends,
         )
-        return granting(step, asked)
+        return granting(step, wanted)
 
     def _small(self, residuals: Collection[str]) -> set[str]:
         """Those for which no clone need run, perhaps long before the readers of the others."""
@@ -285,8 +286,8 @@ class _Segmented:
         roots = {self.line.root.get(blob, blob) for blob in step.live_in}
         kept = {self.line.root.get(blob, blob) for blob in chosen.saved}
         spared = sum(map(self.line.held, roots - kept)) - sum(map(self.line.held, kept - roots))
-        asked = len(made & step.live_in & step.recomputed)
-        if not after or spared <= 0 and not asked:
+        wanted = len(made & step.live_in & step.recomputed)
+        if not after or spared <= 0 and not wanted:
             return None
         clones = [op for op in ops if not is_constant(op)]
         return Region(
@@ -296,7 +297,7 @@ class _Segmented:
             bytes=max(0, spared),
             seconds=sum(self.seconds(op, self.net) for op in clones),
             line=str(clones[0].source),
-            asked=asked,
+            asked=wanted,
         )
 
     def _arriving(self, first: int, last: int) -> tuple[str, ...]:
