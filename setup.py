@@ -12,8 +12,9 @@ VERSION = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE, re.MULTILINE).gr
 NMT = ["sentencepiece", "sacrebleu"]
 REPORT = ["matplotlib", "tensorboard"]
 BENCH = ["matplotlib"]
+SHELL = ["shtab"]  # prints what makes a shell complete the command
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
-TEST = [*NMT, *REPORT, *BROWSER, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
+TEST = [*NMT, *REPORT, *BROWSER, *SHELL, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
 TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
 
 setup(
@@ -30,7 +31,7 @@ setup(
         "models.nmt": ["flagfiles/*.flags"],
     },
     install_requires=["absl-py", "ml_dtypes", "numpy", "rich", "scipy", "tensorflow>=2.16"],
-    extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "test": TEST},
+    extras_require={"nmt": NMT, "report": REPORT, "bench": BENCH, "shell": SHELL, "test": TEST},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Developers",
