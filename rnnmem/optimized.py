@@ -71,6 +71,21 @@ class Optimized(Generic[P, R]):
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
             self._outer = private.function_like(self._base, self._run_traced)
 
+    def __repr__(self) -> str:
+        """What it is: the function, its options, and how many signatures were planned."""
+        default = Options()
+        given = [
+            f"{field.name}={value!r}"
+            for field in dataclasses.fields(Options)
+            if (value := getattr(self._options, field.name)) != getattr(default, field.name)
+            and field.name != "plan"
+        ]
+        given += ["plan=..."] if self._options.plan is not None else []
+        name = getattr(self, "__name__", "function")
+        count = len(self._traces)
+        traced = f"{count} signature{'s' if count != 1 else ''} planned"
+        return f"<rnnmem.optimize({', '.join([name, *given])}){self._where}, {traced}>"
+
     @_unconverted
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the optimised function on the same arguments as the original."""

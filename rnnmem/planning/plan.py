@@ -206,6 +206,12 @@ class Plan:
         """Whether sums over tokens are added up in another order by that."""
         return any(not loss.closed and not loss.exact for loss in self.losses)
 
+    def _repr_html_(self) -> str:
+        """The plan in a notebook."""
+        from rnnmem.planning.as_html import html_of  # it is made of plans
+
+        return html_of(self)
+
     def to_data(self) -> dict[str, Any]:
         """The plan as dicts, lists, texts and numbers."""
         return {"format": FORMAT, **_data(self)}

@@ -126,7 +126,7 @@ def test_loops_save_what_is_to_be_kept_and_nothing_that_is_to_be_recomputed(boun
 def test_explain_says_who_asked():
     step, _ = step_of(gate=rnnmem.keep, dense=rnnmem.keep)
     text = str(rnnmem.optimize(step).explain(numbers(STEPS, ROWS, UNITS)))
-    assert re.search(r"Sigmoid .* kept +you asked for it", text)
+    assert re.search(r"Sigmoid .* saved +you asked for it", text)
     assert "note: kept outside of loops, as you asked: Relu (" in text
 
 
