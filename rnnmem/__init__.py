@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rnnmem.api import optimize
     from rnnmem.conversion.api import convert
     from rnnmem.conversion.plan import ConversionPlan
-    from rnnmem.ir.graph import Net
+    from rnnmem.ir.graph import Blob, Net, Op
     from rnnmem.keeping import keep, recompute
     from rnnmem.limit_search import largest
     from rnnmem.optimized import Optimized
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rnnmem.reports.memory_log import MemoryLog
     from rnnmem.reports.report import Report
     from rnnmem.saved_model import optimize_saved_model
+    from rnnmem.shared import SharedFunction, share
     from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Blob",
     "BudgetError",
     "CheckError",
     "Comparison",
@@ -55,6 +57,7 @@ __all__ = [
     "Measurement",
     "MemoryLog",
     "Net",
+    "Op",
     "Optimized",
     "OptionError",
     "PipelineError",
@@ -65,6 +68,7 @@ __all__ = [
     "RnnmemError",
     "RnnmemWarning",
     "ScheduleError",
+    "SharedFunction",
     "StaleFunctionError",
     "VerifyError",
     "__version__",
@@ -79,17 +83,21 @@ __all__ = [
     "optimize_saved_model",
     "recompute",
     "report",
+    "share",
 ]
 
 _HOME = {
+    "Blob": "rnnmem.ir.graph",
     "Comparison": "rnnmem.tf.measure",
     "ConversionPlan": "rnnmem.conversion.plan",
     "Measurement": "rnnmem.tf.measure",
     "MemoryLog": "rnnmem.reports.memory_log",
     "Net": "rnnmem.ir.graph",
+    "Op": "rnnmem.ir.graph",
     "Optimized": "rnnmem.optimized",
     "Plan": "rnnmem.planning.plan",
     "Report": "rnnmem.reports.report",
+    "SharedFunction": "rnnmem.shared",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "keep": "rnnmem.keeping",
@@ -101,9 +109,10 @@ _HOME = {
     "optimize_saved_model": "rnnmem.saved_model",
     "recompute": "rnnmem.keeping",
     "report": "rnnmem.reporting",
+    "share": "rnnmem.shared",
 }
 
-_ROOMS = frozenset({"keras", "pipeline"})
+_ROOMS = frozenset({"keras", "pipeline", "sharing"})
 """Modules with public names of their own, which are not imported with the package."""
 
 
