@@ -11,6 +11,8 @@ from rnnmem.ir.requests import KEEP, RECOMPUTE
 from rnnmem.tf import private
 
 T = TypeVar("T")
+_HANDLES = (tf.resource, tf.variant, tf.string)
+"""Dtypes of which nothing is ever saved for its bytes."""
 
 
 @tf.autograph.experimental.do_not_convert
@@ -47,6 +49,6 @@ def recompute(value: T) -> T:
 
 def _asked(value: Any, request: str) -> Any:
     for leaf in tf.nest.flatten(value, expand_composites=True):
-        if tf.is_symbolic_tensor(leaf):
+        if tf.is_symbolic_tensor(leaf) and leaf.dtype not in _HANDLES:
             private.mark(leaf, REQUEST, request.encode())
     return value

@@ -44,7 +44,8 @@ def with_notes(plan: Plan, net: Net, options: Options, left: str, by_xla: bool) 
     if options.plan is None:
         notes += tuple(map(_NO_NAME.format, without_a_name(net, options.patterns)))
         notes += request_notes(net, plan, options.passes)
-        if plan.must_recompute and options.budget is None and plan.slowdown > options.max_slowdown:
+        held = options.budget is None and not options.profile  # else the bound is another one
+        if held and plan.must_recompute and plan.slowdown > options.max_slowdown:
             notes += (_SLOWER.format(plan.slowdown, options.max_slowdown),)
     if left:
         notes = (left,)

@@ -380,6 +380,28 @@ def test_a_value_of_an_outer_graph_is_marked_there():
     assert [op.name for op in graph.get_operations() if op.name.startswith("rnnmem_marks")]
 
 
+def test_a_model_that_asks_can_be_saved_and_loaded(tmp_path):
+    module = tf.Module()
+    module.weight = weights((UNITS, UNITS))[0]
+    spec = [tf.TensorSpec([ROWS, UNITS])]
+    module.run = tf.function(lambda x: rnnmem.keep(tf.tanh(x @ module.weight)), spec)
+    tf.saved_model.save(module, tmp_path / "model")
+    x = numbers(ROWS, UNITS)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.run(x), module.run(x))
+
+
+def test_in_a_block_that_waits_nothing_else_waits():
+    @tf.function
+    def step(x):
+        with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+            y = tf.sin(x)
+            rnnmem.keep([y, tf.TensorArray(tf.float32, 1).write(0, y)])
+        return y * y
+
+    np.testing.assert_array_equal(step(tf.ones(3)), tf.sin(tf.ones(3)) ** 2)
+
+
 def test_nobody_is_warned():
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())

@@ -13,7 +13,6 @@ _SCOPE = "rnnmem_marks/"
 def mark(tensor: tf.Tensor, attribute: str, value: bytes) -> None:
     """Adds an Identity of the tensor, with an attribute, to the tensor's own graph."""
     graph = tensor.graph
-    with graph.as_default(), graph.name_scope(_SCOPE), graph.control_dependencies(None):
-        with _record.stop_recording():
-            made = tf.raw_ops.Identity(input=tensor)
+    with graph.as_default(), graph.name_scope(_SCOPE), _record.stop_recording():
+        made = tf.raw_ops.Identity(input=tensor)
     made.op._set_attr(attribute, _attr_value_pb2.AttrValue(s=value))
