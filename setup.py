@@ -18,8 +18,9 @@ REPORT = ["matplotlib", "tensorboard"]
 BENCH = ["matplotlib"]
 PROVE = ["z3-solver>=4.12"]
 PEERS = [*BENCH, "jax", "equinox", "torch>=2.6"]  # what benchmarks/peers compares with
+SHELL = ["shtab"]  # prints what makes a shell complete the command
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
-TEST = [*NMT, *REPORT, *BROWSER, *PROVE, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
+TEST = [*NMT, *REPORT, *BROWSER, *SHELL, *PROVE, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
 TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
 TEST += ["tf_keras"]  # Keras 2, whose models are optimised too
 DIST = ["build", "twine"]
@@ -43,6 +44,7 @@ setup(
         "nmt": NMT,
         "report": REPORT,
         "bench": BENCH,
+        "shell": SHELL,
         "prove": PROVE,
         "peers": PEERS,
         "test": TEST,

@@ -27,16 +27,19 @@ from rnnmem.errors import (
 from rnnmem.version import __version__
 
 if TYPE_CHECKING:
-    from rnnmem.api import Optimized, optimize
+    from rnnmem.api import optimize
     from rnnmem.conversion.api import convert
     from rnnmem.conversion.plan import ConversionPlan
-    from rnnmem.ir.graph import Net
+    from rnnmem.ir.graph import Blob, Net, Op
+    from rnnmem.keeping import keep, recompute
     from rnnmem.limit_search import largest
+    from rnnmem.optimized import Optimized
     from rnnmem.planning.plan import Plan
     from rnnmem.reporting import report
     from rnnmem.reports.memory_log import MemoryLog
     from rnnmem.reports.report import Report
     from rnnmem.saved_model import optimize_saved_model
+    from rnnmem.shared import SharedFunction, share
     from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Blob",
     "BudgetError",
     "CheckError",
     "Comparison",
@@ -56,6 +60,7 @@ __all__ = [
     "Measurement",
     "MemoryLog",
     "Net",
+    "Op",
     "Optimized",
     "OptionError",
     "PipelineError",
@@ -66,42 +71,52 @@ __all__ = [
     "RnnmemError",
     "RnnmemWarning",
     "ScheduleError",
+    "SharedFunction",
     "StaleFunctionError",
     "TensorFlowError",
     "VerifyError",
     "__version__",
     "convert",
     "enable_cpu_memory_stats",
+    "keep",
     "largest",
     "load_net",
     "measure",
     "measure_pair",
     "optimize",
     "optimize_saved_model",
+    "recompute",
     "report",
+    "share",
 ]
 
 _HOME = {
+    "Blob": "rnnmem.ir.graph",
     "Comparison": "rnnmem.tf.measure",
     "ConversionPlan": "rnnmem.conversion.plan",
     "Measurement": "rnnmem.tf.measure",
     "MemoryLog": "rnnmem.reports.memory_log",
     "Net": "rnnmem.ir.graph",
-    "Optimized": "rnnmem.api",
+    "Op": "rnnmem.ir.graph",
+    "Optimized": "rnnmem.optimized",
     "Plan": "rnnmem.planning.plan",
     "Report": "rnnmem.reports.report",
+    "SharedFunction": "rnnmem.shared",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
+    "keep": "rnnmem.keeping",
     "largest": "rnnmem.limit_search",
     "load_net": "rnnmem.tf.load",
     "measure": "rnnmem.tf.measure",
     "measure_pair": "rnnmem.tf.measure",
     "optimize": "rnnmem.api",
     "optimize_saved_model": "rnnmem.saved_model",
+    "recompute": "rnnmem.keeping",
     "report": "rnnmem.reporting",
+    "share": "rnnmem.shared",
 }
 
-_ROOMS = frozenset({"keras", "pipeline"})
+_ROOMS = frozenset({"keras", "pipeline", "sharing"})
 """Modules with public names of their own, which are not imported with the package."""
 
 _MISSING = (

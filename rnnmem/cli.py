@@ -1,23 +1,26 @@
-"""The shell: ``python -m rnnmem explain|report|measure|optimize|doctor``."""
+"""The shell: ``rnnmem explain|report|measure|optimize|doctor``."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
+import importlib.metadata
 import os
+import platform
 import re
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from rnnmem import commands
 from rnnmem.errors import BudgetError, OptionError, RnnmemError
 from rnnmem.version import __version__
 
 DONE, FAILED, USAGE, OVER_BUDGET = 0, 1, 2, 3
 """Exit codes; argparse exits with `USAGE` itself."""
+_CODES = ((BudgetError, OVER_BUDGET), (OptionError, USAGE), (Exception, FAILED))
 
+_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 _LONGEST = 400
 """Characters of an error that is not ours."""
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+), in ')
@@ -31,16 +34,51 @@ rnnmem lets TensorFlow train recurrent networks in less memory, with the same bi
   optimize  writes a SavedModel whose signatures need less memory
   doctor    what works on this machine: versions, a loop rewritten, its bits, its peak
 
-A function is named by its module or file, and each of its arguments by a dtype and a shape:
-
-  python -m rnnmem explain train.py:train_step 'int32[32,50]' 'int32[32,51]'
-  python -m rnnmem report  train.py:train_step --args=:first_batch --html=memory.html
-  python -m rnnmem measure train.py:train_step --args=:first_batch --budget=512MiB
-  python -m rnnmem optimize exported/model smaller/model --json
-
-exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a wrong command line,
-3 the budget cannot be met (the line names the smallest peak that can)
+A function is named by its module or file, and each of its arguments by a dtype and a shape.
+`python -m rnnmem` is the same command.
 """
+
+_EXAMPLES = {
+    "": """\
+examples:
+  rnnmem explain train.py:train_step 'int32[32,50]' 'int32[32,51]'
+  rnnmem report  train.py:train_step --args=:first_batch --html=memory.html
+  rnnmem measure train.py:train_step --args=:first_batch --budget=512MiB
+  rnnmem optimize exported/model smaller/model --json
+  rnnmem --print-completion=bash > ~/.local/share/bash-completion/completions/rnnmem
+
+exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a wrong command line or
+option, 3 the budget cannot be met (the line names the smallest peak that can)
+""",
+    "explain": """\
+examples:
+  rnnmem explain train.py:train_step 'float32[100,32,64]' --max-slowdown=1.3
+  rnnmem explain train.py:train_step --args=:first_batch --keep='*/gates' --allow=default,bits
+  rnnmem explain exported/model --signature=serving_default --json
+""",
+    "report": """\
+examples:
+  rnnmem report train.py:train_step 'float32[100,32,64]' --html=memory.html
+  rnnmem report train.py:train_step --args=:first_batch --budget=512MiB --png=memory.png
+  rnnmem report train.py:train_step 'float32[100,32,64]' --no-measure --json
+""",
+    "measure": """\
+examples:
+  rnnmem measure train.py:train_step --args=:first_batch --repeats=9 --verify
+  rnnmem measure train.py:train_step 'float32[100,32,64]' --device=CPU --profile=5
+  rnnmem measure train.py:train_step 'float32[100,32,64]' --plan=plan.json
+""",
+    "optimize": """\
+examples:
+  rnnmem optimize exported/model smaller/model
+  rnnmem optimize exported/model smaller/model --budget=256MiB --html=memory.html
+""",
+    "doctor": """\
+examples:
+  rnnmem doctor
+  CUDA_VISIBLE_DEVICES=-1 rnnmem doctor
+""",
+}
 
 _ON_A_FUNCTION = """\
 target      a SavedModel's folder, module:function, or path/to/file.py:function; the function is
@@ -51,6 +89,7 @@ shapes      one for each argument: 'float32[32,150]', 'int32[32,?]' (unknown, to
             'float32[]'. Floats are drawn from a normal distribution, integers are 0; give real
             data with --args=module:name, a tuple of arguments or a function that returns it
             (--args=:name in the same module).
+
 """
 
 
@@ -61,8 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
       arguments: the command line without the program's name; by default that of the process.
 
     Returns:
-      The exit code: 0 done, 1 an error of ours or of the function, 3 the budget cannot be met; a
-      wrong command line exits with 2.
+      The exit code: 0 done, 1 an error of ours or of the function, 2 an option that cannot be, 3
+      the budget cannot be met; a wrong command line exits with 2.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -71,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.traceback:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
-        return OVER_BUDGET if isinstance(error, BudgetError) else FAILED
+        return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
 def _told(error: Exception) -> str:
@@ -104,18 +143,25 @@ def _shortened(text: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rnnmem",
+        prog="rnnmem",
         description=_TEACH,
+        epilog=_EXAMPLES[""],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"rnnmem {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="command")
+    parser.add_argument("--version", action="version", version=_versions())
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        metavar="SHELL",
+        help="print what makes a shell complete this command: bash, zsh, ... (needs shtab)",
+    )
+    made = parser.add_subparsers(required=True, metavar="command")
 
-    explain = _command(commands, "explain", _explain, "what becomes of each saved blob, and why")
+    explain = _command(made, "explain", "what becomes of each saved blob, and why")
     _on_a_function(explain)
     _to_files(explain)
 
-    report = _command(commands, "report", _report, "where the memory goes, before and after")
+    report = _command(made, "report", "where the memory goes, before and after")
     _on_a_function(report)
     _to_files(report)
     for form, what in (
@@ -123,49 +169,71 @@ def _parser() -> argparse.ArgumentParser:
         ("svg", "the picture"),
         ("trace", "JSON for chrome://tracing or ui.perfetto.dev"),
     ):
-        report.add_argument(f"--{form}", metavar="FILE", help=f"write {what}")
+        _file(report, f"--{form}", f"write {what}")
     report.add_argument("--tensorboard", metavar="FOLDER", help="write scalars and the picture")
     report.add_argument(
         "--no-measure", action="store_true", help="do not run the function, only predict"
     )
 
-    measure = _command(
-        commands, "measure", _measure, "peak and time of a step, plain and optimised"
-    )
+    measure = _command(made, "measure", "peak and time of a step, plain and optimised")
     _on_a_function(measure)
     _to_files(measure)
     measure.add_argument("--repeats", type=int, default=5, help="measured runs (default: 5)")
-    measure.add_argument(
-        "--device", help="whose memory, e.g. GPU:1 (default: the first GPU or CPU:0)"
-    )
 
-    optimize = _command(commands, "optimize", _optimize, "a SavedModel that needs less memory")
-    optimize.add_argument("source", help="folder of a SavedModel")
-    optimize.add_argument("destination", help="folder to write to")
+    optimize = _command(made, "optimize", "a SavedModel that needs less memory")
+    _path(optimize.add_argument("source", help="folder of a SavedModel"))
+    _path(optimize.add_argument("destination", help="folder to write to"))
     _options(optimize)
     _to_files(optimize)
 
-    _command(commands, "doctor", _doctor, "what works on this machine; exits with 1 where it must")
+    _command(made, "doctor", "what works on this machine; exits with 1 where it must")
     return parser
 
 
-def _command(commands: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
-    made = commands.add_parser(
+def _versions() -> str:
+    try:
+        beside = f"TensorFlow {importlib.metadata.version('tensorflow')}"
+    except importlib.metadata.PackageNotFoundError:  # tensorflow-cpu, or a build of one's own
+        beside = "TensorFlow of another name"
+    return f"rnnmem {__version__} ({beside}, Python {platform.python_version()})"
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints a shell's completion script of the parser, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: Any, value: Any, __: Any = None) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.exit(FAILED, "rnnmem: --print-completion needs shtab: pip install shtab\n")
+        if value not in shtab.SUPPORTED_SHELLS:
+            parser.error(
+                f"--print-completion={value} is none of {', '.join(shtab.SUPPORTED_SHELLS)}"
+            )
+        print(shtab.complete(parser, value))
+        parser.exit()
+
+
+def _command(made: Any, name: str, what: str) -> argparse.ArgumentParser:
+    """A command's parser; what it does is the function of its name in `rnnmem.commands`."""
+    parser = made.add_parser(
         name,
         help=what,
         description=f"{name}: {what}",
-        epilog=_ON_A_FUNCTION if name not in ("optimize", "doctor") else None,
+        epilog=("" if name in ("optimize", "doctor") else _ON_A_FUNCTION) + _EXAMPLES[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.set_defaults(run=run)
-    made.add_argument(
+    parser.set_defaults(run=getattr(commands, name))
+    parser.add_argument(
         "--traceback", action="store_true", help="on an error, print where it comes from"
     )
-    return made
+    return parser
 
 
 def _on_a_function(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", help="SavedModel folder, module:function or file.py:function")
+    _path(
+        parser.add_argument("target", help="SavedModel folder, module:function or file.py:function")
+    )
     parser.add_argument("shapes", nargs="*", help="e.g. 'int32[32,50]', one for each argument")
     parser.add_argument(
         "--args", metavar="MODULE:NAME", default="", help="the arguments themselves"
@@ -175,141 +243,60 @@ def _on_a_function(parser: argparse.ArgumentParser) -> None:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--budget", help="peak above resident to stay under, e.g. 512MiB")
+    """The options of ``optimize``; `rnnmem.commands.OPTIMISE` names them."""
     parser.add_argument(
+        "--device", help="where it runs: CPU, GPU or GPU:1 (default: the first GPU)"
+    )
+    group = parser.add_argument_group("how it is optimised")
+
+    def add(*names: str, **options: Any) -> argparse.Action:
+        return group.add_argument(*names, default=argparse.SUPPRESS, **options)
+
+    add("--budget", help="peak above resident to stay under, e.g. 512MiB")
+    add(
         "--max-slowdown",
         "--max_slowdown",
         type=float,
-        default=1.1,
         help="without a budget, the factor of step time that may be spent (default: 1.1)",
+    )
+    add(
+        "--allow",
+        action="append",
+        metavar="PASSES",
+        help="passes that may be used, with commas between them (default: default)",
+    )
+    for name, what in (("keep", "stay saved"), ("recompute", "run again, and are not saved")):
+        add(
+            f"--{name}",
+            action="append",
+            metavar="PATTERN",
+            help=f"ops or name scopes whose values {what}, e.g. '*/gates'; may stand again",
+        )
+    _path(add("--plan", metavar="FILE", help="decisions to apply, as a plan's to_json wrote them"))
+    add(
+        "--profile",
+        nargs="?",
+        type=float,
+        const=True,
+        metavar="SECONDS",
+        help="measure times instead of estimating them (default: 10 seconds)",
+    )
+    add(
+        "--verify",
+        action="store_true",
+        help="on the first run also run the original, and compare every bit",
     )
 
 
 def _to_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument("--html", metavar="FILE", help="write a page to look at")
+    _file(parser, "--html", "write a page to look at")
 
 
-def _optimised(found: Any, options: argparse.Namespace) -> Any:
-    """The function under the command line's options; its own, where it has some already."""
-    from rnnmem.api import Optimized, optimize
-
-    if isinstance(found.function, Optimized) and options.budget is None:
-        return found.function
-    return optimize(found.function, budget=options.budget, max_slowdown=options.max_slowdown)
+def _file(parser: argparse.ArgumentParser, name: str, what: str) -> None:
+    _path(parser.add_argument(name, metavar="FILE", help=what))
 
 
-def _found(options: argparse.Namespace) -> Any:
-    from rnnmem.targets import target
-
-    return target(options.target, options.shapes, options.args, options.signature)
-
-
-def _explain(options: argparse.Namespace) -> None:
-    from rnnmem.reporting import report
-
-    found = _found(options)
-    step = _optimised(found, options)
-    if options.html:
-        report(step, *found.args, measure=False, **found.kwargs).save(_html(options))
-    explanation = step.explain(*found.args, **found.kwargs)
-    if options.json:
-        _print_json({"name": found.name, "plan": dataclasses.asdict(explanation.plan)})
-    else:
-        print(explanation, end="")
-
-
-def _report(options: argparse.Namespace) -> None:
-    from rnnmem.reporting import report
-    from rnnmem.targets import with_values
-
-    if not options.no_measure:
-        _count_memory()
-    found = _found(options)
-    if not options.no_measure:
-        found = with_values(found)
-    measure = False if options.no_measure else None
-    made = report(_optimised(found, options), *found.args, measure=measure, **found.kwargs)
-    for form, path in (("html", options.html), ("png", options.png), ("svg", options.svg)):
-        if path:
-            made.save(_ending_in(path, f".{form}", form))
-    if options.trace:
-        made.save(_ending_in(options.trace, ".trace.json", "trace"))
-    if options.tensorboard:
-        made.to_tensorboard(options.tensorboard)
-    print(made.to_json() if options.json else made, end="\n" if options.json else "")
-
-
-def _measure(options: argparse.Namespace) -> None:
-    from rnnmem.api import Optimized
-    from rnnmem.reporting import report
-    from rnnmem.targets import with_values
-    from rnnmem.tf.measure import measure_pair
-
-    _count_memory()
-    found = with_values(_found(options))
-    step = _optimised(found, options)
-    plain = found.function
-    plain = plain.__wrapped__ if isinstance(plain, Optimized) else plain
-    pair = measure_pair(
-        plain,
-        step,
-        *found.args,
-        repeats=options.repeats,
-        device=options.device,
-        **found.kwargs,
-    )
-    if options.html:
-        report(step, *found.args, **found.kwargs).save(_html(options))
-    if options.json:
-        told: dict[str, Any] = {"name": found.name, "before": dataclasses.asdict(pair.first)}
-        told |= {"after": dataclasses.asdict(pair.second), "time_ratio": pair.time_ratio}
-        _print_json(told)
-    else:
-        print(f"before: {pair.first}\nafter:  {pair.second}")
-        print(f"after/before: {pair.peak_ratio:.3f}x peak, {pair.time_ratio:.3f}x time")
-
-
-def _optimize(options: argparse.Namespace) -> None:
-    from rnnmem.api import optimize
-    from rnnmem.reporting import report
-    from rnnmem.reports.explain import explain
-    from rnnmem.saved_model import optimize_saved_model
-    from rnnmem.targets import target
-
-    wanted = {"budget": options.budget, "max_slowdown": options.max_slowdown}
-    plans = optimize_saved_model(options.source, options.destination, **wanted)
-    if options.html:
-        found = target(options.source, ())
-        report(optimize(found.function, **wanted), measure=False).save(_html(options))
-    if options.json:
-        _print_json({name: dataclasses.asdict(plan) for name, plan in plans.items()})
-        return
-    for name, plan in plans.items():
-        print(explain(plan, name=name), end="")
-
-
-def _doctor(unused_options: argparse.Namespace) -> int:
-    from rnnmem.doctor import main
-
-    return main()
-
-
-def _count_memory() -> None:
-    from rnnmem.tf.measure import enable_cpu_memory_stats
-
-    enable_cpu_memory_stats()
-
-
-def _html(options: argparse.Namespace) -> str:
-    return _ending_in(options.html, ".html", "html")
-
-
-def _ending_in(path: str, ending: str, option: str) -> str:
-    if not path.endswith(ending):
-        raise OptionError(f"--{option}={path} must end in {ending}")
-    return path
-
-
-def _print_json(told: Any) -> None:
-    print(json.dumps(told, indent=1))
+def _path(action: argparse.Action) -> None:
+    """Has shells complete the argument as a file's name; these are shtab's own words for it."""
+    action.complete = _FILES  # type: ignore[attr-defined]

@@ -19,15 +19,15 @@ from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
-from rnnmem.ir.op_table import RUNS_PYTHON
 from rnnmem.ir.order import without_pruned_ops
+from rnnmem.ir.requests import RECOMPUTE, requests_of, with_requests
+from rnnmem.notes import with_notes
 from rnnmem.passes.accumulated_products.apply import apply as add_up_items
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import products_of
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.select import losses_of
-from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD
 from rnnmem.passes.normalise.decision import dead_code, zero_lists
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
@@ -38,7 +38,7 @@ from rnnmem.planning.decide import decide
 from rnnmem.planning.losses import all_closed, decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import Options, left_outside
-from rnnmem.planning.plan import Plan, without_peaks
+from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, of_this_function
 from rnnmem.planning.scheduling_edges import predicted_peak, with_edges_where_they_pay
 from rnnmem.planning.search import Search
@@ -56,16 +56,6 @@ from rnnmem.tf.functions import net_of
 from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.verify import check
 
-_ENCODED = "XLA compiles the function: what its loops save is kept as it is"
-_NOT_PREDICTED = "XLA compiles the function and lays out buffers of its own: no peak is predicted"
-_NOT_HELD = "the budget was not held against a prediction: XLA lays out buffers of its own"
-_IN_A_PIPELINE = (
-    "the body of a loop over a dataset runs in the input pipeline and is not looked into; take the "
-    "elements with next(iterator) in a loop over tf.range"
-)
-_IN_PYTHON = (
-    "the budget is held against a prediction that knows nothing of what Python functions take"
-)
 _LOSSES = ("chunked_loss", "row_chunks")
 _BEFORE_LOOPS = (*_LOSSES, "zero_lists", "accumulated_products")
 """Passes that have decided before the loops are planned."""
@@ -156,7 +146,7 @@ def compile_function(target: Target) -> Compiled:
       CheckError: the verifier cannot prove what was rewritten.
       NotUnderstood: the function holds something that a Net cannot.
     """
-    inlined = without_pruned_ops(inline(net_of(target.concrete)))
+    inlined = as_asked(inline(net_of(target.concrete)), target)
     net = without_dead_gradients(inlined)
     made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
     return _with_dead_code(inlined, made)
@@ -169,11 +159,16 @@ def compile_net(net: Net, target: Target) -> Compiled:
     except RaceError as error:
         target = target.leaving(str(error))
         made = _decided(net, target)
-    made = dataclasses.replace(made, plan=_with_notes(made.plan, net, target))
+    made = dataclasses.replace(made, plan=_with_notes(made, target))
     ordered = _in_turns(made, target)
     if ordered is not made:
         _verify(ordered)
     return ordered
+
+
+def as_asked(inlined: Net, target: Target) -> Net:
+    """The Net as TensorFlow prunes it, and what the user asks of its values."""
+    return without_pruned_ops(with_requests(inlined, target.options.patterns))
 
 
 def waits_for_gradient(net: Net) -> bool:
@@ -271,8 +266,9 @@ def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
         made = _planned(net, target)
     except BudgetError as error:
         refused.append(error)
+    asks = RECOMPUTE in requests_of(net).values()
     for bound in _BOUNDS:
-        if made is not None and made.plan.slowdown <= bound:
+        if made is not None and made.plan.slowdown <= bound and not asks:
             return made
         tried = _planned(net, target.within(bound))
         if tried.search is not None:
@@ -422,22 +418,10 @@ def _is_verified(made: Compiled) -> bool:
     return True
 
 
-def _with_notes(plan: Plan, net: Net, target: Target) -> Plan:
-    """The plan, saying what was left and what is not known."""
-    notes = plan.notes
-    options, xla = target.options, target.by_xla
-    if xla and not options.passes.isdisjoint({BITS, BFLOAT16, OFFLOAD}):
-        notes += (_ENCODED,)
-    if not any(True for _ in plan.every_loop()) and _trains_in_a_pipeline(net):
-        notes += (_IN_A_PIPELINE,)
-    if target.left:
-        notes = (target.left,)
-    if options.budget is not None and _calls_python(net):
-        notes += (_IN_PYTHON,)
-    if xla:
-        notes += (_NOT_PREDICTED,) if options.budget is None else (_NOT_HELD,)
-        plan = without_peaks(plan)
-    return dataclasses.replace(plan, notes=notes)
+def _with_notes(made: Compiled, target: Target) -> Plan:
+    if made.search is None and waits_for_gradient(made.net):
+        return made.plan  # nothing is decided before its gradient is there
+    return with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
 
 
 def _in_turns(made: Compiled, target: Target) -> Compiled:
@@ -480,13 +464,3 @@ def _may_take_turns(net: Net, target: Target) -> bool:
 def _is_above(plan: Plan, budget: int) -> bool:
     """Whether more is predicted than may run under a budget."""
     return plan.predicted_peak is not None and budget_for(plan) > budget
-
-
-def _calls_python(net: Net) -> bool:
-    """Whether ops run Python functions; only what these hand back is counted."""
-    return any(op.type in RUNS_PYTHON for _, inner in net.walk() for op in inner.ops)
-
-
-def _trains_in_a_pipeline(net: Net) -> bool:
-    """Whether a dataset is reduced here, which is what becomes of ``for x in dataset``."""
-    return any(op.type == "ReduceDataset" for _, inner in net.walk() for op in inner.ops)

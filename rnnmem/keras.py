@@ -5,6 +5,7 @@ Models are those of Keras 3 on TensorFlow, or of Keras 2, which is installed as 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -17,11 +18,13 @@ import tensorflow as tf
 
 from rnnmem import api
 from rnnmem.errors import OptionError, RnnmemError, RnnmemWarning
+from rnnmem.optimized import Optimized
 from rnnmem.planning.options import Options, check_names
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.api import report_on
 from rnnmem.reports.memory_log import MemoryLog
 from rnnmem.reports.report import Report
+from rnnmem.sizes import MIB
 from rnnmem.tf import private
 
 
@@ -109,18 +112,21 @@ class MemoryCallback(keras.callbacks.Callback):
 
         model.fit(x, y, batch_size=32, callbacks=[rnnmem.keras.MemoryCallback("runs/memory")])
 
-    ``logs["memory_peak_bytes"]`` of a batch is the most that its step had in use above what was
-    resident before it; that of an epoch is the largest of its batches, and goes into the history.
+    ``logs["memory_peak_mib"]`` of a batch is the most that its step had in use above what was
+    resident before it, in MiB; that of an epoch is the largest of its batches, and goes into the
+    history.
     In the first batch of a fit the step is traced, so from its end on :attr:`report` tells where
     the memory goes, and what was changed if :func:`optimize` was applied to the model.
 
     Args:
       log_dir: folder of TensorBoard's event files: the peak and the resident bytes of each batch,
-        and the report's picture and text; None: nothing is written.
+        with the predicted peak and the budget once they are known, and the report's picture and
+        text; None: nothing is written.
       batch_size: stands in the report for a batch dimension that the trace leaves open, as Keras
-        does unless the data says that every batch is full.
+        does unless the data says that every batch is full; None: that of the first batch, as the
+        model's mean loss has counted it.
       device: whose memory, e.g. "GPU:1"; by default the first GPU, else "CPU:0".
-      verbose: whether to print the predicted peaks when the plan is there.
+      verbose: whether to print the predicted peaks, behind the first epoch's progress bar.
 
     Attributes:
       peaks: bytes for each batch of all epochs.
@@ -148,6 +154,7 @@ class MemoryCallback(keras.callbacks.Callback):
         self._batch_size, self._verbose = batch_size, verbose
         self._kept_log: MemoryLog | None = None
         self._in_epoch: list[int] = []
+        self._untold = False
         self.report: Report | None = None
 
     def _implements_train_batch_hooks(self) -> bool:
@@ -183,6 +190,7 @@ class MemoryCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Forgets the batches of the epoch before."""
         self._in_epoch = []
+        self._print_peaks()
 
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         """Starts a step."""
@@ -193,27 +201,42 @@ class MemoryCallback(keras.callbacks.Callback):
         peak = self._log.end()
         self._in_epoch.append(peak)
         if logs is not None:
-            logs["memory_peak_bytes"] = peak
+            logs["memory_peak_mib"] = peak / MIB
         if self.report is None and len(self._log.peaks) == 1:
             self._tell()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Puts the largest peak of the epoch in the logs, from where it goes into the history."""
         if logs is not None and self._in_epoch:
-            logs["memory_peak_bytes"] = max(self._in_epoch)
+            logs["memory_peak_mib"] = max(self._in_epoch) / MIB
 
     def on_train_end(self, logs: dict | None = None) -> None:
         """Ends the event file."""
+        self._print_peaks()
         self._log.close()
 
     def _tell(self) -> None:
-        """Makes the report, prints its peaks and writes it."""
-        self.report = _report_on_step(self.model, self._batch_size)
-        if self.report is None:
-            return
-        if self._verbose:
-            print("\n" + self.report.summary())
-        self._log.report(self.report)
+        """Makes the report and writes it."""
+        self.report = _report_on_step(self.model, self._batch_size or _batch_size(self.model))
+        if self.report is not None:
+            self._untold = True
+            self._log.report(self.report)
+
+    def _print_peaks(self) -> None:
+        """Prints the report's peaks, once, where no progress bar is under way."""
+        if self._untold and self._verbose and self.report is not None:
+            print(self.report.summary(), end="")
+        self._untold = False
+
+
+def _batch_size(model: Any) -> int | None:
+    """Examples of the one batch so far, by which the mean of the losses is weighted; None: unknown.
+
+    A mean that counts batches has counted one.
+    """
+    means = (one for one in model.metrics if isinstance(one, keras.metrics.Mean))
+    count = next((float(one.count) for one in means if one.name == "loss"), 0.0)
+    return int(count) if count > 1.0 and count.is_integer() else None
 
 
 def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
@@ -223,21 +246,24 @@ def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
     else:
         cell = private.keras_step_cell(model.train_function)
         step = None if cell is None else cell.cell_contents
-    if step is None or not isinstance(step, api.Optimized) and not private.is_polymorphic(step):
+    if step is None or not isinstance(step, Optimized) and not private.is_polymorphic(step):
         return None
     try:
-        if isinstance(step, api.Optimized):
+        if isinstance(step, Optimized):
             inspected = step.inspect_all()
         else:
             inspected = [api.optimize(one).inspect() for one in private.traces(step)]
-        return report_on(inspected[0], batch=batch_size) if inspected else None
+        if not inspected:
+            return None
+        name = f"the train step of {model.name}"
+        return report_on(dataclasses.replace(inspected[0], name=name), batch=batch_size)
     except RnnmemError as error:
         text = f"rnnmem cannot report on this model's train step: {error}"
         warnings.warn(text, RnnmemWarning, stacklevel=4)
         return None
 
 
-def _first_eagerly(function: Callable[[Any], Any], step: api.Optimized) -> Callable[[Any], Any]:
+def _first_eagerly(function: Callable[[Any], Any], step: Optimized) -> Callable[[Any], Any]:
     """A train function of Keras whose first steps on batches of a kind run outside of a graph.
 
     Inside of one, where ``fit`` has them, nothing can run twice.
@@ -270,6 +296,8 @@ def _check(options: dict[str, Any]) -> None:
         "verify": False,
         "plan": None,
         "profile": False,
+        "keep": (),
+        "recompute": (),
     }
     check_names(options, defaults)
     Options.of(**{**defaults, **options})

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.api import Optimized
 from rnnmem.errors import BudgetError, MeasureError, OptionError
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
+from rnnmem.optimized import Optimized
 from rnnmem.simulate.timeline import counted_peak
 from rnnmem.sizes import format_bytes, parse_bytes
 from rnnmem.tf import private

@@ -1,15 +1,46 @@
-"""Lines and tables as plain text: no colours, no markup, no blanks at the ends of lines."""
+"""Lines and tables as plain text, without colours or markup, and as HTML for notebooks."""
 
 from __future__ import annotations
 
+import html
 import io
+import shutil
+import sys
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+WIDTH = 80
+"""Columns where text goes elsewhere than to a terminal."""
+_NARROWEST = 60
 _WIDEST = 10_000
 """Columns of what is not folded."""
+
+
+def terminal_width() -> int:
+    """Columns of the terminal that is printed to."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(_NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def as_html(parts: Iterable[Table | str]) -> str:
+    """Lines and tables for a notebook: paragraphs, and tables that may be scrolled sideways."""
+    return "".join(map(_as_html, parts))
+
+
+def _as_html(part: Table | str) -> str:
+    if isinstance(part, str):
+        return f"<p>{html.escape(part)}</p>"
+    headings = "".join(f"<th>{html.escape(str(one.header))}</th>" for one in part.columns)
+    rows = zip(*(column.cells for column in part.columns), strict=True)
+    cells = (
+        "".join(f'<td style="text-align:left">{html.escape(str(cell))}</td>' for cell in row)
+        for row in rows
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f'<div style="overflow-x:auto"><table><tr>{headings}</tr>{body}</table></div>'
 
 
 def table_of(

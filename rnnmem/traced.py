@@ -18,12 +18,18 @@ from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import known_net
 from rnnmem.analysis.sums import sums_of_nothing
 from rnnmem.analysis.training_regions import nested_steps
-from rnnmem.compile import Compiled, Target, compile_function, compile_net, waits_for_gradient
+from rnnmem.compile import (
+    Compiled,
+    Target,
+    as_asked,
+    compile_function,
+    compile_net,
+    waits_for_gradient,
+)
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.order import without_pruned_ops
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
@@ -357,7 +363,7 @@ class Work:
     def _compile_gradient(self, net: Net, left: str = "") -> Net | None:
         """Compiles the function and its gradient as one Net."""
         target = self._target(left, differentiated=True)
-        return self._keep(compile_net(without_pruned_ops(net), target)).rewritten
+        return self._keep(compile_net(as_asked(net, target), target)).rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
         """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""

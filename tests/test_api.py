@@ -569,3 +569,16 @@ def test_an_explanation_of_a_closed_loop_says_why():
     assert text.startswith("f: nothing was to be gained")
     assert "left as it was: loop" in text
     assert "too odd" in text
+
+
+def test_an_optimised_function_says_what_it_is():
+    @rnnmem.optimize(budget="1GiB", keep="*/gates")
+    def train_step(x):
+        return x + 1.0
+
+    line = train_step.__wrapped__.__code__.co_firstlineno
+    told = f"<rnnmem.optimize(train_step, budget={2**30}, keep=('*/gates',)) (test_api.py:{line})"
+    assert repr(train_step) == f"{told}, 0 signatures planned>"
+    train_step(tf.ones(3))
+    assert repr(train_step) == f"{told}, 1 signature planned>"
+    assert repr(rnnmem.optimize(lambda x: x)).startswith("<rnnmem.optimize(<lambda>) (test_api.py")

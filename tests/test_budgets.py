@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import api
+from rnnmem import optimized
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemWarning
 from rnnmem.planning.choice import needed_budget
 from rnnmem.planning.plan import Plan
@@ -276,11 +276,11 @@ def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
 def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expected):
     step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
     first = step.plan(X, WEIGHT)
-    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 2 * MIB))
+    monkeypatch.setattr(optimized, "run_measured", lambda call: (call(), 2 * MIB))
     assert bits(step(X, WEIGHT)) == expected
     second = step.plan(X, WEIGHT)
     assert second.predicted_peak < first.predicted_peak
-    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 100 * KIB))
+    monkeypatch.setattr(optimized, "run_measured", lambda call: (call(), 100 * KIB))
     assert bits(step(X, WEIGHT)) == expected
     assert step.plan(X, WEIGHT) == second
 
@@ -293,7 +293,7 @@ def test_a_first_call_above_every_plan_is_refused_and_leaves_the_variables(monke
         return train_step(x, weight)
 
     step = rnnmem.optimize(counting, budget="1MiB", verify=True)
-    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
+    monkeypatch.setattr(optimized, "run_measured", lambda call: (call(), 900 * MIB))
     for _ in range(2):
         with pytest.raises(BudgetError, match=r"budget=1048576 .*measured peak is 943718400 bytes"):
             step(X, WEIGHT)
@@ -302,9 +302,9 @@ def test_a_first_call_above_every_plan_is_refused_and_leaves_the_variables(monke
 
 def test_a_training_that_is_under_way_is_warned_of_the_user_s_own_budget(monkeypatch, expected):
     step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
-    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 2 * MIB))
+    monkeypatch.setattr(optimized, "run_measured", lambda call: (call(), 2 * MIB))
     assert bits(step(X, WEIGHT)) == expected
-    monkeypatch.setattr(api, "run_measured", lambda call: (call(), 900 * MIB))
+    monkeypatch.setattr(optimized, "run_measured", lambda call: (call(), 900 * MIB))
     with pytest.warns(RnnmemWarning, match=r"budget=1048576 .*no smaller plan.*continues"):
         assert bits(step(X, WEIGHT)) == expected
     with warnings.catch_warnings():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+import rnnmem
 from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, main
 from rnnmem.errors import OptionError
 from rnnmem.targets import spec
@@ -139,41 +140,43 @@ def test_a_budget_that_cannot_be_met_has_its_own_exit_code(script, capsys):
 )
 def test_what_is_wrong_is_said_in_one_line(script, target, shapes, message, capsys):
     target = target.replace("SCRIPT", script.rpartition(":")[0])
-    assert main(["explain", target, *shapes]) == FAILED
+    assert main(["explain", target, *shapes]) == USAGE
     err = capsys.readouterr().err
     assert message in err
     assert len(err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (["SCRIPT:step"], "takes (x), and 0 shapes are given"),
-        (["SCRIPT:step", "float32[64,32]", "float32[2]"], "takes (x), and 2 shapes are given"),
-        (["SCRIPT:step", "float32[3,4]"], "shell_script.py:10"),
-        (["SCRIPT:raises", "float32[3]"], "KeyError: 'two\\nlines' (shell_script.py:21)"),
-        (["SCRIPT:step", "float32[64,32]", "--html=no/such/x.html"], "cannot be written: No such"),
-        (["broken_script.py:step"], "broken_script.py"),
+        (["SCRIPT:step"], USAGE, "takes (x), and 0 shapes are given"),
+        (["SCRIPT:step", "float32[64,32]", "float32[2]"], USAGE, "takes (x), and 2 shapes"),
+        (["SCRIPT:step", "float32[3,4]"], FAILED, "shell_script.py:10"),
+        (["SCRIPT:raises", "float32[3]"], FAILED, "KeyError: 'two\\nlines' (shell_script.py:21)"),
+        (["SCRIPT:step", "float32[64,32]", "--html=no/such/x.html"], USAGE, "cannot be written"),
+        (["broken_script.py:step"], FAILED, "broken_script.py"),
     ],
 )
-def test_an_error_of_the_users_is_one_line_too(script, arguments, message, capsys, monkeypatch):
+def test_an_error_of_the_users_is_one_line_too(
+    script, arguments, code, message, capsys, monkeypatch
+):
     path = Path(script.rpartition(":")[0])
     monkeypatch.chdir(path.parent)
     path.with_name("broken_script.py").write_text("def step(:")
     arguments = [one.replace("SCRIPT", str(path)) for one in arguments]
-    assert main(["explain", *arguments]) == FAILED
+    assert main(["explain", *arguments]) == code
     out, err = capsys.readouterr()
     assert message in err
     assert err.startswith("rnnmem: ") and len(err.splitlines()) == 1
     assert not out
-    assert main(["explain", *arguments, "--traceback"]) == FAILED
+    assert main(["explain", *arguments, "--traceback"]) == code
     told = capsys.readouterr().err
     assert "Traceback (most recent call last):" in told
     assert told.endswith(err)
 
 
 def test_a_run_needs_every_dimension(script, capsys):
-    assert main(["measure", script, "float32[?,32]"]) == FAILED
+    assert main(["measure", script, "float32[?,32]"]) == USAGE
     assert "a run needs every dimension" in capsys.readouterr().err
 
 
@@ -182,7 +185,7 @@ def test_a_wrong_command_line_exits_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == USAGE
-    assert "usage: python -m rnnmem" in capsys.readouterr().err
+    assert "usage: rnnmem" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["", "explain", "report", "measure", "optimize"])
@@ -193,8 +196,78 @@ def test_help_teaches_without_importing_tensorflow(command):
     if command in ("explain", "report", "measure"):
         assert "int32[32,?]" in done.stdout
     if not command:
-        assert "python -m rnnmem explain train.py:train_step" in done.stdout
         assert "exit codes" in done.stdout
+    assert f"examples:\n  rnnmem {command}" in done.stdout
+    assert all(len(line) <= 100 for line in done.stdout.splitlines())
+
+
+OPTIONS = [
+    ("--budget=many", "budget='many'"),
+    ("--max-slowdown=0.5", "max_slowdown=0.5 must be a number of at least 1.0"),
+    ("--allow=default,bitz", "'bitz' is none of"),
+    ("--keep=", "keep=[''] must be a pattern"),
+    ("--profile=-1", "profile=-1.0 must be"),
+    ("--device=TPU", "--device=TPU is none of CPU"),
+    ("--device=CPU:7", "--device=CPU:7 is none of CPU"),
+]
+
+
+@pytest.mark.parametrize(("option", "message"), OPTIONS)
+def test_an_option_that_cannot_be_is_bad_usage(script, option, message, capsys):
+    assert main(["explain", script, "float32[64,32]", option]) == USAGE
+    err = capsys.readouterr().err
+    assert message in err and len(err.splitlines()) == 1
+
+
+def test_all_options_of_the_decorator_reach_it(script, capsys, tmp_path):
+    shape = "float32[64,32]"
+    options = ["--max-slowdown=2", "--allow=default", "--allow=bits", "--recompute=*/Tanh"]
+    assert main(["explain", script, shape, *options, "--keep", "*/Sigmoid", "--json"]) == DONE
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    reasons = {one["op_type"]: one["reason"] for one in plan["loops"][0]["residuals"]}
+    assert reasons["Sigmoid"] == reasons["Tanh"] == "you asked for it"
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    assert main(["explain", script, shape, f"--plan={path}", "--json"]) == DONE
+    again = json.loads(capsys.readouterr().out)["plan"]
+    assert again["loops"] == plan["loops"]
+    assert main(["explain", script, shape, "--allow=checkpoint", "--json"]) == DONE
+    assert json.loads(capsys.readouterr().out)["plan"]["notes"]
+
+
+def test_measure_verifies_where_it_is_asked_to(script, capsys):
+    options = ["--repeats=1", "--max-slowdown=2", "--verify", "--device=CPU"]
+    assert main(["measure", script, "float32[64,32]", *options]) in (DONE, USAGE)
+    told = capsys.readouterr()
+    assert "after/before" in told.out or "--device=CPU comes too late" in told.err
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == DONE
+    told = capsys.readouterr().out
+    assert told.startswith(f"rnnmem {rnnmem.__version__} (TensorFlow {tf.__version__}")
+
+
+def test_shells_complete(capsys):
+    pytest.importorskip("shtab", reason="the extra [shell] is not installed")
+    for shell in ("bash", "zsh", "tcsh"):
+        with pytest.raises(SystemExit) as left:
+            main([f"--print-completion={shell}"])
+        assert left.value.code == DONE
+        assert "max-slowdown" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as left:
+        main(["--print-completion=cobol"])
+    assert left.value.code == USAGE
+
+
+def test_without_shtab_it_is_said_how_to_get_it(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit) as left:
+        main(["--print-completion=bash"])
+    assert left.value.code == FAILED
+    assert "pip install shtab" in capsys.readouterr().err
 
 
 def test_shapes_are_read_as_people_write_them():

@@ -189,7 +189,8 @@ def at_the_top(path: Path) -> set[str]:
 
 def test_what_rnnmem_imports_is_required():
     required = modules(packaging()["install_requires"]) | WITH_TENSORFLOW
-    extra = modules(packaging()["extras_require"]["report"])
+    extras = packaging()["extras_require"]
+    extra = modules([*extras["report"], *extras["shell"]])
     for path in sources("rnnmem"):
         assert at_the_top(path) <= required, path
         everywhere = {name.split(".")[0] for name in imported(path)}

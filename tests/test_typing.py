@@ -60,10 +60,10 @@ def test_a_users_checker_knows_signatures_plans_and_options(tmp_path):
     quiet = ("--config-file=", "--follow-imports=silent", "--ignore-missing-imports")
     told = mypy(*quiet, f"--cache-dir={tmp_path}", tmp_path / "program.py")
     assert re.findall(r'Revealed type is "(.*)"', told) == [
-        "rnnmem.api.Optimized[[x: int, *, scale: float =], str]",
+        "rnnmem.optimized.Optimized[[x: int, *, scale: float =], str]",
         "str",
-        "rnnmem.api.Optimized[[x: int], str]",
-        "rnnmem.api.Optimized[[x: int], str]",
+        "rnnmem.optimized.Optimized[[x: int], str]",
+        "rnnmem.optimized.Optimized[[x: int], str]",
         "rnnmem.planning.plan.Plan",
         "rnnmem.reports.explain.Explanation",
     ]

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,6 +15,8 @@ Sizes are bytes, times are seconds.
 """
 # Errors have a page of their own.
 ERRORS = "rnnmem.errors"
+ROOMS = {"pipeline": "rnnmem.pipeline", "sharing": "rnnmem.storage"}
+"""Modules with public names of their own -> the packages that these are taken from."""
 
 
 def homes() -> dict[str, str]:
@@ -27,7 +30,18 @@ def homes() -> dict[str, str]:
     names = {name: held["_HOME"][name] for name in held["__all__"] if name in held["_HOME"]}
     for name in _public(ROOT / "rnnmem" / "keras.py"):
         names[f"keras.{name}"] = "rnnmem.keras"
+    for room, package in ROOMS.items():
+        names |= {f"{room}.{name}": module for name, module in _taken_from(package)}
     return names
+
+
+def _taken_from(package: str) -> Iterator[tuple[str, str]]:
+    """(function or class, the module that defines it) of all that a package hands on."""
+    path = ROOT / package.replace(".", "/") / "__init__.py"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("rnnmem."):
+            public = _public(ROOT / (node.module.replace(".", "/") + ".py"))
+            yield from ((one.name, node.module) for one in node.names if one.name in public)
 
 
 def write() -> str:

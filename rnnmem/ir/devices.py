@@ -18,6 +18,12 @@ def kind_of(device: str) -> str:
     return found.group(1).upper() if found else ""
 
 
+def is_on(device: str, wanted: str) -> bool:
+    """Whether a device is the one that is wanted, which may be named in short: ``GPU:0``."""
+    whole = wanted if wanted.startswith("/") else f"/device:{wanted}"
+    return device.upper().endswith(whole.upper())
+
+
 def host_of(device: str) -> str:
     """The host of the same job and task."""
     return _DEVICE.sub("", device) + HOST

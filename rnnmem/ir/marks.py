@@ -56,5 +56,8 @@ merges none with another op and nobody else reads the buffer."""
 WHOLE = "_rnnmem_whole"
 """On an op of such a loop's body: ``input:blob`` of numbers that stand there for the whole."""
 
+REQUEST = "_rnnmem_request"
+"""On an Identity that nobody reads: what the user asks of the blob that it reads."""
+
 ITEMS = "_rnnmem_items"
 """On a loop that adds up products of a batch one by one: which of the sums it makes, from 0."""

@@ -78,7 +78,8 @@ def _decided(
     peak, before = plan.predicted_peak, plan.original_peak
     # Each step net's own peak falls; of the whole, chunks and the order of ops vary.
     rises = peak is not None and before is not None and peak > before * _most(plans)
-    if options.budget is None and rises:
+    must = any(one.plan.must_recompute for one in plans)
+    if options.budget is None and rises and not must:
         plan, rewritten = decide(plain, options)
         closed = tuple(dataclasses.replace(one, plan=_closed(one.plan)) for one in plans)
         return plain, dataclasses.replace(plan, nested=closed), rewritten

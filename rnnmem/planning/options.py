@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ParamSpec, TypeVar
 
 from rnnmem.errors import OptionError, PlanError, UnknownOptionError
+from rnnmem.ir.requests import KEEP, RECOMPUTE, Patterns
 from rnnmem.passes.encode.decision import OFFLOAD
 from rnnmem.passes.registry import BY_NAME, DEFAULT, GROUPS, passes_of
 from rnnmem.planning.plan import Plan
@@ -36,6 +37,8 @@ class Options:
       verify: whether the first call of each signature also runs the original and compares.
       plan: decisions to apply instead of making any, or None.
       profile: seconds for which times are measured instead of estimated; 0: not at all.
+      keep: patterns of names of ops and name scopes whose values are not computed again.
+      recompute: the same of values that are not saved.
       runs_once: names of ops that do not run again outside of loops; no argument of ``optimize``.
     """
 
@@ -45,10 +48,14 @@ class Options:
     verify: bool = False
     plan: Plan | None = None
     profile: float = 0.0
+    keep: tuple[str, ...] = ()
+    recompute: tuple[str, ...] = ()
     runs_once: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(budget, max_slowdown, allow, verify, plan=None, profile=False) -> Options:
+    def of(
+        budget, max_slowdown, allow, verify, plan=None, profile=False, keep=(), recompute=()
+    ) -> Options:
         """The options, checked.
 
         Raises:
@@ -62,12 +69,19 @@ class Options:
             verify=_flag(verify, "verify"),
             plan=None if plan is None else _plan(plan),
             profile=_seconds(profile),
+            keep=_patterns(keep, "keep"),
+            recompute=_patterns(recompute, "recompute"),
         )
 
     @property
     def passes(self) -> frozenset[str]:
         """Names of the passes that may be used."""
         return passes_of(self.allow)
+
+    @property
+    def patterns(self) -> Patterns:
+        """What is asked of values by name."""
+        return {KEEP: self.keep, RECOMPUTE: self.recompute}
 
     def without(self, names: Iterable[str]) -> Options:
         """The same where these passes decide nothing, nor does the plan given."""
@@ -189,6 +203,20 @@ def _seconds(profile) -> float:
     except TypeError:
         pass
     raise OptionError(f"profile={profile!r} must be True, False, or a number of seconds")
+
+
+def _patterns(value: Iterable[str] | None, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    patterns = (value,) if isinstance(value, str) else value
+    known = isinstance(patterns, Iterable) and not isinstance(patterns, (bytes, Mapping))
+    found = tuple(patterns) if known else ()
+    if not known or not all(isinstance(one, str) and one.strip() for one in found):
+        raise OptionError(
+            f"{name}={value!r} must be a pattern of names of ops or name scopes, or several, e.g. "
+            f'"*/gates" or ["*/Tanh*", "decoder/attention"]'
+        )
+    return found
 
 
 def _flag(value, name: str) -> bool:

@@ -63,6 +63,9 @@ def within(
         found.append(one_by_one_where_cheap(plan, candidates.lost))
     if most - ONE_BY_ONE >= 1.0:
         found.append(one_by_one(finish(candidates.within(most - ONE_BY_ONE))))
+    if candidates.must_recompute:  # even the fastest may take more time than is allowed
+        fastest = min(plan.slowdown for plan in found)
+        found = [plan for plan in found if plan.slowdown <= max(most, fastest)]
     return found
 
 

@@ -93,6 +93,11 @@ class Candidates:
         """The pairs whose forward loop stands in the Net itself, not in a branch of it."""
         return tuple(pair for pair in self.pairs if pair.forward.net is self.net)
 
+    @property
+    def must_recompute(self) -> bool:
+        """Whether no plan of some loop is the original, because the user asked to recompute."""
+        return any(all(plan.must_recompute for plan in own) for own in self.choices if own)
+
     def within(self, max_slowdown: float) -> Plan:
         """The plan that keeps fewest bytes at no more than this factor of step time."""
         allowed = (max_slowdown - 1.0) * self.seconds + sum(self.spared)

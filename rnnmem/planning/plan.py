@@ -166,6 +166,12 @@ class Plan:
             yield from one.plan.every_loop((*around, *one.loops))
 
     @property
+    def must_recompute(self) -> bool:
+        """Whether it computes something again because the user asked for it."""
+        asked = any(one.asked for one in self.at_every_depth("straight_line"))
+        return asked or any(loop.must_recompute for loop in self.every_loop())
+
+    @property
     def changes_nothing(self) -> bool:
         """Whether applying the plan would leave the Net as it is."""
         alone = (
@@ -199,6 +205,12 @@ class Plan:
     def sums_by_chunks(self) -> bool:
         """Whether sums over tokens are added up in another order by that."""
         return any(not loss.closed and not loss.exact for loss in self.losses)
+
+    def _repr_html_(self) -> str:
+        """The plan in a notebook."""
+        from rnnmem.planning.as_html import html_of  # it is made of plans
+
+        return html_of(self)
 
     def to_data(self) -> dict[str, Any]:
         """The plan as dicts, lists, texts and numbers."""

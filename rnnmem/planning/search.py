@@ -171,7 +171,8 @@ class Search:
             why = _LARGER if self.original_peak is None else _NO_GAIN
             return (self._as_it_was(why) if tried else plan), None
         peaks = plan.predicted_peak, plan.original_peak
-        if None not in peaks and peaks[0] > max(peaks[1], NEGLIGIBLE):
+        rises = None not in peaks and peaks[0] > max(peaks[1], NEGLIGIBLE)
+        if rises and not plan.must_recompute:
             return self._as_it_was(_NO_GAIN), None
         return plan, rewritten
 
@@ -239,7 +240,7 @@ class Search:
                     return plan
                 alike = itertools.filterfalse(self._is_larger, self._cut_like(plan, max_slowdown))
                 return next(alike, plan)
-        return self.simulated(self._as_it_was(_LARGER))
+        return self.simulated(chosen if chosen.must_recompute else self._as_it_was(_LARGER))
 
     def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
         """The plan with segments in the loops where an iteration saves the same."""
@@ -289,12 +290,14 @@ class Search:
         """
         if not self.candidates.pairs and not self.losses:
             return self.unchanged(budget), None
-        if self.original_peak is not None and budget_for(self._original) <= budget:
+        must = self.candidates.must_recompute
+        if not must and self.original_peak is not None and budget_for(self._original) <= budget:
             return self._as_it_was(_FITS), None
         if self.original_peak is None:
             smallest = list(reversed(self.frontier_plans))[:MOST_TRIED]
             held = itertools.filterfalse(self._is_larger, map(self.simulated, smallest))
-            plan, rewritten = self.finished(next(held, None) or self._as_it_was(_LARGER))
+            least = smallest[0] if must else self._as_it_was(_LARGER)
+            plan, rewritten = self.finished(next(held, least))
             return dataclasses.replace(plan, notes=(*plan.notes, _UNKNOWN)), rewritten
 
         def fits(plan: Plan) -> bool:

@@ -105,7 +105,8 @@ def regions_where_they_pay(
     before = _peaks(net) if plan.predicted_peak is None else (plan.predicted_peak,)
     if not before:
         return None
-    limit = _limit(before[-1], plan.original_peak)
+    asked = any(one.asked for one in found)
+    limit = math.inf if asked else _limit(before[-1], plan.original_peak)
     tried = _tried(found, before, limit, net, search)
     if not tried:
         return None
@@ -168,7 +169,8 @@ def _tried(
             continue
         rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
         peaks = _peaks(rewritten, limit)
-        if peaks and peaks[-1] < limit and not are_larger(peaks, before):
+        larger = limit < math.inf and are_larger(peaks, before)
+        if peaks and peaks[-1] < limit and not larger:
             tried.append((peaks, one, rewritten))
     return tried
 

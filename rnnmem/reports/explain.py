@@ -11,7 +11,7 @@ from rich.table import Table
 from rnnmem.ir.graph import kind_text
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
-from rnnmem.passes.rematerialise.decision import DEAD, INNER, LoopPlan, ResidualDecision
+from rnnmem.passes.rematerialise.decision import LoopPlan, ResidualDecision
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.outcomes import (
     CHECKPOINTED,
@@ -24,9 +24,7 @@ from rnnmem.reports.outcomes import (
 )
 from rnnmem.reports.sentences import beside_loops
 from rnnmem.sizes import format_bytes
-from rnnmem.tables import plain_text, table_of
-
-_WIDTH = 132
+from rnnmem.tables import as_html, plain_text, table_of, terminal_width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,16 +42,26 @@ class Explanation:
     frontier: tuple[Plan, ...] = ()
 
     def __str__(self) -> str:
-        """The report as text."""
-        return plain_text(self._parts(), _WIDTH)
+        """The report as text that fits the terminal."""
+        return self.text()
 
     __repr__ = __str__
 
+    def text(self, width: int | None = None) -> str:
+        """The report as text.
+
+        Args:
+          width: columns; None: those of the terminal, and 80 where there is none.
+        """
+        return plain_text(self._parts(), width or terminal_width(), wraps=True)
+
+    def _repr_html_(self) -> str:
+        """The report in a notebook."""
+        return as_html(self._parts())
+
     def _parts(self) -> Iterator[Table | str]:
         yield from _summary(self.plan, self.name)
-        loops = list(every_loop(self.plan))
-        if any(loop.residuals for loop, _ in loops):
-            yield _table(loops)
+        yield from _tables(list(every_loop(self.plan)))
         decided = list(beside_loops(self.plan))
         if decided:
             yield _decisions(decided)
@@ -100,24 +108,32 @@ def _verdict(plan: Plan) -> str:
     return "no loop with a gradient was found, nothing was to be done"
 
 
-def _table(loops: list[tuple[LoopPlan, Segments | None]]) -> Table:
-    numbers = ("bytes/iteration", "iterations")
-    table = table_of((*numbers, "blob", "shape", "line", "decision", "why"), numbers)
+def _tables(loops: list[tuple[LoopPlan, Segments | None]]) -> Iterator[Table | str]:
+    """What becomes of each blob, by the bytes that it has in an iteration; equal rows are one."""
     for loop, around in loops:
         if not loop.residuals:
             continue
-        table.add_row("", "", loop.label, "", "", "", "")
-        for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0)):
-            table.add_row(*_row(decision, loop, outcome(decision, loop, around)))
+        yield f"{loop.label}, {_iterations(loop)}"
+        table = table_of(("bytes", "each iteration", "line", "decision", "why"), ("bytes",))
+        rows = Counter(
+            _row(decision, loop, outcome(decision, loop, around))
+            for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0))
+        )
         others = None if loop.closed else other_states(loop)
         if others is not None and loop.segments is not None:
-            table.add_row(*_row(others, loop, of_states(loop.segments)))
-    return table
+            rows[_row(others, loop, of_states(loop.segments))] += 1
+        for (size, what, *rest), count in rows.items():
+            table.add_row(size, f"{count} x {what}" if count > 1 else what, *rest)
+        yield table
+
+
+def _iterations(loop: LoopPlan) -> str:
+    return "? iterations" if loop.trips is None else f"{loop.trips} iterations"
 
 
 def _decisions(decided: list[tuple[str, str, str]]) -> Table:
     """What other passes decided, and where."""
-    table = table_of(("pass", "where", "decision"), folds=False)
+    table = table_of(("pass", "where", "decision"))
     for name, place, told in decided:
         table.add_row(name, place or "the function", told)
     return table
@@ -195,14 +211,13 @@ def _checkpoints(cut: Segments) -> str:
 
 
 def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
-    word = {SAVED: "kept", INNER: "dropped", DEAD: "dropped"}.get(told.word, told.word)
-    if decision.is_kept and not decision.was_saved and told.word not in (CHECKPOINTED, REPLAYED):
+    word = told.word
+    if decision.is_kept and not decision.was_saved and word not in (CHECKPOINTED, REPLAYED):
         word = f"{word} now"
+    kind = f" {kind_text(decision.dtype, decision.shape)}" if decision.dtype else ""
     return (
         format_bytes(decision.bytes),
-        "?" if loop.trips is None else str(loop.trips),
-        decision.op_type,
-        kind_text(decision.dtype, decision.shape) if decision.dtype else "",
+        decision.op_type + kind,
         decision.source,
         "left" if loop.closed else word,
         loop.closed or told.reason,

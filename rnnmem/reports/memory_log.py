@@ -43,6 +43,7 @@ class MemoryLog:
         self.peaks: list[int] = []
         self._resident: int | None = None
         self._warned = False
+        self._bounds: dict[str, float | None] = {}
         self._writer: Any = None
         if log_dir is not None:
             from rnnmem.reports.tensorboard import Writer
@@ -74,13 +75,20 @@ class MemoryLog:
             warn_user(f"a step used no memory of {self.device}: name its device with device=...")
         if self._writer is not None:
             told = {"peak_bytes": peak, "resident_bytes": self._resident}
-            self._writer.scalars(told, len(self.peaks))
+            self._writer.scalars({**told, **self._bounds}, len(self.peaks))
         self.peaks.append(peak)
         self._resident = None
         return peak
 
     def report(self, report: Report) -> None:
-        """Writes a report beside the steps: its peaks, its picture and its text."""
+        """Writes a report beside the steps: its peaks, its picture and its text.
+
+        From then on the predicted peak and the budget stand beside the peak of each step.
+        """
+        self._bounds = {
+            "predicted_peak_bytes": report.after.peak_bytes,
+            "budget_bytes": report.budget,
+        }
         if self._writer is not None:
             self._writer.report(report, len(self.peaks))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -46,6 +47,12 @@ class Report:
         return terminal.text(self)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of a notebook."""
+        page = html.escape(self.to_html(), quote=True)
+        style = "width:100%;height:720px;border:0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
     def summary(self) -> str:
         """The first lines of the report: what was changed, and the peaks."""

@@ -47,6 +47,7 @@ class Writer:
                 "predicted_peak_bytes_after": report.after.peak_bytes,
                 "measured_peak_bytes_before": report.before.measured_bytes,
                 "measured_peak_bytes_after": report.after.measured_bytes,
+                "budget_bytes": report.budget,
             },
             step,
         )

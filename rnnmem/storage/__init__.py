@@ -5,11 +5,13 @@ What Caffe2's memonger and Paddle's memory_optimize do, on a Net; no TensorFlow 
 
 from rnnmem.storage.buffers import LEVELS
 from rnnmem.storage.estimate import Estimate, estimate
+from rnnmem.storage.interference import interference_of_ops
 from rnnmem.storage.orders import ORDERS, order
 from rnnmem.storage.plan import Storage, StoragePlan, apply_storage_plan, is_shared
 from rnnmem.storage.ranges import ALGORITHMS, Assignment, Range, assign, interference, lower_bound
 from rnnmem.storage.release import release
 from rnnmem.storage.share import (
+    Reuse,
     Shared,
     gradient_blobs,
     share_gradients,
@@ -25,6 +27,7 @@ __all__ = [
     "Assignment",
     "Estimate",
     "Range",
+    "Reuse",
     "Shared",
     "Storage",
     "StoragePlan",
@@ -33,6 +36,7 @@ __all__ = [
     "estimate",
     "gradient_blobs",
     "interference",
+    "interference_of_ops",
     "is_shared",
     "lower_bound",
     "order",

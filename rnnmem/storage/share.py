@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rnnmem.analysis.versions import OUTSIDE, SsaVersions, in_order, ssa
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
-from rnnmem.ir.graph import Net
+from rnnmem.ir.devices import is_on
+from rnnmem.ir.graph import Net, Path
 from rnnmem.ir.order import reached
 from rnnmem.sizes import format_bytes
 from rnnmem.storage.buffers import Rules, Sizes, units_of
@@ -23,6 +25,30 @@ from rnnmem.storage.sequential import assign_sequential
 from rnnmem.storage.verify import verify
 
 Pairs = Mapping[str, tuple[tuple[int, int], ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reuse:
+    """A blob that takes a storage which another has left.
+
+    Attributes:
+      blob: its name in the original.
+      bytes: of it; None where that is not known.
+      after: the blob that had the storage before it.
+      storage: the storage's name.
+      path: of the step net; empty for the Net itself.
+    """
+
+    blob: str
+    bytes: int | None
+    after: str
+    storage: str
+    path: Path = Path()
+
+    def __str__(self) -> str:
+        where = f" in {self.path.text}" if self.path else ""
+        size = format_bytes(self.bytes)
+        return f"{self.blob} ({size}) takes storage {self.storage} after {self.after}{where}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +74,16 @@ class Shared:
         """The share of the bytes that is saved, 0 to 1."""
         return 1.0 - self.after.bytes / self.before.bytes if self.before.bytes else 0.0
 
+    @property
+    def reuses(self) -> tuple[Reuse, ...]:
+        """Each blob that takes a storage after another, with what it is; ``print`` one a line."""
+        return tuple(
+            Reuse(blob, path.at(self.original).blobs[blob].bytes, after, storage.name, path)
+            for path, plan in self.plan.walk()
+            for storage in plan.storages
+            for after, blob in itertools.pairwise(storage.blobs)
+        )
+
     def __str__(self) -> str:
         return (
             f"{self.plan.method}: {self.before.blobs} blobs of {format_bytes(self.before.bytes)} "
@@ -65,6 +101,7 @@ def share_parallel(
     level: int = 2,
     must_be_in_place: Pairs | None = None,
     descend: bool = True,
+    skip_grads: Iterable[str] = (),
 ) -> Shared:
     """Shares storages so that the Net may run on many threads.
 
@@ -78,6 +115,7 @@ def share_parallel(
       must_be_in_place: op type -> (input slot, output slot) pairs that must be one name; an op may
         also say so itself, in an attribute ``in_place``.
       descend: whether step nets are shared too.
+      skip_grads: names of losses whose gradients keep storages of their own.
 
     Raises:
       NetError: the Net has a cycle or no such blob, or an op that must be in place is not.
@@ -92,6 +130,7 @@ def share_parallel(
             "parallel", assign_parallel(past, live_buffers, rules.level, rules.sizes is None)
         )
 
+    keep = _with_gradients(net, keep, skip_grads)
     return _share(net, plan, True, keep, blobs, sizes, level, must_be_in_place, descend)
 
 
@@ -101,6 +140,9 @@ def share_gradients(
     *,
     activations: bool = False,
     gradients: Iterable[str] | None = None,
+    parameter_gradients: Iterable[str] = (),
+    scopes: Iterable[str] | None = None,
+    device: str | None = None,
     **options,
 ) -> Shared:
     """Shares storages among gradient blobs, safe on many threads.
@@ -111,6 +153,11 @@ def share_gradients(
       activations: whether gradients may also take the storages of forward blobs that are done
         with, and those each other's; what the losses read keeps its name.
       gradients: names of the gradient blobs, where they are known.
+      parameter_gradients: gradients that somebody reads when the Net has run, or sends to other
+        devices; they keep storages of their own.
+      scopes: name scopes; only what ops in one of them make is shared. None: in any.
+      device: e.g. ``"GPU:0"``; only what ops that name it make is shared. None: on any, and blobs
+        on two devices never share.
       **options: of :func:`share_parallel`.
 
     Warns:
@@ -127,10 +174,34 @@ def share_gradients(
             stacklevel=2,
         )
     keep = options.pop("keep", ())
-    keep = {*((keep,) if isinstance(keep, str) else keep), *losses}
-    if activations:
+    keep = {*_names(keep), *losses, *_names(parameter_gradients)}
+    if activations and scopes is None and device is None:
         return share_parallel(net, keep=keep, **options)
-    return share_parallel(net, keep=keep, blobs=sorted(found - keep), **options)
+    blobs = set(net.producer) if activations else found
+    blobs &= _made_in(net, scopes, device)
+    return share_parallel(net, keep=keep, blobs=sorted(blobs - keep), **options)
+
+
+def _names(given: Iterable[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _made_in(net: Net, scopes: Iterable[str] | None, device: str | None) -> set[str]:
+    """The blobs that ops in some name scopes, on a device, make."""
+    inside = None if scopes is None else tuple(f"{one.rstrip('/')}/" for one in _names(scopes))
+    return {
+        blob
+        for op in net.ops
+        if (inside is None or op.name.startswith(inside))
+        and (device is None or is_on(op.device, device))
+        for blob in op.outputs
+    }
+
+
+def _with_gradients(net: Net, keep: Iterable[str], losses: Iterable[str]) -> tuple[str, ...]:
+    """What keeps a storage of its own, with the gradients of these losses."""
+    skipped = gradient_blobs(net, losses) if _names(losses) else ()
+    return (*_names(keep), *skipped)
 
 
 def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
@@ -192,6 +263,7 @@ def share_sequential(
     level: int = 2,
     must_be_in_place: Pairs | None = None,
     descend: bool = True,
+    skip_grads: Iterable[str] = (),
 ) -> Shared:
     """Shares storages among ops that run one after the other, as they stand in the result.
 
@@ -206,6 +278,7 @@ def share_sequential(
       level: see there.
       must_be_in_place: see there.
       descend: see there.
+      skip_grads: see there.
 
     Raises:
       OptionError: no such algorithm, order or level.
@@ -222,6 +295,7 @@ def share_sequential(
         )
         return _plan(f"sequential/{algorithm}", shared_storages, optimal)
 
+    keep = _with_gradients(net, keep, skip_grads)
     if not is_shared(net):
         net = ordered(net, order, sizes)
     return _share(net, plan, False, keep, blobs, sizes, level, must_be_in_place, descend)

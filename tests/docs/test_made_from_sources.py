@@ -31,6 +31,10 @@ def test_every_public_name_has_its_place():
     ]
     assert not wrong
     assert "## rnnmem.keras.MemoryCallback" in text
+    for name in rnnmem.sharing.__all__:
+        wanted = callable(getattr(rnnmem.sharing, name)) or f"`{name}`" in text
+        assert not wanted or f"## rnnmem.sharing.{name}\n" in text, name
+    assert "## rnnmem.pipeline.Pipeline\n" in text
 
 
 def test_the_messages_are_current():

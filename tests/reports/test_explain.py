@@ -1,6 +1,7 @@
 """The report: one table, and a sentence for everything that was left."""
 
 import dataclasses
+import html.parser
 
 import pytest
 
@@ -33,7 +34,7 @@ def loop(*residuals, **fields):
 
 
 def report(*loops, **fields):
-    return str(explain(Plan(loops=loops, **fields), name="train_step"))
+    return explain(Plan(loops=loops, **fields), name="train_step").text(132)
 
 
 def row(text, word):
@@ -41,24 +42,25 @@ def row(text, word):
 
 
 def test_a_row_says_bytes_trips_type_shape_line_decision_and_reason():
-    line = row(report(loop(decision(reason="worth keeping"))), "Tanh")
+    text = report(loop(decision(reason="worth keeping")))
+    line = row(text, "Tanh")
     words = line.split()
     assert words[:2] == ["1.0", "KiB"] or words[0].startswith("1")
-    assert "50" in words
+    assert "loop while (train.py:80), 50 iterations\n" in text
     assert "float32[2,128]" in words
     assert "train.py:88" in words
-    assert "kept" in words
+    assert "saved" in words
     assert line.rstrip().endswith("worth keeping")
 
 
 @pytest.mark.parametrize(
     ("what", "was_saved", "word"),
     [
-        (SAVED, True, "kept"),
-        (SAVED, False, "kept now"),
+        (SAVED, True, "saved"),
+        (SAVED, False, "saved now"),
         (RECOMPUTED, True, "recomputed"),
         (INVARIANT, True, "invariant"),
-        (INNER, True, "dropped"),
+        (INNER, True, "inner"),
     ],
 )
 def test_each_decision_has_a_word(what, was_saved, word):
@@ -66,9 +68,10 @@ def test_each_decision_has_a_word(what, was_saved, word):
 
 
 def test_what_is_unknown_is_a_question_mark_and_never_0():
-    line = row(report(loop(decision(bytes=None, shape=(None, 4)), trips=None)), "Tanh")
-    words = line.split()
-    assert words[:2] == ["?", "?"]
+    text = report(loop(decision(bytes=None, shape=(None, 4)), trips=None))
+    words = row(text, "Tanh").split()
+    assert words[0] == "?"
+    assert "loop while (train.py:80), ? iterations" in text
     assert "float32[?,4]" in words
     assert "0" not in words
     assert "float32[?]" in report(loop(decision(bytes=None, shape=None)))
@@ -90,7 +93,8 @@ def test_what_runs_again_outside_of_loops_is_counted_and_told():
     region = Region(("Tanh", "Exp"), ("gradient_tape/Mul",), ("gradient_tape/x:0",), 2**21, 0.1)
     text = str(explain(Plan().having(straight_line=(region,)), name="train_step"))
     assert text.startswith("train_step: 1 region outside of loops run again")
-    assert "2 ops from Tanh to Exp run again near their gradient: 2.0 MiB" in text
+    whole = " ".join(text.split())
+    assert "2 ops from Tanh to Exp run again near their gradient: 2.0 MiB" in whole
 
 
 def test_a_closed_loop_is_named_with_its_line_and_reason():
@@ -163,8 +167,8 @@ def test_a_state_says_where_it_is_kept_and_has_a_row_though_nobody_reads_it():
     line = row(report(loop(decision("h"), segments=CUT)), "Tanh")
     assert " checkpointed " in line
     text = report(loop(decision("b"), segments=CUT))
-    assert " checkpointed " in row(text, " 1.1 KiB  ")
-    assert " state " in row(text, " 1.1 KiB  ")
+    assert " checkpointed " in row(text, "1.1 KiB  ")
+    assert " state " in row(text, "1.1 KiB  ")
 
 
 def frontier(*plans):
@@ -246,3 +250,71 @@ def test_what_other_passes_decided_has_a_table_with_the_place():
         "training/body mul waits for sum",
         "training/body tanh waits for sum",
     ]
+
+
+def wide():
+    """A plan with long names, reasons and notes."""
+    long = decision(reason="a reason that is so long that it has to be folded more than once " * 2)
+    region = Region(("a/long/name/of/an/op/Tanh",) * 2, ("r",), ("a",), 2**20, 0.1, "train.py:3")
+    plan = Plan(
+        loops=(loop(long),),
+        notes=("a note that says a lot of what was left alone, and is longer than a line has it",),
+        original_peak=2**30,
+        predicted_peak=2**20,
+    )
+    return plan.having(straight_line=(region,))
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_report_fits_the_width_and_says_the_same(width):
+    told = explain(wide(), name="train_step", frontier=(wide(),))
+    lines = told.text(width).splitlines()
+    assert max(map(len, lines)) <= width
+    words = set(" ".join(lines).split())
+    assert {"folded", "train.py:88", "gradient:", "alone,", "chosen"} <= words
+
+
+def test_without_a_terminal_a_report_has_80_columns_and_in_one_its_own(monkeypatch):
+    told = explain(wide(), name="train_step")
+    assert max(map(len, str(told).splitlines())) <= 80
+    monkeypatch.setenv("COLUMNS", "120")
+    assert max(map(len, str(told).splitlines())) <= 80
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert 80 < max(map(len, str(told).splitlines())) <= 120
+
+
+def test_equal_rows_are_one():
+    same = [decision(blob, reason="alike") for blob in ("b", "c", "d")]
+    text = report(loop(*same, decision("e", reason="another")))
+    assert "3 x Tanh float32[2,128]" in text
+    assert text.count("alike") == 1 and text.count("another") == 1
+
+
+class Cells(html.parser.HTMLParser):
+    """The texts of paragraphs and cells; fails where tags do not match."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.texts = [], []
+        self.feed(page)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_notebooks_show_explanations_and_plans_as_tables():
+    plan = dataclasses.replace(wide(), notes=("<b>not</b> markup & no tag",))
+    for page in (explain(plan, name="f")._repr_html_(), plan._repr_html_()):
+        texts = Cells(page).texts
+        assert "note: <b>not</b> markup & no tag" in texts
+        assert {"why", "decision", "train.py:88"} <= set(texts)
+        assert any("1024.0 MiB as it was, 1.0 MiB now" in text for text in texts)
+        assert any("run again near their gradient" in text for text in texts)
+    assert Cells(Plan()._repr_html_()).texts == ["estimated step time: 1.00x"]

@@ -1,5 +1,6 @@
 """The forms of a report: text of 80 columns, JSON, a picture, a trace."""
 
+import html
 import json
 import xml.etree.ElementTree as ElementTree
 
@@ -120,3 +121,11 @@ def test_a_path_that_cannot_be_written_is_named(told, tmp_path):
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(OptionError, match="cannot be written: Is a directory"):
         told.save(tmp_path / "folder.json")
+
+
+def test_a_notebook_shows_the_page_in_a_frame(told):
+    frame = told._repr_html_()
+    assert frame.startswith('<iframe sandbox="allow-scripts"')
+    page = frame.partition('srcdoc="')[2].removesuffix('"></iframe>')
+    assert html.unescape(page) == told.to_html()
+    assert '"' not in page

@@ -49,6 +49,20 @@ def test_a_report_is_written_with_its_picture(tmp_path):
     assert "memory/predicted_peak_bytes_before" in found
 
 
+def test_predicted_peak_and_budget_stand_beside_the_peaks(tmp_path):
+    step, x = rnnmem.optimize(lambda x: tf.tanh(x) @ x, budget="1MiB"), tf.ones([64, 64])
+    log = rnnmem.MemoryLog(tmp_path)
+    log.report(rnnmem.report(step, x, measure=False))
+    for _ in range(2):
+        with log.step():
+            step(x)
+    log.close()
+    found = events(tmp_path)
+    told = [float(tf.make_ndarray(one.tensor_proto)) for one in found["memory/budget_bytes"]]
+    assert told == [MIB] * 3
+    assert len(found["memory/predicted_peak_bytes"]) == 2
+
+
 def test_without_a_folder_nothing_is_written():
     log = rnnmem.MemoryLog()
     with log.step():
@@ -101,18 +115,45 @@ class Seen(keras.callbacks.Callback):
 
 @pytest.mark.slow
 def test_peaks_are_in_the_logs_the_history_and_tensorboard(tmp_path, capsys):
-    memory, seen = rnnmem.keras.MemoryCallback(tmp_path, batch_size=BATCH), Seen()
+    memory, seen = rnnmem.keras.MemoryCallback(tmp_path), Seen()
     history = fit(model(), memory, seen)
     assert len(memory.peaks) == 6
-    assert [logs["memory_peak_bytes"] for logs in seen.logs] == memory.peaks
-    assert history["memory_peak_bytes"] == [max(memory.peaks[:3]), max(memory.peaks[3:])]
+    in_mib = [peak / 2**20 for peak in memory.peaks]
+    assert [logs["memory_peak_mib"] for logs in seen.logs] == in_mib
+    assert history["memory_peak_mib"] == [max(in_mib[:3]), max(in_mib[3:])]
     assert "loss" in history
     assert memory.plan is not None and memory.plan.loops
     assert abs(memory.report.after.peak_bytes / max(memory.peaks[1:]) - 1) < 0.25
-    assert "peak above resident" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert told.startswith("the train step of sequential") and "peak above resident" in told
     found = events(tmp_path)
     assert len(found["memory/peak_bytes"]) == 6
+    assert len(found["memory/predicted_peak_bytes"]) == 5  # known once the first batch was run
     assert "memory/timeline" in found
+
+
+class Batches(keras.callbacks.Callback):
+    """What was printed when a batch, and when an epoch, was over."""
+
+    def __init__(self, capsys):
+        super().__init__()
+        self.capsys, self.printed = capsys, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.printed.append(("batch", self.capsys.readouterr().out))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.printed.append(("epoch", self.capsys.readouterr().out))
+
+
+@pytest.mark.slow
+def test_the_peaks_are_told_between_two_progress_bars(capsys):
+    memory, batches = rnnmem.keras.MemoryCallback(), Batches(capsys)
+    fit(model(), memory, batches)
+    told = [(when, "peak above" in text) for when, text in batches.printed]
+    assert told == [("batch", False)] * 3 + [("epoch", False)] + [("batch", True)] + [
+        ("batch", False)
+    ] * 2 + [("epoch", False)]
 
 
 @pytest.mark.slow
@@ -128,7 +169,7 @@ def test_a_model_that_runs_eagerly_has_peaks_and_no_report():
         warnings.simplefilter("error")
         history = fit(model(run_eagerly=True, optimised=False), memory, epochs=1)
     assert memory.report is None and memory.plan is None
-    assert history["memory_peak_bytes"][0] > 0
+    assert history["memory_peak_mib"][0] > 0
 
 
 def test_a_wrong_batch_size_is_named():

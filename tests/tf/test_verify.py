@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import api
+from rnnmem import optimized
 from rnnmem.errors import RnnmemWarning, VerifyError
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.tf.verify import run_verified, verify_differentiated
@@ -353,7 +353,7 @@ def test_a_gradient_that_a_tape_takes_later_is_verified_too(monkeypatch):
         compared.append(args)
         return verify_differentiated(*args)
 
-    monkeypatch.setattr(api, "verify_differentiated", spied)
+    monkeypatch.setattr(optimized, "verify_differentiated", spied)
     calls = tf.Variable(0.0)
 
     def forward(x):
@@ -417,7 +417,7 @@ def test_what_keras_fits_is_verified(monkeypatch):
         runs.append(args)
         return run_verified(*args)
 
-    monkeypatch.setattr(api, "run_verified", spied)
+    monkeypatch.setattr(optimized, "run_verified", spied)
     x, y = np.ones((10, 6, 4)), np.ones((10, 1))
 
     def fitted(**options):

@@ -15,6 +15,7 @@ from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
 from rnnmem.passes.chunked_loss.products import BY_HAND, projections
 from rnnmem.passes.chunked_loss.region import NoRegion, Region, find
 from rnnmem.passes.chunked_loss.tokens import by_tokens, leads, plain
+from rnnmem.passes.rematerialise.requests import ops_kept
 
 CHUNK_BYTES = 4 * 2**20
 """Bytes of logits that a chunk is to have, about; each chunk needs a few times as much.
@@ -94,6 +95,8 @@ def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine)
         seen, region = _found(known, loss)
         if not taken.isdisjoint(region.ops):
             raise NoRegion("another projection's chunks hold some of its ops")
+        if not ops_kept(known.net).isdisjoint(region.ops):
+            raise NoRegion("you asked to keep a value that would never exist whole")
         loss = _opened(loss, seen, region, machine)
     except NoRegion as error:
         loss = dataclasses.replace(loss, closed=str(error))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from rnnmem.ir.graph import Shape
+from rnnmem.ir.requests import RECOMPUTE
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import BFLOAT16, SAVED_AS, Encoding
 
@@ -51,6 +52,21 @@ class ResidualDecision:
 
 
 @dataclasses.dataclass(frozen=True)
+class Request:
+    """What a user asked of one blob of a forward step net, and what comes of it.
+
+    Attributes:
+      blob: its name there.
+      request: ``keep`` or ``recompute``.
+      refused: why it is saved all the same; empty where it is as it was asked.
+    """
+
+    blob: str
+    request: str
+    refused: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class LoopPlan:
     """The decisions for one loop pair.
 
@@ -72,6 +88,7 @@ class LoopPlan:
       source: the user's line of the loop, or empty.
       segments: which iterations keep their state; None: each keeps what it saves.
       encodings: of saved blobs that are not kept as they are.
+      requests: what the user asked of the blobs that the original saves, or this plan does.
     """
 
     path: tuple[str, ...]
@@ -90,6 +107,7 @@ class LoopPlan:
     source: str = ""
     segments: Segments | None = None
     encodings: tuple[Encoding, ...] = ()
+    requests: tuple[Request, ...] = ()
 
     def total(self, unknown_trips: int = 64) -> tuple[int, float]:
         """``(bytes, seconds)`` that all iterations keep and spend again, inner loops included."""
@@ -108,6 +126,16 @@ class LoopPlan:
     def keeps_by(self, techniques: str) -> bool:
         """Whether a saved blob is kept by these techniques, here or in a pair inside."""
         return any(techniques in one.techniques for loop in self.flat() for one in loop.encodings)
+
+    @property
+    def must_recompute(self) -> bool:
+        """Whether it computes something again because the user asked for it, here or inside."""
+        return any(
+            one.request == RECOMPUTE and not one.refused
+            for loop in self.flat()
+            for one in loop.requests
+            if not loop.closed
+        )
 
     def flat(self):
         """Yields this plan and every inner one, outermost first."""

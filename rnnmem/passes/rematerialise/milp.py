@@ -86,10 +86,10 @@ def smallest_within(step: Step, seconds: float) -> SavedSet | None:
 
 
 def as_it_was(step: Step) -> SavedSet | None:
-    """The original's choice: what is demanded is saved; None where a demand was never saved."""
+    """The original's choice: what is demanded is saved; None where that may not be."""
     live_in = {step.signs.get(blob, blob) for blob in step.live_in}
     saved = {blob for blob in live_in if not step.is_given(blob)} | (step.free & step.pushed)
-    if not saved <= step.pushed:
+    if not saved <= step.pushed - step.recomputed:
         return None
     kept = sum(step.bytes_kept(blob) for blob in saved - step.free)
     return SavedSet(

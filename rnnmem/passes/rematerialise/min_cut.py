@@ -50,6 +50,9 @@ class Step:
       pushed: blobs that the original saves.
       dead: those of them that no gradient step net reads: of a factor of a constant only the pop
         is there.
+      kept: blobs that the user asked to keep; ``never`` has their ops.
+      recomputed: blobs that the user asked to recompute, where that can be had.
+      refused: those where it cannot -> why.
       seconds: estimated time of one run of an op.
       seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
@@ -84,6 +87,9 @@ class Step:
     read_inside: frozenset[str] = frozenset()
     counted: frozenset[str] = frozenset()
     dead: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    recomputed: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def rematerialised_seconds(self, op: Op) -> float:
         """Estimated time per iteration of recomputing an op of the step net."""
@@ -107,7 +113,7 @@ class Step:
         size = self.bytes_kept(blob)
         return (Encoding(blob, (), size, self.seconds_to_keep(size)), *self.codecs(blob))
 
-    def kept(self, blob: str, price: float) -> Encoding:
+    def cheapest(self, blob: str, price: float) -> Encoding:
         """The form that costs least at a price of ``price`` bytes a second."""
         return min(self.ways_to_keep(blob), key=lambda one: one.bytes + price * one.seconds)
 
@@ -199,6 +205,8 @@ def may_be_saved(step: Step, blob: str) -> bool:
     One more reader may stop a fusion: a blob with one reader, which the original does not save, is
     not saved either, unless nothing is ever fused with what writes it.
     """
+    if blob in step.recomputed:
+        return False
     if blob in step.pushed or blob in step.free:
         return True
     if step.body.blobs[blob].dtype in ("variant", "resource", "string") or blob in step.addends:
@@ -224,7 +232,7 @@ def choose_saved_set(step: Step, price: float) -> SavedSet | None:
     recomputed = step.network.sink_side(price)
     if recomputed is None:
         return None
-    return collect(step, recomputed, lambda blob: step.kept(blob, price))
+    return collect(step, recomputed, lambda blob: step.cheapest(blob, price))
 
 
 def collect(
@@ -266,12 +274,12 @@ def kept_as_it_is(step: Step, price: float) -> SavedSet | None:
         return None
 
     def cost(blob: str) -> float:
-        one = step.kept(blob, price)
+        one = step.cheapest(blob, price)
         return one.bytes + price * one.seconds
 
     saved = {min(step.signs.get(blob, blob), blob, key=cost) for blob in step.live_in}
     saved |= step.free & step.pushed
-    return _saved_set(step, saved, set(), set(), lambda blob: step.kept(blob, price))
+    return _saved_set(step, saved, set(), set(), lambda blob: step.cheapest(blob, price))
 
 
 def _saved_set(

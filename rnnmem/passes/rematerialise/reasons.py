@@ -17,6 +17,10 @@ from rnnmem.passes.rematerialise.decision import (
     ResidualDecision,
 )
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, is_constant
+from rnnmem.passes.rematerialise.requests import READ_ELSEWHERE, SUM_ORDER
+
+ASKED = "you asked for it"
+"""Why a blob is kept or recomputed of which the user said so."""
 
 
 def residual_decisions(
@@ -53,7 +57,8 @@ def _residual(
     elif blob in step.hoisted:
         decision, reason = HOISTED, "the variable does not change in the loop, read once beside it"
     else:
-        decision, reason = RECOMPUTED, _why_recomputed(producer, step, chosen)
+        decision = RECOMPUTED
+        reason = ASKED if blob in step.recomputed else _why_recomputed(producer, step, chosen)
     return ResidualDecision(
         blob=blob,
         op_type=producer.type if producer is not None else "state",
@@ -79,14 +84,18 @@ def _why_encoded(one: Encoding, held: Blob) -> str:
 
 
 def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
+    if blob in step.kept:
+        return ASKED
+    if blob in step.refused:
+        return f"you asked to recompute it, but: {step.refused[blob]}"
     if blob in step.free:
-        return "its accumulator is read elsewhere, or keeps a sum in order"
+        return READ_ELSEWHERE
     if producer is None:
         return "state at the start of the iteration"
     if facts(producer) is None and producer.name not in step.reading:
         return why_never_twice(producer)
     if producer.name in step.never and producer.type not in LOOPS:
-        return "a sum whose order the gradient step net would not keep"
+        return SUM_ORDER
     if blob not in step.pushed:
         return "others are recomputed from it"
     return f"saving {step.bytes_kept(blob)} bytes is not worth the time"

@@ -19,9 +19,10 @@ from rnnmem.ir.graph import Net
 from rnnmem.ir.joint import is_joint
 from rnnmem.ir.op_table import LOOPS, READ, facts
 from rnnmem.ir.order import order_shows, through_identities
+from rnnmem.ir.requests import KEEP, RECOMPUTE
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.encode.select import Codecs, signs_in
-from rnnmem.passes.rematerialise.decision import LoopPlan
+from rnnmem.passes.rematerialise.decision import LoopPlan, Request
 from rnnmem.passes.rematerialise.milp import fastest_within, smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
     SavedSet,
@@ -31,6 +32,7 @@ from rnnmem.passes.rematerialise.min_cut import (
     may_be_saved,
 )
 from rnnmem.passes.rematerialise.reasons import residual_decisions
+from rnnmem.passes.rematerialise.requests import asked, granting, ops_kept
 
 NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
@@ -117,9 +119,10 @@ class Planner:
             self.steps[pair.path] = self.step(pair, (), outside)
         return self.steps[pair.path]
 
-    def _cost(self, plan: LoopPlan) -> tuple[bool, float]:
+    def _cost(self, plan: LoopPlan) -> tuple[bool, int, float]:
         kept, rematerialised = plan.total()
-        return bool(plan.closed), kept + self.price * rematerialised
+        refused = sum(bool(one.refused) for loop in plan.flat() for one in loop.requests)
+        return bool(plan.closed), refused, kept + self.price * rematerialised
 
     def _with_inner(
         self, named: LoopPlan, pair: LoopPair, inner: tuple[_Inner, ...], outside: Outside
@@ -153,6 +156,7 @@ class Planner:
         live_in = {step.signs.get(blob, blob) for blob in step.live_in}
         kept = live_in | step.dead <= chosen.saved
         unchanged = kept and not chosen.recomputed and not chosen.encodings
+        named = dataclasses.replace(named, requests=_requests(step, chosen))
         if not inner and unchanged:
             return dataclasses.replace(
                 named, closed=NOT_FOR_LESS, residuals=residuals, bytes=_bytes_as_it_was(step)
@@ -195,14 +199,17 @@ class Planner:
         codecs = self.codecs(pair)
         read_inside = frozenset(blob for one in inner for blob in one.plan.live_ins)
         hoisted = invariants = frozenset()
-        if self.techniques >= REMATERIALISE:
+        recomputes = self.techniques >= REMATERIALISE
+        opened = [one.plan.path[-1] for one in inner]
+        again = asked(pair.forward.body, RECOMPUTE, opened)
+        if recomputes:
             hoisted = _loop_invariant_reads(pair.forward, outside.unchanged)
             invariants = _free_invariants(pair.forward, outside.available)
         body, signs = signs_in(
-            pair, (live_in & pushed) - read_inside - hoisted - invariants, codecs
+            pair, (live_in & pushed) - read_inside - hoisted - invariants - again, codecs
         )
         later = summed_later(pair.forward)
-        return Step(
+        step = Step(
             body=body,
             invariants=invariants,
             live_in=frozenset(live_in - set(signs.values()) | set(signs)),
@@ -211,10 +218,11 @@ class Planner:
             seconds_to_keep=self.machine.seconds_to_keep,
             free=_read_elsewhere(pair, outside.kept) | _held_for_sums(pair, later),
             addends=sums_of(pair.forward.body).addends | later,
-            never=frozenset(one.plan.path[-1] for one in inner)
+            never=frozenset(opened)
             | _sums_of_arguments(pair.forward)
             | racing(pair.forward)
-            | _merged_as_called(pair, pushed - read),
+            | _merged_as_called(pair, pushed - read)
+            | (ops_kept(pair.forward.body, opened) if recomputes else frozenset()),
             hoisted=hoisted,
             hoists=frozenset(
                 op.name for op in pair.forward.body.ops if is_hoisted(pair.forward, op, hoisted)
@@ -225,7 +233,23 @@ class Planner:
             read_inside=read_inside,
             counted=frozenset(blob for one in inner for blob in one.lists),
             dead=frozenset(pushed - read),
+            kept=asked(pair.forward.body, KEEP, opened),
         )
+        return granting(step, again) if recomputes else step
+
+
+def _requests(step: Step, chosen: SavedSet) -> tuple[Request, ...]:
+    """What the user asked of the blobs that the original saves, or this choice does."""
+    made = {
+        **dict.fromkeys(step.kept & chosen.saved, Request("", KEEP)),
+        **dict.fromkeys(step.recomputed & step.pushed, Request("", RECOMPUTE)),
+        **{
+            blob: Request("", RECOMPUTE, reason)
+            for blob, reason in step.refused.items()
+            if blob in chosen.saved
+        },
+    }
+    return tuple(dataclasses.replace(made[blob], blob=blob) for blob in sorted(made))
 
 
 def _read_in_gradients(pair: LoopPair) -> set[str]:

@@ -18,6 +18,7 @@ class Region:
       bytes: of the residuals that are not held any more.
       seconds: estimated time of the clones.
       line: the user's line of the first op, or empty.
+      asked: how many of the residuals the user asked to recompute.
     """
 
     ops: tuple[str, ...]
@@ -26,6 +27,7 @@ class Region:
     bytes: int
     seconds: float
     line: str = ""
+    asked: int = 0
 
     @property
     def sentence(self) -> str:
@@ -34,4 +36,5 @@ class Region:
         return (
             f"{len(self.ops)} ops from {self.ops[0]}{where} to {self.ops[-1]} run again near their "
             f"gradient: {format_bytes(self.bytes)} of residuals are not held until then"
+            f"{', as you asked' if self.asked else ''}"
         )

@@ -21,7 +21,9 @@ from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.marks import OWNED
 from rnnmem.ir.op_table import ASKS_SHAPE, may_fuse
 from rnnmem.ir.order import all_needed_by, all_waiting_for, reached
+from rnnmem.ir.requests import RECOMPUTE
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, choose_saved_set, is_constant
+from rnnmem.passes.rematerialise.requests import asked, granting, ops_kept
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.passes.straight_line.segments import ANYWHERE, SMALL, Line
 
@@ -31,6 +33,8 @@ MOST = 8
 """Candidates that are handed on, those of the least estimated peak."""
 LEAST = 2**20
 """Bytes of residuals below which nothing is tried."""
+DEAREST = 1e15
+"""Bytes for a second at which nothing runs again but what the user asked for."""
 NEAR = 64
 """Ops of the gradient that are looked at for one to wait for."""
 
@@ -44,12 +48,14 @@ class Candidate:
       peak: bytes of residuals that are held at the worst moment, an estimate.
       spared: bytes by which that is less than without them, an estimate.
       seconds: estimated time of all clones.
+      asked: how many blobs run again that the user asked to recompute.
     """
 
     regions: tuple[Region, ...]
     peak: int
     spared: int
     seconds: float
+    asked: int = 0
 
 
 def candidates(
@@ -86,24 +92,40 @@ class Choices:
         passing = () if nested_step is None else set(net.inputs).difference(net.outputs)
         held = merged_sums(net).addends.intersection(passing)
         self.net, self.seconds, self.line = net, seconds, Line(net, sizes)
-        self.once = runs_once.union(one.name for blob in held for one in net.readers.get(blob, ()))
+        once = {one.name for blob in held for one in net.readers.get(blob, ())}
+        self.once = runs_once | once | ops_kept(net)
+        self.asked = asked(net, RECOMPUTE)
 
     def within(self, most: float) -> tuple[Candidate, ...]:
-        """Those whose clones take no more time, those of the least estimated peak first."""
-        if self.line.waiting.sum() < LEAST or most <= 0:
+        """Those whose clones take no more time, those of the least estimated peak first.
+
+        Where the user asked to recompute something, those that do so for most, whatever it takes.
+        """
+        if not self.asked and (self.line.waiting.sum() < LEAST or most <= 0):
             return ()
         found: dict[tuple[Region, ...], Candidate] = {}
-        for one in self._segmented:
-            for made in one.within(most):
+        for segmented in self._segmented:
+            for made in segmented.within(most):
                 found.setdefault(made.regions, made)
-        ordered = sorted(found.values(), key=lambda one: (one.peak, one.seconds))
+        ordered = sorted(found.values(), key=lambda one: (-one.asked, one.peak, one.seconds))
         net, races = self.line.net, self._races
-        return tuple(filter(None, (_orderly(net, one, races) for one in ordered[:MOST])))
+        orderly = [one for some in ordered[:MOST] if (one := _orderly(net, some, races))]
+        most_asked = max((one.asked for one in orderly), default=0)
+        return tuple(one for one in orderly if one.asked == most_asked)
 
     @functools.cached_property
     def _segmented(self) -> list[_Segmented]:
         line = self.line
-        return [_Segmented(line, one, self.seconds, self.once) for one in line.all_cuts]
+        cuts = dict.fromkeys((*line.all_cuts, *self._behind_asked))
+        return [_Segmented(line, one, self.seconds, self.once, self.asked) for one in cuts]
+
+    @property
+    def _behind_asked(self) -> Iterator[tuple[int, ...]]:
+        """One cut behind all residuals that the user asked to recompute."""
+        ends = [self.line.net.producer[one] for one in self.line.residuals if one in self.asked]
+        places = [place for op in ends if (place := self.line.position(op)) is not None]
+        if places:
+            yield (max(places) + 1,)
 
     @functools.cached_property
     def _races(self) -> list[tuple[str, str]]:
@@ -115,7 +137,7 @@ def _orderly(net: Net, candidate: Candidate, races: Sequence[tuple[str, str]]) -
 
     Which of the two came first was a race in the original, too, and would now end otherwise.
     """
-    if not races:
+    if not races or not candidate.regions:
         return candidate
     kept = []
     for region in candidate.regions:
@@ -123,7 +145,9 @@ def _orderly(net: Net, candidate: Candidate, races: Sequence[tuple[str, str]]) -
         if all(adding in late for adding, reader in races if reader in late):
             kept.append(region)
     seconds = sum(region.seconds for region in kept)
-    return dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds) if kept else None
+    wanted = sum(region.asked for region in kept)
+    changed = dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds, asked=wanted)
+    return changed if kept else None
 
 
 def _races(net: Net) -> Iterator[tuple[str, str]]:
@@ -153,8 +177,10 @@ class _Segmented:
         cuts: Sequence[int],
         seconds: Callable[[Op, Net], float],
         runs_once: frozenset[str],
+        asked: frozenset[str],
     ):
         self.line, self.net, self.seconds, self.runs_once = line, line.net, seconds, runs_once
+        self.asked = asked
         self.ends = (*cuts,)
         self.ops: list[list[Op]] = [[] for _ in cuts]
         self.segment: dict[str, int] = {}  # op -> its segment, but for the last one
@@ -192,16 +218,18 @@ class _Segmented:
         sums = merged_sums(self.net)
         given = {blob for op in ops for blob in op.inputs}.difference(written)
         outside = set(self.net.outputs)
-        return Step(
+        wanted = live_in & self.asked - outside
+        step = Step(
             body=self.net.replace(ops=tuple(ops)),
             invariants=frozenset(given | outside | (self.line.given - live_in)),
             live_in=live_in - outside,
             pushed=live_in - outside,
             seconds=self.seconds,
-            free=live_in & (sums.addends | self._small(live_in)) - outside,
+            free=live_in & (sums.addends | self._small(live_in) - wanted) - outside,
             never=frozenset(op.name for op in ops if self._stays(op, given)),
             addends=sums.addends,
         )
+        return granting(step, wanted)
 
     def _small(self, residuals: Collection[str]) -> set[str]:
         """Those for which no clone need run, perhaps long before the readers of the others."""
@@ -220,8 +248,9 @@ class _Segmented:
 
     def within(self, most: float) -> Iterator[Candidate]:
         """Choices at one price each, and between, that take no longer."""
+        needed = {at: one.seconds for at, one in self._at_prices[-1][1].items() if one.asked}
         for chosen, regions in self._at_prices:
-            taken = dict(_best_first(regions, most))
+            taken = dict(_best_first(regions, most, needed))
             if taken:
                 yield self._candidate({number: chosen[number] for number in taken}, taken)
 
@@ -229,12 +258,13 @@ class _Segmented:
     def _at_prices(self) -> list[tuple[dict[int, SavedSet], dict[int, Region]]]:
         """At each price what is saved, and what runs again, of the segments where that gains."""
         found = []
-        for price in PRICES:
+        for price in (*PRICES, *([DEAREST] if self.asked else [])):
             chosen: dict[int, SavedSet] = {}
             regions: dict[int, Region] = {}
             read: set[str] = set()  # by clones of segments behind: that is held for them anyway
             for number, step in reversed([*enumerate(self.steps)]):
-                step = dataclasses.replace(step, free=step.free | read & step.body.producer.keys())
+                free = step.free | read & step.body.producer.keys() - step.recomputed
+                step = dataclasses.replace(step, free=free)
                 one = choose_saved_set(step, price) if step.live_in else None
                 region = None if one is None else self._region(step, one)
                 if one is not None and region is not None:
@@ -256,16 +286,18 @@ class _Segmented:
         roots = {self.line.root.get(blob, blob) for blob in step.live_in}
         kept = {self.line.root.get(blob, blob) for blob in chosen.saved}
         spared = sum(map(self.line.held, roots - kept)) - sum(map(self.line.held, kept - roots))
-        if not after or spared <= 0:
+        wanted = len(made & step.live_in & step.recomputed)
+        if not after or spared <= 0 and not wanted:
             return None
         clones = [op for op in ops if not is_constant(op)]
         return Region(
             ops=tuple(op.name for op in ops),
             readers=tuple(sorted(readers, key=self.line.place.__getitem__)),
             after=after,
-            bytes=spared,
+            bytes=max(0, spared),
             seconds=sum(self.seconds(op, self.net) for op in clones),
             line=str(clones[0].source),
+            asked=wanted,
         )
 
     def _arriving(self, first: int, last: int) -> tuple[str, ...]:
@@ -333,6 +365,7 @@ class _Segmented:
             peak,
             int(self.line.waiting.sum()) - peak,
             sum(region.seconds for region in regions.values()),
+            sum(region.asked for region in regions.values()),
         )
 
     def _saved(self, number: int, chosen: SavedSet | None) -> set[str]:
@@ -403,12 +436,21 @@ def _begun_earlier(line: Line, region: Region) -> Region:
     return dataclasses.replace(region, after=tuple(after)) if after else region
 
 
-def _best_first(regions: dict[int, Region], most: float) -> Iterator[tuple[int, Region]]:
-    """The regions that spare most bytes a second, while the time allows."""
+def _best_first(
+    regions: dict[int, Region], most: float, needed: Mapping[int, float]
+) -> Iterator[tuple[int, Region]]:
+    """The regions that spare most bytes a second, while the time allows.
+
+    Args:
+      regions: by the number of their segment.
+      most: seconds that are allowed.
+      needed: of the segments that the user asked to recompute something of, the seconds of that
+        alone, which are allowed whatever else is.
+    """
     left = most
     for number, region in sorted(
         regions.items(), key=lambda one: (-one[1].bytes / max(one[1].seconds, 1e-9), one[0])
     ):
-        if region.seconds <= left:
+        if region.seconds <= max(left, needed.get(number, -1.0)):
             left -= region.seconds
             yield number, region

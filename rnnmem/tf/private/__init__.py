@@ -40,6 +40,7 @@ from rnnmem.tf.private.graphs import (
 )
 from rnnmem.tf.private.halves import Halves
 from rnnmem.tf.private.lines import written_at
+from rnnmem.tf.private.marking import mark
 from rnnmem.tf.private.optimized import (
     function_definition,
     optimized_body,
