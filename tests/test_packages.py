@@ -99,7 +99,7 @@ def test_the_program_is_there_and_tells_its_version(capsys):
     with pytest.raises(SystemExit) as done:
         main(["--version"])
     assert not done.value.code
-    assert capsys.readouterr().out == f"rnnmem {rnnmem.__version__}\n"
+    assert capsys.readouterr().out.startswith(f"rnnmem {rnnmem.__version__} (TensorFlow ")
 
 
 def test_the_makefile_installs_a_tensorflow():
