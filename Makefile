@@ -7,7 +7,8 @@ PACKAGE := setup.py pyproject.toml rnnmem/version.py
 RNNMEM_FUZZ_CASES ?= 2000
 TEST_PROCESSES ?= auto
 
-.PHONY: demo test test-slow coverage lint format fuzz conformance conformance-table benchmark docs clean
+.PHONY: demo test test-slow coverage lint format fuzz prove conformance conformance-table \
+  benchmark docs dist test-versions clean
 
 demo: .venv/ready-nmt
 	$(PY) -m models.nmt.train --demo $(DEMO_FLAGS)
@@ -40,6 +41,11 @@ fuzz: .venv/ready-test
 conformance: .venv/ready-test
 	RNNMEM_CONFORMANCE=1 $(PY) -m pytest tests/conformance $(TEST_FLAGS)
 
+# All that is proven by going through every case, and the lemmas; prints how many cases there were.
+prove: .venv/ready-test
+	$(PY) -m pytest -q tests/proofs/test_lemmas.py
+	$(PY) -W ignore -m tests.proofs $(PROVE_FLAGS)
+
 conformance-table: .venv/ready-test
 	RNNMEM_CONFORMANCE=1 $(PY) -m tools.conformance_table
 
@@ -52,8 +58,16 @@ docs: .venv/ready-test
 	$(PY) tools/error_list.py
 	$(PY) tools/pass_table.py
 
+# Wheel and sdist, checked, installed afresh and used.
+dist: .venv/ready-dist
+	$(PY) tools/dist.py
+
+# Every TensorFlow and Python that rnnmem is tested on, each in an environment of its own.
+test-versions: $(PY)
+	$(PY) tools/versions.py $(VERSION_FLAGS)
+
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf .venv .venv-versions build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A half-made environment is removed, so that the next try starts afresh.
@@ -72,10 +86,14 @@ $(PY):
 	exit 1
 
 .venv/ready-nmt: $(PACKAGE) | $(PY)
-	$(PY) -m pip install --disable-pip-version-check -e '.[nmt]'
+	$(PY) -m pip install --disable-pip-version-check -e '.[tf,nmt]'
 	@touch $@
 
 # The test extra contains what the model needs, so a demo after the tests installs nothing.
 .venv/ready-test: $(PACKAGE) | $(PY)
-	$(PY) -m pip install --disable-pip-version-check -e '.[test]'
+	$(PY) -m pip install --disable-pip-version-check -e '.[tf,test]'
 	@touch .venv/ready-nmt $@
+
+.venv/ready-dist: $(PACKAGE) | $(PY)
+	$(PY) -m pip install --disable-pip-version-check -e '.[dist]'
+	@touch $@

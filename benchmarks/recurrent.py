@@ -279,7 +279,14 @@ def measured(job: Job) -> Result:
     """Runs one row; meant for a process of its own."""
     rnnmem.enable_cpu_memory_stats()
     tf.config.experimental.enable_op_determinism()
-    workload = WORKLOADS[job.workload](job.max_slowdown)
+    return compared(WORKLOADS[job.workload](job.max_slowdown), job)
+
+
+def compared(workload: Workload, job: Job) -> Result:
+    """Holds a workload against itself without rnnmem: bits, peaks, seconds.
+
+    TensorFlow must count memory and be deterministic.
+    """
     start = [one.numpy() for one in workload.state]
     first = workload.results(workload.before(*workload.arguments))
     for variable, value in zip(workload.state, start, strict=True):

@@ -4,6 +4,8 @@ Public names are imported when they are first used, so that planning never impor
 """
 
 import importlib
+import importlib.util
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from rnnmem.errors import (
@@ -19,6 +21,7 @@ from rnnmem.errors import (
     RnnmemWarning,
     ScheduleError,
     StaleFunctionError,
+    TensorFlowError,
     VerifyError,
 )
 from rnnmem.version import __version__
@@ -70,6 +73,7 @@ __all__ = [
     "ScheduleError",
     "SharedFunction",
     "StaleFunctionError",
+    "TensorFlowError",
     "VerifyError",
     "__version__",
     "convert",
@@ -115,16 +119,33 @@ _HOME = {
 _ROOMS = frozenset({"keras", "pipeline", "sharing"})
 """Modules with public names of their own, which are not imported with the package."""
 
+_MISSING = (
+    "rnnmem needs TensorFlow, which is not installed here: pip install 'rnnmem[tf]', or "
+    "'rnnmem[tf-cpu]' for the smaller one without GPUs"
+)
+
+if importlib.util.find_spec("tensorflow") is None:
+    warnings.warn(_MISSING, RnnmemWarning, stacklevel=2)
+
 
 def __getattr__(name: str) -> Any:
     """Imports a public name from the module that defines it (PEP 562)."""
     if name in _ROOMS:
-        return importlib.import_module(f"rnnmem.{name}")
+        return _imported(f"rnnmem.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'rnnmem' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
+    value = getattr(_imported(_HOME[name]), name)
     globals()[name] = value
     return value
+
+
+def _imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == "tensorflow":
+            raise TensorFlowError(_MISSING) from None
+        raise
 
 
 def __dir__() -> list[str]:

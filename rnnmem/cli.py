@@ -1,4 +1,4 @@
-"""The shell: ``rnnmem explain|optimize|measure|report``."""
+"""The shell: ``rnnmem explain|report|measure|optimize|doctor``."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ rnnmem lets TensorFlow train recurrent networks in less memory, with the same bi
   report    where its memory goes over a step, before and after: as text, page, picture, trace
   measure   the peak and the time of a step, as TensorFlow runs it and as rnnmem does
   optimize  writes a SavedModel whose signatures need less memory
+  doctor    what works on this machine: versions, a loop rewritten, its bits, its peak
 
 A function is named by its module or file, and each of its arguments by a dtype and a shape.
 `python -m rnnmem` is the same command.
@@ -72,6 +73,11 @@ examples:
   rnnmem optimize exported/model smaller/model
   rnnmem optimize exported/model smaller/model --budget=256MiB --html=memory.html
 """,
+    "doctor": """\
+examples:
+  rnnmem doctor
+  CUDA_VISIBLE_DEVICES=-1 rnnmem doctor
+""",
 }
 
 _ON_A_FUNCTION = """\
@@ -99,13 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
         if options.traceback:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
         return next(code for kind, code in _CODES if isinstance(error, kind))
-    return DONE
 
 
 def _told(error: Exception) -> str:
@@ -180,6 +185,8 @@ def _parser() -> argparse.ArgumentParser:
     _path(optimize.add_argument("destination", help="folder to write to"))
     _options(optimize)
     _to_files(optimize)
+
+    _command(made, "doctor", "what works on this machine; exits with 1 where it must")
     return parser
 
 
@@ -213,15 +220,12 @@ def _command(made: Any, name: str, what: str) -> argparse.ArgumentParser:
         name,
         help=what,
         description=f"{name}: {what}",
-        epilog=(_ON_A_FUNCTION if name != "optimize" else "") + _EXAMPLES[name],
+        epilog=("" if name in ("optimize", "doctor") else _ON_A_FUNCTION) + _EXAMPLES[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=getattr(commands, name))
     parser.add_argument(
         "--traceback", action="store_true", help="on an error, print where it comes from"
-    )
-    parser.add_argument(
-        "--device", help="where it runs: CPU, GPU or GPU:1 (default: the first GPU)"
     )
     return parser
 
@@ -240,6 +244,9 @@ def _on_a_function(parser: argparse.ArgumentParser) -> None:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     """The options of ``optimize``; `rnnmem.commands.OPTIMISE` names them."""
+    parser.add_argument(
+        "--device", help="where it runs: CPU, GPU or GPU:1 (default: the first GPU)"
+    )
     group = parser.add_argument_group("how it is optimised")
 
     def add(*names: str, **options: Any) -> argparse.Action:

@@ -130,6 +130,13 @@ def optimize(options: argparse.Namespace) -> None:
         print(explain(plan, name=name), end="")
 
 
+def doctor(unused_options: argparse.Namespace) -> int:
+    """Tells what works on this machine; the exit code."""
+    from rnnmem.doctor import main
+
+    return main()
+
+
 def _choose_device(name: str | None) -> None:
     """Hides all GPUs but the named one, before TensorFlow starts any.
 

@@ -30,6 +30,10 @@ class PlanError(RnnmemError, ValueError):
     """A saved plan that is malformed, or made for another function."""
 
 
+class TensorFlowError(RnnmemError, ImportError):
+    """TensorFlow is missing; the message says how to install it."""
+
+
 class MeasureError(RnnmemError, RuntimeError):
     """Memory cannot be measured as things stand."""
 

@@ -1,4 +1,7 @@
-"""Keras models: ``optimize`` for what ``fit`` runs, and a callback that tells its memory."""
+"""Keras models: ``optimize`` for what ``fit`` runs, and a callback that tells its memory.
+
+Models are those of Keras 3 on TensorFlow, or of Keras 2, which is installed as tf_keras.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +37,30 @@ def optimize(model: Any, **options: Any) -> Any:
     nothing to rewrite.
 
     Args:
-      model: a ``keras.Model``.
+      model: a ``keras.Model``, or a ``tf_keras.Model``.
       **options: those of :func:`rnnmem.optimize`.
 
     Returns:
       The model itself.
 
     Raises:
-      OptionError: ``model`` is no Keras model, or an option is malformed.
+      OptionError: ``model`` is no Keras model, or one on another backend than TensorFlow; or an
+        option is malformed.
     """
+    _check(options)
+    if _is_of_keras_2(model):
+        return _optimize_keras_2(model, options)
+    if isinstance(model, keras.Model) and keras.config.backend() != "tensorflow":
+        raise OptionError(
+            f"model={type(model).__name__} trains with Keras' backend {keras.config.backend()!r}: "
+            "rnnmem rewrites graphs of TensorFlow's; set KERAS_BACKEND=tensorflow before Keras is "
+            "imported"
+        )
     if not callable(getattr(model, "_make_function", None)):
         raise OptionError(
             f"model={type(model).__name__} is no Keras model that trains with TensorFlow: "
             "pass a keras.Model, or decorate the train step with rnnmem.optimize"
         )
-    _check(options)
     make = type(model)._make_function.__get__(model)
 
     def make_function(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,6 +80,27 @@ def optimize(model: Any, **options: Any) -> Any:
         return function
 
     model._make_function = make_function
+    model.train_function = None
+    return model
+
+
+def _is_of_keras_2(model: Any) -> bool:
+    return any(kind.__module__.startswith("tf_keras.") for kind in type(model).__mro__) and hasattr(
+        model, "make_train_function"
+    )
+
+
+def _optimize_keras_2(model: Any, options: dict[str, Any]) -> Any:
+    """The same of a model of Keras 2, whose train function takes its batches itself."""
+    make = type(model).make_train_function.__get__(model)
+
+    def make_train_function(force: bool = False) -> Callable[[Any], Any]:
+        function = make(force)
+        if private.is_polymorphic(function):
+            function = model.train_function = api.optimize(function, **options)
+        return function
+
+    model.make_train_function = make_train_function
     model.train_function = None
     return model
 
@@ -123,6 +156,16 @@ class MemoryCallback(keras.callbacks.Callback):
         self._in_epoch: list[int] = []
         self._untold = False
         self.report: Report | None = None
+
+    def _implements_train_batch_hooks(self) -> bool:
+        """Whether Keras 2 is to tell it of batches; Keras 3 asks for methods."""
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
 
     @property
     def peaks(self) -> list[int]:
@@ -198,8 +241,11 @@ def _batch_size(model: Any) -> int | None:
 
 def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
     """The report on what a Keras model runs on a batch; None where that is not understood."""
-    cell = private.keras_step_cell(model.train_function)
-    step = None if cell is None else cell.cell_contents
+    if _is_of_keras_2(model):
+        step = model.train_function
+    else:
+        cell = private.keras_step_cell(model.train_function)
+        step = None if cell is None else cell.cell_contents
     if step is None or not isinstance(step, Optimized) and not private.is_polymorphic(step):
         return None
     try:

@@ -3,6 +3,9 @@
 Every value that a recipe handles is a matrix ``[ROWS, COLUMNS]`` of the recipe's dtype, kept in a
 pool. An instruction takes values from the pool (indices count from the newest and wrap around, so
 every recipe is valid) and puts its result there.
+
+The kinds of instruction came in two generations. What a seed draws of the first stays what it was,
+for recorded cases name seeds; the second draws from all kinds.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
+
+from tests import random_step_net_kinds as second
 
 ROWS, COLUMNS = 3, 4
 
@@ -51,6 +56,7 @@ class Recipe:
       seed: of the numbers.
       tapes: who differentiates: a tape of the step (``one``), a ``persistent`` one or two tapes in
         the step, or, where the step is its forward part alone, a tape ``outside`` it or two.
+      blurred: whether the loop carries states of unknown rank.
     """
 
     dtype: str
@@ -66,6 +72,15 @@ class Recipe:
     after: tuple[Instruction, ...]
     seed: int
     tapes: str = "one"
+    blurred: bool = False
+
+
+def every_instruction(one: Recipe | Instruction) -> Iterator[Instruction]:
+    """The instructions of a recipe, or in another one, however deep."""
+    is_recipe = isinstance(one, Recipe)
+    for inner in (*one.instructions, *one.after) if is_recipe else (*one.inner, *one.other):
+        yield inner
+        yield from every_instruction(inner)
 
 
 # Values -> value. Each keeps the shape and stays finite for bounded arguments.
@@ -187,24 +202,30 @@ class Thrown:
         return self.random.choice(choices)
 
 
-def random_instructions(draw: Draw, most: int, depth: int = 0) -> tuple[Instruction, ...]:
+def random_instructions(
+    draw: Draw, most: int, depth: int = 0, generation: int = 1
+) -> tuple[Instruction, ...]:
     """Some instructions, with nested ones down to two levels."""
     kinds = [*sorted(ONE), *sorted(TWO) * 2, *WEIGHTED * 4, *(EFFECTS * 3 if depth == 0 else ())]
+    nesting, branching = NESTING, BRANCHING
+    if generation > 1:
+        kinds += [*second.PLAIN] * 10 + [*second.EFFECTS] * (10 if depth == 0 else 0)
+        nesting, branching = (*NESTING, *second.NESTING), (*BRANCHING, *second.BRANCHING)
     found = []
     for _ in range(draw.whole(1, most)):
         nests = depth < 2 and draw.whole(0, 5) == 5
-        kind = draw.one_of(NESTING if nests else kinds)
-        inner = random_instructions(draw, 3 - depth, depth + 1) if nests else ()
-        other = random_instructions(draw, 2, depth + 1) if kind in BRANCHING else ()
+        kind = draw.one_of(nesting if nests else kinds)
+        inner = random_instructions(draw, 3 - depth, depth + 1, generation) if nests else ()
+        other = random_instructions(draw, 2, depth + 1, generation) if kind in branching else ()
         a, b, n = (draw.whole(0, LARGEST) for _ in range(3))
         found.append(Instruction(kind, a, b, n, inner, other))
     return tuple(found)
 
 
-def random_recipe(draw: Draw) -> Recipe:
+def random_recipe(draw: Draw, generation: int = 1) -> Recipe:
     """Any recipe; but where no variable is trained in the body, inputs are."""
     states = draw.whole(1, 3)
-    body = random_instructions(draw, 7)
+    body = random_instructions(draw, 7, generation=generation)
     trained = any(one.kind in TRAINED for one in body)
     dynamic = draw.whole(0, 4) == 4  # TensorFlow stacks no rows that nobody wrote then
     return Recipe(
@@ -222,9 +243,10 @@ def random_recipe(draw: Draw) -> Recipe:
         gradients=draw.one_of([1, 1, 1, 2]),
         of_inputs=not trained or bool(draw.whole(0, 1)),
         dynamic=dynamic,
-        after=random_instructions(draw, 2, 1),
+        after=random_instructions(draw, 2, 1, generation),
         seed=draw.whole(0, 999),
         tapes=draw.one_of(TAPES),
+        blurred=generation > 1 and draw.whole(0, 4) == 4,
     )
 
 
@@ -246,6 +268,7 @@ class Built:
         self.table = tf.Variable(self._values(5, COLUMNS))
         self.average = tf.Variable(self._values(ROWS, COLUMNS), trainable=False)
         self.variables = [self.weight, self.bias, self.table]
+        self.kept = [*self.variables, self.average]
         self.captured = self._values(ROWS, COLUMNS)
         self.square = self._values(COLUMNS, COLUMNS)
         self.inputs = (
@@ -253,6 +276,12 @@ class Built:
             tf.stack([self._values(ROWS, COLUMNS) for _ in range(recipe.states)]),
             tf.constant(recipe.trips),
         )
+        self.trained_inside, *self.slots = [
+            tf.Variable(tf.abs(self._values(COLUMNS, COLUMNS)) * scale, trainable=False)
+            for scale in (0.5, 0.1, 0.1)
+        ]
+        if any(one.kind == "update" for one in every_instruction(recipe)):
+            self.kept += [self.trained_inside, *self.slots]
         self.rows = None if recipe.dynamic else ROWS
         self._outside: dict[Callable, Callable] = {}
         self.original = self.traced()
@@ -327,6 +356,9 @@ class Built:
         scale = tf.tanh(self.captured * self.bias)
         states = [start[index] for index in range(recipe.states)]
         stop = trips if recipe.known == "tensor" else recipe.trips
+        of_rows = None
+        if any(one.kind in ("array_of_rows", "read_outside") for one in every_instruction(recipe)):
+            of_rows = tf.TensorArray(self.dtype, 7).unstack(rows)
         array = tf.TensorArray(self.dtype, 7, element_shape=[self.rows, COLUMNS])
 
         def going(i, array, turn, *states):
@@ -335,8 +367,8 @@ class Built:
             return i < stop
 
         def body(i, array, turn, *states):
-            pool = [*states]
-            around = _Around(i, rows, scale, [turn])
+            pool = self._sharpened(states)
+            around = _Around(i, rows, scale, [turn], of_rows)
             self._run(recipe.instructions, pool, around)
             if recipe.stacked:
                 array = array.write(i, pool[-1])
@@ -347,14 +379,30 @@ class Built:
             body,
             (0, array, 0, *states),
             maximum_iterations=recipe.trips if recipe.known == "limit" else None,
+            shape_invariants=self._invariants(),
         )
+        states = self._sharpened(states)
         pool = [*states]
-        self._run(recipe.after, pool, _Around(tf.constant(0), rows, scale, [tf.constant(0)]))
+        around = _Around(tf.constant(0), rows, scale, [tf.constant(0)], of_rows)
+        self._run(recipe.after, pool, around)
         first = tf.add_n([_mean(tf.square(one)) for one in [*states, pool[-1]]])
         if recipe.stacked:
             first += _mean(tf.sin(array.stack()))
         second = tf.reduce_sum(tf.tanh(states[0]))
         return states, [first, second]
+
+    def _invariants(self):
+        """What the loop knows of the shapes that it carries; None: what it finds by itself."""
+        if not self.recipe.blurred:
+            return None
+        unknown = tf.TensorShape(None)
+        return (tf.TensorShape([]), unknown, tf.TensorShape([]), *[unknown] * self.recipe.states)
+
+    def _sharpened(self, states):
+        """The states, with the shapes that they have though the loop forgot them."""
+        if not self.recipe.blurred:
+            return [*states]
+        return [tf.ensure_shape(one, [self.rows, COLUMNS]) for one in states]
 
     def _next(self, pool):
         found = []
@@ -377,6 +425,8 @@ class Built:
             return ONE[one.kind](x)
         if one.kind in TWO:
             return TWO[one.kind](x, y)
+        if one.kind in second.KINDS:
+            return second.KINDS[one.kind](self, one, pool, around, x)
         if one.kind in NESTING:
             return getattr(self, f"_{one.kind}")(one, pool, around, x)
         if one.kind in SUMS:
@@ -497,6 +547,7 @@ class _Around:
     rows: tf.Tensor
     scale: tf.Tensor
     turn: list[tf.Tensor]
+    array: tf.TensorArray | None
 
     @contextlib.contextmanager
     def in_turn(self):

@@ -162,7 +162,8 @@ def test_a_rule_about_a_file_that_is_gone_fails():
         sources("rnnmem/nowhere")
 
 
-WITH_TENSORFLOW = {"google", "keras"}  # protobuf and Keras, which TensorFlow requires
+# An extra of its own, for there are two packages of it, and what it requires: protobuf and Keras.
+WITH_TENSORFLOW = {"google", "keras", "tensorflow"}
 
 
 def packaging() -> dict:

@@ -17,6 +17,7 @@ op determinism on, under which TensorFlow's cross entropy takes two more blobs o
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -96,6 +97,7 @@ class Result:
     loss_identical: bool
     gradients_identical: bool
     gradients_largest_difference: float
+    digest: str = ""  # of loss and gradients as TensorFlow runs them: first 16 digits of SHA-256
 
     @property
     def saving(self) -> float:
@@ -139,6 +141,7 @@ def compare(source_length: int, target_length: int) -> tuple[Result, str]:
     expected, before_first = _first_call(before, arguments)
     actual, after_first = _first_call(after, arguments)
     differences = [np.max(np.abs(x - y)) for x, y in zip(expected[1:], actual[1:], strict=True)]
+    digest = hashlib.sha256(b"".join(one.tobytes() for one in expected)).hexdigest()[:16]
     identical = [x.tobytes() == y.tobytes() for x, y in zip(expected, actual, strict=True)]
     del expected, actual
 
@@ -159,6 +162,7 @@ def compare(source_length: int, target_length: int) -> tuple[Result, str]:
         loss_identical=identical[0],
         gradients_identical=all(identical[1:]),
         gradients_largest_difference=float(max(differences)),
+        digest=digest,
     )
     return result, str(after.explain(*arguments)) if FLAGS.explain else ""
 
@@ -201,7 +205,8 @@ def environment() -> dict:
         },
         "versions": {
             "python": platform.python_version(),
-            **{name: _version(name) for name in ("tensorflow", "keras", "numpy", "rnnmem")},
+            "tensorflow": tf.__version__,  # its package may be tensorflow-cpu
+            **{name: _version(name) for name in ("keras", "numpy", "rnnmem")},
         },
         "flags": {flag.name: flag.value for flag in FLAGS.get_key_flags_for_module(__name__)},
     }

@@ -89,18 +89,24 @@ def _arguments(
     call: FlatOp, op: Op, net: Net, graph: Any, flat: Flat
 ) -> tuple[list[Output], list[FlatOp]]:
     """What a call was given before constants were taken out, and these; fewer where not clear."""
-    found, constants, left = [], [], iter(call.inputs)
+    found, constants, left = [], [], list(call.inputs)
     some_left_out = len(call.inputs) < len(op.inputs)
     for place, blob in enumerate(op.inputs):
         source = _number(blob, net) if some_left_out else None
-        if source is None:
-            found += [given for given in [next(left, None)] if given is not None]
+        # What is filled to a size that is not known yet is no constant, and still given.
+        if (
+            source is None
+            or left
+            and left[0][0] == net.producer[through_identities(net, blob)].name
+        ):
+            found += left[:1]
+            del left[:1]
         else:
             constant = flat(graph.get_operation_by_name(source.name).node_def)
             name = f"{call.name}//given_{place}"
             constants.append(dataclasses.replace(constant, name=name, inputs=()))
             found.append((name, 0))
-    return ([], []) if next(left, None) is not None else (found, constants)
+    return ([], []) if left else (found, constants)
 
 
 def _number(blob: str, net: Net) -> Op | None:

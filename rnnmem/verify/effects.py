@@ -12,13 +12,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import is_pure
-from rnnmem.ir.order import all_needed_by
+from rnnmem.ir.op_table import LOOPS, is_pure
+from rnnmem.ir.order import all_needed_by, order_shows
 from rnnmem.verify.errors import refused
 from rnnmem.verify.lowering.encode import DECODED, ENCODED
 from rnnmem.verify.lowering.replay import SAME
 from rnnmem.verify.order import RunningOrder
-from rnnmem.verify.signatures import Signs
+from rnnmem.verify.signatures import Signs, exact
 
 GUARDS = frozenset({"EnsureShape"})
 """Types that fail or hand their input on: more of them change no value and order nothing."""
@@ -64,7 +64,7 @@ class Effects:
         grouped: dict[tuple, list[str]] = {}
         for op in net.ops:
             if self.is_effect(op):
-                sign = (op.type, op.device) if op.nets else self._signs.of(op)
+                sign = _sign_of_nets(op) if op.nets else self._signs.of(op)
                 grouped.setdefault((*place, sign), []).append(op.name)
         found = {}
         for key, names in grouped.items():
@@ -114,6 +114,15 @@ class Effects:
         if id(net) not in self._has:
             self._has[id(net)] = net, any(self.is_effect(op) for op in net.ops)
         return self._has[id(net)][1]
+
+
+def _sign_of_nets(op: Op) -> tuple:
+    """What else must agree of an op that runs effects.
+
+    How many iterations may be under way is seen where nothing orders what they do, as draws.
+    """
+    shows = op.type in LOOPS and order_shows(op.nets["body"])
+    return op.type, op.device, exact(op.attributes.get("parallel_iterations")) if shows else None
 
 
 def verify_effects(original: Effects, rewritten: Effects) -> None:

@@ -122,6 +122,26 @@ def test_sums_inside_a_call_are_compared(called):
     assert other_arithmetic(one, summing((0, 1, 2), called(), 2.0)) is not None
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_layers_of_keras_2_over_an_open_batch(name):
+    """Zeros of an unknown size are no constants, so the calls are still given them."""
+    keras = pytest.importorskip("tf_keras", reason="tf_keras (Keras 2) is not installed")
+    made = getattr(keras.layers, name)(16)
+    made.build((None, 24, 6))
+    variables = made.trainable_variables
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 24, 6))])
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(made(x)))
+        return loss, tape.gradient(loss, variables)
+
+    x = numbers(8, 24, 6)
+    optimised = rnnmem.optimize(step, max_slowdown=2.0)
+    assert outcome(optimised(x)) == outcome(step(x))
+    assert optimised.plan(x).loops, optimised.plan(x).notes
+
+
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_recurrent_layers_of_keras_2(name, mask):

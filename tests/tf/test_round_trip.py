@@ -528,7 +528,8 @@ def round_trip(concrete: Any, change: Callable[[Net], Net]) -> Any:
 
 def lines(text: str) -> list[str]:
     """What the function printed, without TensorFlow's own log lines."""
-    return [line for line in text.splitlines() if not re.match(r"[IWEF]\d{4} ", line)]
+    log = re.compile(r"([IWEF]\d{4}|\d{4}-\d\d-\d\d [\d:.]+: [IWEF]) ")  # the latter up to 2.20
+    return [line for line in text.splitlines() if not log.match(line)]
 
 
 def run(case: Case, change: Callable[[Any], Any]) -> list:

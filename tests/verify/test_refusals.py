@@ -395,6 +395,19 @@ def test_a_stateful_op_with_another_attribute():
     assert refusal(net) == "stateful-op-lost"
 
 
+def drawing_by(parallel_iterations: int) -> Net:
+    """The forward loop draws, and nothing orders the draws of iterations that are under way."""
+    net = edited(REWRITTEN, FORWARD, lambda body: with_op(body, "r", stateful=True))
+    known = {**net.op_by_name["forward"].attributes, "parallel_iterations": parallel_iterations}
+    return with_op(net, "forward", attributes=known)
+
+
+def test_other_parallel_iterations_of_a_loop_that_draws():
+    check(drawing_by(10), drawing_by(10))
+    assert refusal(drawing_by(1), drawing_by(10)) == "stateful-op-lost"
+    assert refusal(drawing_by(32), drawing_by(10)) == "stateful-op-lost"
+
+
 PRINTING = """
 net top(x float32) -> (y) wants(p, q) {
   PrintV2(x) as p

@@ -289,8 +289,11 @@ def _saved_set(
     given: set[str],
     codec: Callable[[str], Encoding],
 ) -> SavedSet:
-    """The choice that keeps these blobs: the sign of one that is kept anyway is not kept too."""
-    saved = {blob for blob in saved if step.signs.get(blob) not in saved}
+    """The choice that keeps these blobs: no sign of one that is kept or computed again anyway."""
+    there = saved | {
+        blob for op in step.body.ops if op.name in rematerialised for blob in op.outputs
+    }
+    saved = {blob for blob in saved if step.signs.get(blob) not in there}
     ops = [
         op for op in step.body.ops if op.name in rematerialised and op.outputs[0] not in step.signs
     ]

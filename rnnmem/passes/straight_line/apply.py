@@ -23,7 +23,7 @@ from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op, Shape
 from rnnmem.ir.op_table import may_fuse
 from rnnmem.ir.order import topological, without_dead_ops
 from rnnmem.passes.rematerialise.clone import INLINED
@@ -34,6 +34,8 @@ CLONE = "rnnmem/clone"
 """Behind an op's name: its clone, which is sorted among others as the op is."""
 ADDEND = "rnnmem/addend"
 """Behind an op's name: what it gives a sum, which is sorted as the op is."""
+SUM = "rnnmem/sum"
+"""Behind the name of a sum: what shows its shape to those who read it."""
 LAST = "zfunc/"
 """Before the names of arguments of a step net where ``INLINED`` stands behind other names."""
 EXPECTED = 200 * 2**20
@@ -148,22 +150,40 @@ def _hidden(editor: NetEditor, blob: str, name: str, waits: tuple[str, ...]) -> 
 
 
 def _keep_sums_whole(editor: NetEditor) -> None:
-    """Hides the shapes of what explicit sums add up, where TensorFlow might add it as it comes.
+    """Hides the shapes of explicit sums, where TensorFlow might add up what comes first.
 
     Its memory optimizer does so to sums of known shapes at the peak that it expects, which stands
-    elsewhere now: sums that had one order would have any.
+    elsewhere now: sums that had one order would have any. Whoever reads a sum sees its shape, by
+    which TensorFlow groups the factors of a product (``MinimizeBroadcasts``).
     """
     net = editor.original
-    for op in net.ops:
-        read = editor.ops[op.name].inputs
-        if op.type != "AddN" or not 2 < len(read) == len(set(read)):
-            continue
-        inputs = []
-        for blob, given in zip(read, op.inputs, strict=True):
+    read = {op.name: editor.ops[op.name].inputs for op in net.ops if op.type == "AddN"}
+    sums = {name: blobs for name, blobs in read.items() if 2 < len(blobs) == len(set(blobs))}
+    for name, blobs in sums.items():
+        op, inputs = net.op_by_name[name], []
+        for blob, given in zip(blobs, op.inputs, strict=True):
             stem = net.producer[given].name if given in net.producer else given.partition(":")[0]
-            name = f"{stem}/{ADDEND}"
-            inputs.append(hidden(editor, blob, None, name=name, stands_for=given, optional=True))
-        editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
+            inputs.append(_passed_on(editor, blob, None, f"{stem}/{ADDEND}", given))
+        editor.ops[name] = editor.ops[name].replace(inputs=tuple(inputs))
+        (total,) = op.outputs
+        readers = [one.name for one in net.readers.get(total, ()) if one.name not in sums]
+        shape = editor.blobs[total].shape
+        if readers and shape is not None:
+            shown = _passed_on(editor, total, shape, f"{name}/{SUM}", total)
+            _redirect(editor, total, shown, readers)
+
+
+def _redirect(editor: NetEditor, blob: str, shown: str, readers: Iterable[str]) -> None:
+    """Lets ops read what stands for a blob."""
+    for name in readers:
+        op = editor.ops[name]
+        now = tuple(shown if one == blob else one for one in op.inputs)
+        editor.ops[name] = op.replace(inputs=now)
+
+
+def _passed_on(editor: NetEditor, blob: str, shape: Shape, name: str, stands_for: str) -> str:
+    """The blob behind a barrier through which a shape is seen, or none."""
+    return hidden(editor, blob, shape, name=name, stands_for=stands_for, optional=True)
 
 
 def _kept_alive(before: Net, after: Net, constant: Encode, nested_step: NestedStep | None) -> Net:

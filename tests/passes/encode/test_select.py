@@ -10,6 +10,7 @@ from rnnmem.errors import BudgetError
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.encode.select import Codecs
 from rnnmem.passes.rematerialise.decision import RECOMPUTED
+from rnnmem.passes.rematerialise.min_cut import collect
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.choice import needed_budget
 from rnnmem.planning.parallel_iterations import one_by_one
@@ -21,6 +22,9 @@ from rnnmem.simulate.timeline import counted_peak
 from tests.drawing import encoded
 from tests.handmade import rnn
 from tests.masked_nets import masked
+from tests.proofs.plans import Selection
+from tests.proofs.step_nets import Recipe
+from tests.proofs.training_steps import training_step
 
 ANY_TIME = 1e9
 
@@ -49,6 +53,17 @@ def test_a_mask_and_what_only_a_relu_gradient_reads_become_bits():
 
 def test_what_anybody_else_reads_keeps_more_than_its_sign():
     assert codecs(masked(also="Exp"), "bits") == {"keep": ("bits",)}
+
+
+def test_the_sign_of_what_runs_again_anyway_is_not_saved():
+    """relu(relu(s)): to have the second again takes the first, and with it its sign."""
+    recipe = Recipe(1, (("relu", (0,)), ("relu", (2,))), (3,))
+    step = Selection(training_step(recipe)).step
+    (second,) = [sign for sign, blob in step.signs.items() if blob == "v1:0"]
+    chosen = collect(step, {"v0", "v1", second}, lambda blob: step.ways_to_keep(blob)[-1])
+    assert chosen.recomputed == ("v0", "v1")
+    assert chosen.saved == {"s0"}
+    assert {one.blob for one in chosen.encodings} == {"s0"}
 
 
 def test_nothing_is_encoded_that_nobody_allowed():

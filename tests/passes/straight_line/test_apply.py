@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.passes.straight_line import apply
 from rnnmem.planning.plan import Plan
 from tests.cases import Case, assert_same_bits, numbers, train, values, weights
 
@@ -50,6 +51,20 @@ def transformer(layers=3, batch=4, length=64, width=64, heads=4):
             mixed = tf.reshape(tf.transpose(scores @ v, [0, 2, 1, 3]), [batch, length, width])
             x = x + mixed @ made[at + 1]
             x = x + tf.nn.relu(norm(x) @ made[at + 2])
+        return tf.reduce_mean(tf.square(x))
+
+    return case(loss, made, numbers(batch, length, width))
+
+
+def gated(layers=4, batch=4, length=64, width=64):
+    """Feed-forward layers behind a normalisation, whose gradient adds up three."""
+    made = weights(*[(width, 4 * width), (4 * width, width)] * layers)
+
+    def loss(x):
+        for grow, shrink in zip(made[::2], made[1::2], strict=True):
+            mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+            given = tf.einsum("btd,de->bte", (x - mean) * tf.math.rsqrt(variance + 1e-6), grow)
+            x = x + tf.einsum("bte,ed->btd", tf.nn.gelu(given), shrink)
         return tf.reduce_mean(tf.square(x))
 
     return case(loss, made, numbers(batch, length, width))
@@ -109,6 +124,14 @@ def test_less_is_held_and_the_plan_applies_again(make):
     again = plan_of(make(), plan=plan.to_json())
     assert again.of("straight_line") == plan.of("straight_line")
     assert again.predicted_peak == plan.predicted_peak
+
+
+def test_whoever_reads_a_sum_that_stays_whole_sees_its_shape(monkeypatch, grappler):
+    """By the shapes TensorFlow groups the factors of gelu's gradient."""
+    monkeypatch.setattr(apply, "EXPECTED", 0)
+    made = gated()
+    assert plan_of(made).of("straight_line")
+    assert_same_bits(gated)
 
 
 def test_nothing_runs_again_unless_that_is_allowed():

@@ -297,6 +297,8 @@ def test_sums_stay_whole_where_tensorflow_might_add_up_as_values_come(size, hide
     read = made.op_by_name["sum"].inputs
     assert (read != ("a", "c", "b")) == hides
     assert not hides or sorted(read) == [read[0], read[2], read[1]]  # sorted by name as before
+    shown = made.op_by_name["gradients/g"].inputs[1]
+    assert (shown != "sum") == hides and made.blobs[shown].shape == (size, size)
 
 
 def test_little_is_not_looked_at():
