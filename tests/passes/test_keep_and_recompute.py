@@ -24,6 +24,10 @@ def plainly(value):
     return value
 
 
+def plainly_named(_, value):
+    return value
+
+
 def marks(**requests):
     """``mark(name, value)``, which asks what is said of the values of these names."""
 
@@ -248,6 +252,52 @@ def test_loops_and_branches_in_loops_keep_their_bits(inner, branch):
     again = {name for one in loop.flat() for name in one.recomputed}
     sine = not again.isdisjoint({"while/while/Sin", "while/while"})
     assert sine == (inner is rnnmem.recompute)
+
+
+@pytest.mark.slow
+def test_in_a_training_loop_inside_of_the_function_it_is_as_it_was_asked():
+    def make(mark):
+        ws = weights(*[(UNITS, UNITS)] * 4)
+        step = train(lambda xs: cell(xs, ws, mark), ws)
+
+        def training(batches):
+            total = 0.0
+            for number in tf.range(3):
+                loss, _ = step(tf.tile(batches[number], [1, 20, 1]))
+                total += loss
+            return total
+
+        return training, ws
+
+    def cell(xs, ws, mark):
+        dense = mark("dense", tf.nn.relu(xs @ ws[3]))
+        rows = mark("wide", tf.sin(dense)) @ ws[3]
+
+        def body(i, h):
+            return i + 1, mark("new", tf.tanh(h @ ws[0])) * mark(
+                "gate", tf.sigmoid(rows[i] @ ws[1])
+            )
+
+        start = (0, tf.ones([20 * ROWS, UNITS]))
+        return tf.reduce_sum(tf.while_loop(lambda i, h: i < STEPS, body, start)[1] @ ws[2])
+
+    requests = {"gate": rnnmem.keep, "new": rnnmem.recompute} | {
+        "wide": rnnmem.recompute,
+        "dense": rnnmem.keep,
+    }
+    batches = numbers(3, STEPS, ROWS, UNITS)
+    plain, ws = make(plainly_named)
+    marked, others = make(marks(**requests))
+    marked = rnnmem.optimize(marked, max_slowdown=1.3)
+    assert tf.function(plain)(batches).numpy().tobytes() == marked(batches).numpy().tobytes()
+    for a, b in zip(ws, others, strict=True):
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+    plan = marked.plan(batches)
+    (loop,) = plan.every_loop()
+    found = {one.op_type: one.decision for one in loop.residuals}
+    assert (found["Sigmoid"], found["Tanh"]) == ("saved", "recomputed")
+    again = {name for one in plan.at_every_depth("straight_line") for name in one.ops}
+    assert "while/Sin" in again and "while/Relu" not in again
 
 
 def test_a_random_draw_is_refused_with_the_reason():

@@ -6,7 +6,7 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import OptionError
-from rnnmem.ir.graph import Net
+from rnnmem.ir.graph import Net, Path
 from rnnmem.ir.requests import KEEP, RECOMPUTE, REQUESTS, with_requests
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.rematerialise.reasons import ASKED
@@ -20,6 +20,7 @@ from rnnmem.planning.requests import request_notes
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.verify import check
+from tests.analysis.test_loops import nested
 from tests.handmade import encoded, rnn
 from tests.planning.test_search import chain
 
@@ -156,3 +157,33 @@ def test_patterns_are_texts(name, given):
 def test_a_pattern_may_stand_alone():
     options = Options.of(None, 1.1, None, False, keep="*/gates", recompute=["a", "b"])
     assert (options.keep, options.recompute) == (("*/gates",), ("a", "b"))
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("request_", [KEEP, RECOMPUTE])
+def test_in_an_inner_loop_a_value_is_as_it_was_asked(request_, bound):
+    net = with_requests(nested(), {request_: ("loop/inner/t",)})
+    plan = plan_net(net, CPU, bound)
+    (outer,) = plan.loops
+    again = {name for loop in outer.flat() for name in loop.recomputed}
+    assert bool(again & {"inner", "t"}) == (request_ == RECOMPUTE)
+    assert plan.must_recompute == (request_ == RECOMPUTE)
+    if request_ == RECOMPUTE and "inner" in again:
+        assert "inner:2" not in outer.saved
+    check(net, apply_plan(net, plan, encoded))
+    assert not request_notes(net, plan, {"rematerialise"})
+
+
+def test_an_inner_loop_with_an_effect_cannot_run_again_to_recompute_what_is_in_it():
+    net = nested()
+    loop = net.op_by_name["loop"]
+    inner = loop.nets["body"].op_by_name["inner"].nets["body"]
+    drawn = inner.op_by_name["t"].replace(type="RandomStandardNormal", stateful=True)
+    inner = inner.replace(ops=tuple(drawn if one.name == "t" else one for one in inner.ops))
+    net = Path.of("loop", "body", "inner", "body").put(net, inner)
+    net = with_requests(net, {RECOMPUTE: ("loop/inner/t",)})
+    plan = plan_net(net, CPU, float("inf"))
+    again = {name for loop in plan.every_loop() for name in loop.recomputed}
+    assert not again & {"inner", "t"}
+    (note,) = request_notes(net, plan, {"rematerialise"})
+    assert note.startswith("not recomputed, though you asked for it: ")
