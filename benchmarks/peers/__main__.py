@@ -97,14 +97,14 @@ def largest_difference(found, other) -> float:
 
 
 def measure(cells: dict[tuple[str, str], Cell]) -> None:
-    """Runs what the flags ask for, and writes the JSON after each model."""
+    """Runs what the flags ask for, and writes the JSON after each."""
     for model in FLAGS.models:
         with tempfile.TemporaryDirectory() as folder:
             for column in with_references(FLAGS.only):
                 cell = run(model, column, Path(folder), FLAGS.small, FLAGS.timeout)
                 cells[model, column] = cell
                 print(cell, flush=True)
-        write(cells)
+                write(cells)
 
 
 def write(cells: dict[tuple[str, str], Cell]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.peers.columns import COLUMNS
 from benchmarks.peers.models import MODELS, SMALL
-from benchmarks.peers.step import median_seconds, process_peak
+from benchmarks.peers.step import median_seconds, process_peak, share_one_arena
 
 QUICK, SLOW = 1.0, 5.0
 """Seconds of a step up to which it is repeated five times, and from which once."""
@@ -44,6 +44,8 @@ def measured(model: str, column: str, small: bool, figures: list[str], arrays: s
       figures: one of what `runs` gives.
       arrays: where the loss and the gradients are written, as ``.npz``.
     """
+    if PROCESS in figures:
+        share_one_arena()
     if COLUMNS[column].framework == "tensorflow":
         _set_up_tensorflow(COUNTED in figures)
     start = time.perf_counter()

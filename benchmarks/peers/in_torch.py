@@ -174,8 +174,7 @@ def make_step(model: Model, variant: str) -> Step:
 
     if variant == "memory budget":
         functorch.activation_memory_budget = BUDGET
-        # The partitioner that keeps the budget, without Inductor's kernels: minutes for a loop that
-        # is unrolled.
+        # The partitioner that keeps the budget, without Inductor's kernels: each loop is unrolled.
         loss = torch.compile(loss, backend="aot_eager_decomp_partition", dynamic=False)
 
     def call():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _GLIBC_THRESHOLD = 128 << 10
 """What glibc begins with."""
 
@@ -43,6 +43,15 @@ def median_seconds(step: Step, repeats: int) -> float:
         taken.append(time.perf_counter() - start)
         del results
     return statistics.median(taken)
+
+
+def share_one_arena() -> None:
+    """Has all threads allocate from one arena; before there are several.
+
+    Otherwise small buffers that one thread freed are of no use to the others, and the process's
+    peak says more about which thread ran what than about the step.
+    """
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def process_peak(step: Step, repeats: int) -> int:
