@@ -69,17 +69,21 @@ def interpreter(python: str) -> str | None:
 def environment(tensorflow: str, python: str) -> Path | None:
     """The interpreter of a pair's environment, made where it is not there; None: no such Python."""
     folder = ENVIRONMENTS / f"py{python}-tf{tensorflow}"
-    inside = folder / "bin" / "python"
-    if not inside.exists():
-        base = interpreter(python)
-        if base is None:
-            return None
-        subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
-    pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    wanted = f"tensorflow-cpu=={tensorflow}.*"
-    subprocess.run([*pip, "-e", f"{ROOT}[tf-cpu,nmt,report]", wanted, *TOOLS], check=True)
+    inside, ready = folder / "bin" / "python", folder / "ready"
+    wanted = ["-e", f"{ROOT}[tf-cpu,nmt,report]", f"tensorflow-cpu=={tensorflow}.*", *TOOLS]
     # Its own requirement is the package `tensorflow`, which would lie over the one that is there.
-    subprocess.run([*pip, "--no-deps", f"tf_keras=={tensorflow}.*"], check=True)
+    alone = ["--no-deps", f"tf_keras=={tensorflow}.*"]
+    text = json.dumps([wanted, alone])
+    if ready.exists() and ready.read_text(encoding="utf-8") == text:
+        return inside
+    base = interpreter(python)
+    if base is None:
+        return None
+    subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
+    for some in (wanted, alone):
+        pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", *some]
+        subprocess.run(pip, check=True)
+    ready.write_text(text, encoding="utf-8")
     return inside
 
 
