@@ -42,6 +42,7 @@ API = (
 )
 """Tests of what users call, and of what rests on private names of TensorFlow's."""
 CONFORMANCE = "tests/conformance/test_bits.py"
+NOT_RUN = "not run"
 COLUMNS = ("bits", "bits without fusions", "side effects", "peak")
 TOOLS = ("pytest>=8", "pytest-timeout", "hypothesis")
 
@@ -187,21 +188,24 @@ def table(results: dict[str, Any]) -> str:
 
 def _cells(tensorflow: str, python: str, found: dict[str, Any] | None) -> list[str]:
     if found is None:
-        return [tensorflow, python, "not run", *[""] * (len(HEADINGS) - 3)]
-    ran, programs, api = found["versions"], found["conformance"], found["api"]
-    asked = programs["passed"] + len(programs["failed"])
+        return [tensorflow, python, NOT_RUN, *[""] * (len(HEADINGS) - 3)]
+    ran, api, programs = found["versions"], found["api"], found.get("conformance")
     return [
         *(ran[name] for name in ("tensorflow", "python", "keras", "numpy")),
         f"{api['passed']} of {api['passed'] + len(api['failed'])}",
-        str(asked),
-        *(_share(column, found) for column in COLUMNS),
-        _step(found["translation"]),
+        *([NOT_RUN, *[""] * len(COLUMNS)] if programs is None else _held(programs)),
+        _step(found["translation"]) if "translation" in found else NOT_RUN,
     ]
 
 
-def _share(column: str, found: dict[str, Any]) -> str:
-    off = sum(f", {column}: " in text for text in found["conformance"]["failed"].values())
-    return f"all but {off}" if off else "all"
+def _held(programs: dict[str, Any]) -> list[str]:
+    """How many programs ran, and whether each column held for all."""
+    texts = programs["failed"].values()
+    off = [sum(f", {column}: " in text for text in texts) for column in COLUMNS]
+    return [
+        str(programs["passed"] + len(texts)),
+        *(f"all but {one}" if one else "all" for one in off),
+    ]
 
 
 def _step(found: dict[str, Any]) -> str:
@@ -216,7 +220,7 @@ def failures(results: dict[str, Any]) -> list[str]:
         "* TensorFlow {} on Python {}".format(*pair.split()) + f": `{test}`: {text}"
         for pair, found in results.items()
         for part in ("api", "conformance")
-        for test, text in found[part]["failed"].items()
+        for test, text in found.get(part, {"failed": {}})["failed"].items()
     ]
 
 
@@ -224,7 +228,8 @@ def bits_by_version(results: dict[str, Any]) -> list[str]:
     """Which pairs give the same bits of the translation model's loss and gradients."""
     groups = collections.defaultdict(list)
     for pair, found in results.items():
-        groups[found["translation"]["digest"]].append(pair.replace(" ", " on "))
+        if "translation" in found:
+            groups[found["translation"]["digest"]].append(pair.replace(" ", " on "))
     return [f"* `{digest}`: {', '.join(some)}" for digest, some in groups.items()]
 
 
