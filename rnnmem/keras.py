@@ -26,6 +26,7 @@ from rnnmem.reports.memory_log import MemoryLog
 from rnnmem.reports.report import Report
 from rnnmem.sizes import MIB
 from rnnmem.tf import private
+from rnnmem.warn import warn_user
 
 
 def optimize(model: Any, **options: Any) -> Any:
@@ -48,14 +49,14 @@ def optimize(model: Any, **options: Any) -> Any:
         option is malformed.
     """
     _check(options)
-    if _is_of_keras_2(model):
-        return _optimize_keras_2(model, options)
     if isinstance(model, keras.Model) and keras.config.backend() != "tensorflow":
         raise OptionError(
             f"model={type(model).__name__} trains with Keras' backend {keras.config.backend()!r}: "
             "rnnmem rewrites graphs of TensorFlow's; set KERAS_BACKEND=tensorflow before Keras is "
             "imported"
         )
+    if _takes_batches_itself(model):
+        return _optimize_whole(model, options)
     if not callable(getattr(model, "_make_function", None)):
         raise OptionError(
             f"model={type(model).__name__} is no Keras model that trains with TensorFlow: "
@@ -71,12 +72,7 @@ def optimize(model: Any, **options: Any) -> Any:
             if options.get("verify") or options.get("profile"):
                 return _first_eagerly(function, cell.cell_contents)
         elif step == model.train_step and not model.run_eagerly:
-            warnings.warn(
-                "rnnmem does not know how this Keras makes its train function, and left it as it "
-                "was; decorate a train step of your own with rnnmem.optimize",
-                RnnmemWarning,
-                stacklevel=3,
-            )
+            _say_that_it_is_left()
         return function
 
     model._make_function = make_function
@@ -84,20 +80,29 @@ def optimize(model: Any, **options: Any) -> Any:
     return model
 
 
-def _is_of_keras_2(model: Any) -> bool:
-    return any(kind.__module__.startswith("tf_keras.") for kind in type(model).__mro__) and hasattr(
-        model, "make_train_function"
+def _say_that_it_is_left() -> None:
+    warn_user(
+        "rnnmem does not know how this Keras makes its train function, and left it as it was; "
+        "decorate a train step of your own with rnnmem.optimize"
     )
 
 
-def _optimize_keras_2(model: Any, options: dict[str, Any]) -> Any:
-    """The same of a model of Keras 2, whose train function takes its batches itself."""
+def _takes_batches_itself(model: Any) -> bool:
+    """Whether a model's train function does, as those of Keras 2 and of the first of Keras 3."""
+    ours = hasattr(model, "make_train_function") and not hasattr(model, "_make_function")
+    return ours and hasattr(model, "train_function")
+
+
+def _optimize_whole(model: Any, options: dict[str, Any]) -> Any:
     make = type(model).make_train_function.__get__(model)
 
-    def make_train_function(force: bool = False) -> Callable[[Any], Any]:
-        function = make(force)
+    def make_train_function(force: bool = False) -> Any:
+        make(force)
+        function = model.train_function  # what Keras 3 returns is nothing
         if private.is_polymorphic(function):
             function = model.train_function = api.optimize(function, **options)
+        elif not isinstance(function, Optimized) and not model.run_eagerly:
+            _say_that_it_is_left()
         return function
 
     model.make_train_function = make_train_function
@@ -241,7 +246,7 @@ def _batch_size(model: Any) -> int | None:
 
 def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
     """The report on what a Keras model runs on a batch; None where that is not understood."""
-    if _is_of_keras_2(model):
+    if _takes_batches_itself(model):
         step = model.train_function
     else:
         cell = private.keras_step_cell(model.train_function)

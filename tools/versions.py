@@ -42,6 +42,7 @@ API = (
 )
 """Tests of what users call, and of what rests on private names of TensorFlow's."""
 CONFORMANCE = "tests/conformance/test_bits.py"
+NOT_RUN = "not run"
 COLUMNS = ("bits", "bits without fusions", "side effects", "peak")
 TOOLS = ("pytest>=8", "pytest-timeout", "hypothesis")
 
@@ -69,17 +70,21 @@ def interpreter(python: str) -> str | None:
 def environment(tensorflow: str, python: str) -> Path | None:
     """The interpreter of a pair's environment, made where it is not there; None: no such Python."""
     folder = ENVIRONMENTS / f"py{python}-tf{tensorflow}"
-    inside = folder / "bin" / "python"
-    if not inside.exists():
-        base = interpreter(python)
-        if base is None:
-            return None
-        subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
-    pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    wanted = f"tensorflow-cpu=={tensorflow}.*"
-    subprocess.run([*pip, "-e", f"{ROOT}[tf-cpu,nmt,report]", wanted, *TOOLS], check=True)
+    inside, ready = folder / "bin" / "python", folder / "ready"
+    wanted = ["-e", f"{ROOT}[tf-cpu,nmt,report]", f"tensorflow-cpu=={tensorflow}.*", *TOOLS]
     # Its own requirement is the package `tensorflow`, which would lie over the one that is there.
-    subprocess.run([*pip, "--no-deps", f"tf_keras=={tensorflow}.*"], check=True)
+    alone = ["--no-deps", f"tf_keras=={tensorflow}.*"]
+    text = json.dumps([wanted, alone])
+    if ready.exists() and ready.read_text(encoding="utf-8") == text:
+        return inside
+    base = interpreter(python)
+    if base is None:
+        return None
+    subprocess.run([base, "-m", "venv", "--clear", folder], check=True)
+    for some in (wanted, alone):
+        pip = [inside, "-m", "pip", "install", "-q", "--disable-pip-version-check", *some]
+        subprocess.run(pip, check=True)
+    ready.write_text(text, encoding="utf-8")
     return inside
 
 
@@ -183,21 +188,24 @@ def table(results: dict[str, Any]) -> str:
 
 def _cells(tensorflow: str, python: str, found: dict[str, Any] | None) -> list[str]:
     if found is None:
-        return [tensorflow, python, "not run", *[""] * (len(HEADINGS) - 3)]
-    ran, programs, api = found["versions"], found["conformance"], found["api"]
-    asked = programs["passed"] + len(programs["failed"])
+        return [tensorflow, python, NOT_RUN, *[""] * (len(HEADINGS) - 3)]
+    ran, api, programs = found["versions"], found["api"], found.get("conformance")
     return [
         *(ran[name] for name in ("tensorflow", "python", "keras", "numpy")),
         f"{api['passed']} of {api['passed'] + len(api['failed'])}",
-        str(asked),
-        *(_share(column, found) for column in COLUMNS),
-        _step(found["translation"]),
+        *([NOT_RUN, *[""] * len(COLUMNS)] if programs is None else _held(programs)),
+        _step(found["translation"]) if "translation" in found else NOT_RUN,
     ]
 
 
-def _share(column: str, found: dict[str, Any]) -> str:
-    off = sum(f", {column}: " in text for text in found["conformance"]["failed"].values())
-    return f"all but {off}" if off else "all"
+def _held(programs: dict[str, Any]) -> list[str]:
+    """How many programs ran, and whether each column held for all."""
+    texts = programs["failed"].values()
+    off = [sum(f", {column}: " in text for text in texts) for column in COLUMNS]
+    return [
+        str(programs["passed"] + len(texts)),
+        *(f"all but {one}" if one else "all" for one in off),
+    ]
 
 
 def _step(found: dict[str, Any]) -> str:
@@ -212,7 +220,7 @@ def failures(results: dict[str, Any]) -> list[str]:
         "* TensorFlow {} on Python {}".format(*pair.split()) + f": `{test}`: {text}"
         for pair, found in results.items()
         for part in ("api", "conformance")
-        for test, text in found[part]["failed"].items()
+        for test, text in found.get(part, {"failed": {}})["failed"].items()
     ]
 
 
@@ -220,7 +228,8 @@ def bits_by_version(results: dict[str, Any]) -> list[str]:
     """Which pairs give the same bits of the translation model's loss and gradients."""
     groups = collections.defaultdict(list)
     for pair, found in results.items():
-        groups[found["translation"]["digest"]].append(pair.replace(" ", " on "))
+        if "translation" in found:
+            groups[found["translation"]["digest"]].append(pair.replace(" ", " on "))
     return [f"* `{digest}`: {', '.join(some)}" for digest, some in groups.items()]
 
 

@@ -81,3 +81,26 @@ def _is_listed(message: str, page: str) -> bool:
 def test_the_table_of_passes_is_current():
     table = tool("pass_table")
     assert table.PAGE.read_text(encoding="utf-8") == table.write(), "run `make docs`"
+
+
+def test_the_page_of_versions_is_that_of_the_results():
+    versions = tool("versions")
+    results = versions.read()
+    assert versions.PAGE.read_text(encoding="utf-8") == versions.page(results)
+    assert {pair.split()[0] for pair in results} == set(versions.TESTED), "make test-versions"
+
+
+def test_a_pair_that_fails_is_listed():
+    versions = tool("versions")
+    test = "tests.conformance.test_bits::test_three_steps_leave_the_same[while.two]"
+    wrong = {test: "while.two, bits: step 0: result 1 of 2 is off by up to 1"}
+    some = {"passed": 3, "skipped": 0, "failed": wrong}
+    bits = {"loss_identical": True, "gradients_identical": False, "digest": "1f"}
+    step = {"before_bytes": 2**21, "after_bytes": 2**20, **bits}
+    ran = dict.fromkeys(("tensorflow", "python", "keras", "numpy"), "1.0")
+    found = {"versions": ran, "api": {**some, "failed": {}}, "conformance": some}
+    page = versions.page({"2.16 3.11": {**found, "translation": step}})
+    row = "| 1.0 | 1.0 | 1.0 | 1.0 | 3 of 3 | 4 | all but 1 | all | all | all |"
+    assert f"{row} 2.0 to 1.0 MiB, bits DIFFER |" in page
+    assert f"* TensorFlow 2.16 on Python 3.11: `{test}`: while.two, bits: step 0" in page
+    assert "* `1f`: 2.16 on 3.11" in page and "| not run |" in page
