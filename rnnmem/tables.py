@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 80
-"""Columns where text goes elsewhere than to a terminal."""
+WIDTH = 132
+"""Columns of tables where text goes elsewhere than to a terminal."""
 _NARROWEST = 60
 _WIDEST = 10_000
 """Columns of what is not folded."""
 
 
-def terminal_width() -> int:
-    """Columns of the terminal that is printed to."""
+def terminal_width() -> int | None:
+    """Columns of the terminal that is printed to; None where there is none: a log is searched."""
     if not sys.stdout.isatty():
-        return WIDTH
+        return None
     return max(_NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from rnnmem.ir.graph import Net, Op, Path
-from rnnmem.ir.op_table import LOOPS, POP, facts, why_never_twice
+from rnnmem.ir.op_table import LOOPS, POP, SAME_BUFFER, facts, why_never_twice
 from rnnmem.ir.requests import KEEP, requests_of
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.select import NOT_FOR_LESS
@@ -49,7 +49,7 @@ def _outcomes(net: Net, plan: Plan, passes: Collection[str]) -> Iterator[tuple[s
             again = {op for region in steps[path].of("straight_line") for op in region.ops}
         for blob, request in asked.items():
             op = inner.producer.get(blob)
-            if op is not None and op.type in ("Identity", "Const"):
+            if op is not None and (op.type in SAME_BUFFER or op.type == "Const"):
                 continue
             if path in steps:
                 told = _outside(blob, op, request, residuals, again)

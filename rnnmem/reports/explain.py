@@ -24,7 +24,7 @@ from rnnmem.reports.outcomes import (
 )
 from rnnmem.reports.sentences import beside_loops
 from rnnmem.sizes import format_bytes
-from rnnmem.tables import as_html, plain_text, table_of, terminal_width
+from rnnmem.tables import WIDTH, as_html, plain_text, table_of, terminal_width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Explanation:
         """The report as text.
 
         Args:
-          width: columns; None: those of the terminal, and 80 where there is none.
+          width: columns; None: those of the terminal; where there is none, only tables fold.
         """
-        return plain_text(self._parts(), width or terminal_width(), wraps=True)
+        width = width or terminal_width()
+        return plain_text(self._parts(), width or WIDTH, wraps=width is not None)
 
     def _repr_html_(self) -> str:
         """The report in a notebook."""

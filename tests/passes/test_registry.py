@@ -66,7 +66,7 @@ def test_a_plan_holds_the_decisions_of_all():
 
 def rows_of(explanation):
     """The lines of a text, whatever stands between the columns of its tables."""
-    return [" ".join(line.split()) for line in str(explanation).splitlines()]
+    return [" ".join(line.split()) for line in explanation.text(200).splitlines()]
 
 
 def test_every_decision_of_every_pass_has_its_sentence():

@@ -255,7 +255,7 @@ def test_it_is_off_unless_it_is_named():
 def test_a_report_tells_of_the_logits():
     model, (x, y) = Model(), data()
     optimized = rnnmem.optimize(step_of(model, "masked"), allow=ALLOW, max_slowdown=100)
-    text = str(optimized.explain(x, y))
+    text = optimized.explain(x, y).text(200)
     assert "never exist whole" in text and "added up in another order" in text
     assert "1 softmax loss by chunks of tokens" in text
 
