@@ -26,9 +26,9 @@ SAVES = "_rnnmem_saves"
 """On a push: the blob of the step net that it saves."""
 
 SEGMENTS = "_rnnmem_segments"
-"""On the ops that segments add; its value, one of the four below, says what the op does."""
+"""On the ops that segments add; its value, one of the five below, says what the op does."""
 KEEPS, REFILLS, AGAIN = b"keeps states", b"runs a segment again", b"its loop"
-ADVANCES = b"goes on to the segment"
+ADVANCES, SAVES_TAIL = b"goes on to the segment", b"saves the last iterations"
 
 LENGTH, GROWTH = "_rnnmem_segment_length", "_rnnmem_segment_growth"
 """On the branches that keep states or replay a segment: its iterations, and how many more the next
@@ -36,6 +36,9 @@ one has."""
 KEPT = "_rnnmem_segments_kept"
 """On the same: how many states are kept at once at most, where a schedule says so; 0: one of each
 segment."""
+END = "_rnnmem_segments_end"
+"""On the same, and on the branch that saves the iterations behind: where the last segment ends; 0:
+with the loop."""
 SLOTS = "_rnnmem_slots"
 """On a write to a list of slots: how many there are, so how long the list gets at most."""
 

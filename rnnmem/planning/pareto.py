@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.branch_pairs import branch_pairs
@@ -26,7 +27,7 @@ from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.ir.graph import Net
 from rnnmem.ir.op_table import LOOPS
-from rnnmem.passes.checkpoint.select import with_segments
+from rnnmem.passes.checkpoint.select import with_segments, with_tails
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.encode.select import Codecs
 from rnnmem.passes.registry import AROUND_LOOPS, Kind, Pass
@@ -109,6 +110,11 @@ class Candidates:
             tuple(plan for plan in own if plan.segments is None or not plan.segments.slots) or own
             for own in self.choices
         )
+        return dataclasses.replace(self, choices=tuple(choices))
+
+    def with_tails(self) -> Candidates:
+        """These trades, and those in which the last iterations of segments do not run again."""
+        choices = ((*own, *itertools.chain(*map(with_tails, own))) for own in self.choices)
         return dataclasses.replace(self, choices=tuple(choices))
 
     def without_segments(self) -> Candidates:

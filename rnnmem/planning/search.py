@@ -193,6 +193,10 @@ class Search:
         found = within(self.candidates, bounds, max_slowdown, self._with_losses)
         for opening in self.candidates.opening(found):
             found += within(opening, {max_slowdown}, max_slowdown, self._with_losses)
+        if self.original_peak is not None:
+            found += within(
+                self.candidates.with_tails(), {max_slowdown}, max_slowdown, self._with_losses
+            )
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.

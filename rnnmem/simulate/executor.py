@@ -20,7 +20,7 @@ import dataclasses
 from heapq import heappop, heappush
 
 from rnnmem.analysis.machine import PAUSE, STALL, STEADY_AFTER
-from rnnmem.ir.marks import KEEPS
+from rnnmem.ir.marks import REFILLS
 from rnnmem.simulate.actions import ACTIONS
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value, series_like
 from rnnmem.simulate.extrapolation import extrapolation, lists_of
@@ -384,7 +384,7 @@ class Run:
         of one more which stands for all later ones.
         """
         if step.segments:
-            begins = not iteration and (self.begins or step.segments != KEEPS)
+            begins = not iteration and (self.begins or step.segments == REFILLS)
             taken = begins or self._keeps_later(step, iteration)
             return step.inner[list(step.op.nets).index("then_branch" if taken else "else_branch")]
         return max(step.inner, key=self._peak_alone) if len(step.inner) > 1 else step.inner[0]
@@ -399,7 +399,7 @@ class Run:
 
         They stand behind the iterations that are not simulated; where all are, in the second one.
         """
-        if step.segments != KEEPS or step.checkpoints < 2 or not self.ends:
+        if step.segments == REFILLS or step.checkpoints < 2 or not self.ends:
             return False
         return iteration == (1 if self.begins else 0)
 

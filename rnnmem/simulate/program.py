@@ -35,11 +35,13 @@ from rnnmem.ir.marks import (
     AGAIN,
     DECODES,
     ENCODES,
+    END,
     GROWTH,
     KEEPS,
     KEPT,
     LENGTH,
     SAVES,
+    SAVES_TAIL,
     SEGMENTS,
 )
 from rnnmem.ir.op_table import (
@@ -424,11 +426,15 @@ class _Compiler:
     def _segments(self, op: Op, step: Step) -> int | None:
         """Notes what the branch does; returns iterations of the longest segment."""
         step.segments = op.attributes[SEGMENTS]
-        if step.segments == KEEPS:
+        if step.segments in (KEEPS, SAVES_TAIL):
             step.states = kept_states(op, self.net, self.loops)
         if self.around is None:
             return None
-        shape = self.around, op.attributes[LENGTH], op.attributes[GROWTH]
+        end = op.attributes.get(END) or self.around
+        if step.segments == SAVES_TAIL:
+            step.checkpoints = self.around - end
+            return None
+        shape = end, op.attributes[LENGTH], op.attributes[GROWTH]
         count = segment_count(*shape)
         step.checkpoints = min(count, op.attributes.get(KEPT) or count)
         return longest_segment(*shape)

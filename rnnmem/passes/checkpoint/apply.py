@@ -10,6 +10,8 @@ Both loops stay flat, so nothing around them changes and weight gradients are su
 ``i`` counts up from 0; ``j`` starts as the last ``i``, whatever the trip count turned out to be, so
 loops whose length only a run can tell need nothing else (Chen et al. 2016, "Training deep nets with
 sublinear memory cost", here per loop; growing segments keep the same bound without a trip count).
+Where the last iterations are not to run again, they push what the gradient reads (``if i >= end``),
+and the gradient loop begins with these lists and with ``start = end``.
 Where a schedule over the segments keeps the states of some only, what runs again goes on to its
 segment first, and keeps states again on the way (`rnnmem.passes.checkpoint.replay`); where only the
 run can tell the trip count they are in slots (`rnnmem.passes.checkpoint.storage`).
@@ -29,8 +31,8 @@ from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, empty_list, integer, number
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import Blob
-from rnnmem.ir.marks import GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SEGMENTS
+from rnnmem.ir.graph import Blob, Op
+from rnnmem.ir.marks import END, GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SAVES_TAIL, SEGMENTS
 from rnnmem.ir.order import through_identities
 from rnnmem.ir.residuals import (
     CHECKPOINTED,
@@ -96,8 +98,10 @@ class _SegmentRewrite:
         self.kept = [Blob("", "int32", ()), *(body.blobs[name] for name in segments.states)]
 
     def run(self) -> list[str]:
-        self._drop_pushes()
+        dropped = self._drop_pushes()
         index, count, lists, ends = self._keep_states()
+        if self.segments.end:
+            self._push_at_the_end(index, dropped)
         left, start, taken = self._run_again(count, ends)
         states = zip((index, *self.segments.states), lists, taken, strict=True)
         residuals = [
@@ -116,17 +120,48 @@ class _SegmentRewrite:
             in_segments = one.blob in self.segments.wanted
             yield Residual(one.blob, REPLAYED, popped=one.popped) if in_segments else one
 
-    def _drop_pushes(self) -> None:
-        """Takes the accumulators out of the forward loop."""
+    def _drop_pushes(self) -> list[Op]:
+        """Takes the pushes out of the forward loop, and lists that stay empty; the pushes."""
         keepalives = Keepalives(self.forward, self.constant)
+        dropped = []
         for accumulator in sorted({link.accumulator for link in self.links}):
             pushing = self.pair.forward.pushes[accumulator]
             self.forward.body.remove(pushing.name)
-            self.forward.remove_variable(pushing.inputs[0])
+            dropped.append(pushing)
+            if not self.segments.end:
+                self.forward.remove_variable(pushing.inputs[0])
             blob = self.saved.get(pushing.inputs[1], pushing.inputs[1])
             keepalives.replace_push(blob, sums_of(self.pair.forward.body).addends)
         if self.keeps_alive:
             self.held += keepalives.write()
+        return dropped
+
+    def _push_at_the_end(self, index: str, dropped: Sequence[Op]) -> None:
+        """The iterations behind the last segment save what was pushed in all of them."""
+        loop, body = self.forward, self.forward.body
+        lists = [pushing.inputs[0] for pushing in dropped]
+        values = [body.resolve(pushing.inputs[1]) for pushing in dropped]
+        given = [*lists, *values]
+        then = branch_like(body, "rnnmem_tail", given)
+        pairs = zip(dropped, then.inputs[: len(lists)], then.inputs[len(lists) :], strict=True)
+        then.outputs = [
+            then.add(
+                pushing.type,
+                (held, value),
+                (("variant", ()),),
+                pushing.attributes,
+                name="rnnmem/tail",
+                device=pushing.device,
+                source=pushing.source,
+            ).outputs[0]
+            for pushing, held, value in pairs
+        ]
+        end = number(body, self.segments.end, self.constant)
+        reached = integer(body, "Maximum", index, end)
+        marks = _marks(self.segments, SAVES_TAIL)
+        results = branch_at(body, (reached, index), given, then, lists, marks)
+        for argument, result in zip(lists, results, strict=True):
+            loop.set_next(argument, result)
 
     def _keep_states(self) -> tuple[str, str, list[str], list[str]]:
         """The forward loop's side.
@@ -176,9 +211,10 @@ class _SegmentRewrite:
         loop, body = self.gradient, self.gradient.body
         left, _ = loop.add_variable(count, "iterations_left")
         loop.set_next(left, integer(body, "Sub", left, number(body, 1, self.constant)))
-        start, _ = loop.add_variable(count, "segment_start")
+        end = number(self.editor, self.segments.end, self.constant) if self.segments.end else count
+        start, _ = loop.add_variable(end, "segment_start")
         kept = [loop.add_variable(outer, "checkpoints")[0] for outer in lists]
-        saved = [self._empty_at_first(link) for link in self.links]
+        saved = [self._filled(link) for link in self.links]
         reads = [self._carried_read(blob) for blob in self.segments.reads]
         invariants = [self._carried(blob) for blob in self.segments.invariants]
         changing, given = [start, *kept, *saved], [left, *reads, *invariants]
@@ -213,9 +249,11 @@ class _SegmentRewrite:
         reads = reads_of(body)
         return {link.pushed for link in self.links if not reads[link.popped]}
 
-    def _empty_at_first(self, link: Link) -> str:
-        """The gradient loop's list of a link: it starts empty, a segment fills it."""
+    def _filled(self, link: Link) -> str:
+        """The gradient loop's list of a link: a segment fills it when it is empty, as at first."""
         argument = self.pair.gradients[0].loop.body.inputs[link.popped_by]
+        if self.segments.end:
+            return argument
         position = self.gradient.body.inputs.index(argument)
         self.gradient.inputs[position] = self.pair.forward.op.inputs[link.accumulator]
         return argument
@@ -245,4 +283,5 @@ def _marks(segments: Segments, does: bytes) -> dict[str, Any]:
         LENGTH: segments.length,
         GROWTH: segments.growth,
         KEPT: segments.most_kept,
+        END: segments.end,
     }

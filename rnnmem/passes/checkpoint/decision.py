@@ -23,6 +23,9 @@ class Segments:
     slots that have become free (`rnnmem.passes.checkpoint.schedule`). Where only the run can tell
     the trip count that schedule is online: the forward loop overwrites slots as it goes.
 
+    The last iterations may save what is wanted as they run: the gradient goes through them first,
+    and runs none of them again (`end`). So the time that running again takes can be chosen.
+
     Attributes:
       length: iterations of the first segment.
       growth: how many more the next one has.
@@ -39,6 +42,8 @@ class Segments:
         shortest.
       replays: how often an iteration runs again, on average.
       online: whether the schedule is for any number of segments, in ``slots`` slots.
+      end: the iteration behind the last segment, from which on what is wanted is saved and nothing
+        runs again; 0: the loop's end. Only where the trip count is known, without slots.
     """
 
     length: int
@@ -54,6 +59,7 @@ class Segments:
     count: int = 0
     replays: float = 1.0
     online: bool = False
+    end: int = 0
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -70,10 +76,16 @@ class Segments:
 
     def peak_bytes(self, trips: int) -> int:
         """Bytes kept when the gradient loop has run the longest segment again."""
-        count = segment_count(trips, self.length, self.growth)
+        cut = self.end or trips
+        count = segment_count(cut, self.length, self.growth)
         count = min(count, self.slots + 1) if self.slots else count
-        longest = longest_segment(trips, self.length, self.growth)
-        return count * self.bytes + longest * self.saved_bytes
+        longest = longest_segment(cut, self.length, self.growth)
+        return count * self.bytes + max(trips - cut, longest) * self.saved_bytes
+
+    def seconds_again(self, trips: int) -> float:
+        """Estimated time to run iterations again, on average over all."""
+        part = self.end / trips if self.end else 1.0
+        return part * self.replays * self.seconds
 
     @property
     def sentence(self) -> str:
@@ -93,7 +105,8 @@ class Segments:
                 f"{self.replays:.1f} times in the gradient"
             )
         longer = f", each {self.growth} longer than the one before" if self.growth else ""
+        but = f"; those from iteration {self.end} on do not" if self.end else ""
         return (
             f"{self.length} iterations{longer}; {format_bytes(self.bytes)} of state kept for each, "
-            "its iterations run again in the gradient"
+            f"its iterations run again in the gradient{but}"
         )

@@ -39,6 +39,8 @@ LEAST_TRIPS = 16
 """Iterations below which no schedule over the segments is looked for."""
 REPEATS = (1.5, 2.0, 3.0, 4.0)
 """How often iterations may run again on average, with the states of some segments only."""
+TAILS = tuple(eighths / 8 for eighths in range(1, 8))
+"""Parts of the iterations, the last ones, that are saved as they run."""
 LARGEST_TABLE = 2**16
 """Whole numbers that a schedule may have: its loops find their way by a table of them."""
 WORTH = 0.9
@@ -102,8 +104,32 @@ def _stretched(loop: LoopPlan) -> list[Segments]:
     segments, trips = loop.segments, loop.trips
     if segments is None or trips is None or loop.closed or segments.slots or segments.growth:
         return []
+    trips = segments.end or trips
     lengths = (min(trips, round(factor * segments.length)) for factor in LONGER)
     return [dataclasses.replace(segments, length=length) for length in lengths]
+
+
+def with_tails(plan: LoopPlan) -> Iterator[LoopPlan]:
+    """The same plan where the last iterations save what segments want: faster and larger.
+
+    Args:
+      plan: of a loop; its tails are none where not each segment has its states, or where only the
+        run can tell the trip count.
+    """
+    segments, trips = plan.segments, plan.trips
+    if plan.closed or segments is None or segments.slots or trips is None or trips < LEAST_TRIPS:
+        return
+    for part in TAILS:
+        end = round((1.0 - part) * trips)
+        # Each iteration hands lists and values through one more branch.
+        handed = 2 * HANDED_SECONDS * len(segments.wanted) / (1.0 - part)
+        shorter = dataclasses.replace(
+            segments,
+            length=best_length(end, segments.bytes, segments.saved_bytes),
+            end=end,
+            seconds=segments.seconds + handed,
+        )
+        yield dataclasses.replace(plan, segments=shorter)
 
 
 def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:

@@ -27,6 +27,8 @@ from rnnmem.ir.marks import SLOTS
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.online import NEEDLESS, first_levels, first_slots, first_steps
 
+_FAR = 2**30
+"""Iterations that no loop with a known trip count has."""
 _NEVER, _UNUSED = 2**31 - 1, 2**31 - 2
 
 
@@ -89,6 +91,11 @@ class Stack:
         else:
             following = integer(net, "AddV2", now, span)
             span = integer(net, "AddV2", span, number(net, segments.growth, constant))
+            if segments.end:  # no segment begins behind the last one
+                ended = integer(net, "FloorDiv", following, number(net, segments.end, constant))
+                once = integer(net, "Minimum", ended, number(net, 1, constant))
+                far = integer(net, "Mul", once, number(net, _FAR, constant))
+                following = integer(net, "AddV2", following, far)
         return following, [span], self.put(net, lists, values)
 
     def take(self, net: NetEditor, lists: Sequence[str], kinds: Sequence[Blob], left: str) -> Taken:

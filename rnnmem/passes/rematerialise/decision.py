@@ -120,7 +120,7 @@ class LoopPlan:
             return trips * kept, trips * rematerialised
         whole = trips * (kept - self.segments.saved_bytes)
         # What saving less takes off is too uncertain to spend it on running iterations again.
-        rematerialised = max(0.0, rematerialised) + self.segments.replays * self.segments.seconds
+        rematerialised = max(0.0, rematerialised) + self.segments.seconds_again(trips)
         return whole + self.segments.peak_bytes(trips), trips * rematerialised
 
     def keeps_by(self, techniques: str) -> bool:

@@ -24,6 +24,13 @@ Where not every segment's states are kept, the branch advances from what it popp
 Whatever that choice is, the lists hold pairs of an i and the x(i) of the forward loop, if this step
 takes x(t) to x(t + 1) too, which is claimed in the same way.
 
+Where the last iterations do not run again, the lists of residuals do not begin empty:
+
+    the forward loop pushes v whenever i >= end, and start begins as end
+    the forward loop's v is the step's, which is claimed, too
+
+So with j > end left one of these is popped, and with j = end none is left.
+
 Where the lists are slots, states are put at places instead of being pushed, and read instead of
 being popped:
 
@@ -136,6 +143,7 @@ class _Proof:
         self.body = gradient.nets["body"]
         self.variables = {one.argument: one for one in variables(gradient)}
         self.kept: list[_Keeping] = []  # how the forward loop keeps each state
+        self.end: int | None = None  # the iteration from which on nothing runs again
         self._reads: list[Op] = []  # of slots
 
     def demand(self, holds: object, sentence: str) -> None:
@@ -222,8 +230,11 @@ class _Proof:
         result = self._changed_as(start.argument).result
         follows = behind(self.body, start.following) == result
         self.demand(follows, "the branch does not say where its segment starts")
-        same = behind(self.outer, left.start) == behind(self.outer, start.start)
-        self.demand(same, "the counters do not begin as one number")
+        begin = behind(self.outer, start.start)
+        if behind(self.outer, left.start) != begin:
+            end = number(self.outer, begin)
+            self.demand(isinstance(end, int), "the counters do not begin as one number")
+            self.end = end
         self.demand(self.body.fan_out(equal.outputs[0]) == 1, "more reads where segments begin")
         cond = self.gradient.nets["cond"]
         for argument, one in self.changed.items():
@@ -400,7 +411,7 @@ class _Proof:
     def _replayed(self, loop: Op, values: Mapping[str, str]) -> Step:
         """The loop that runs a segment again, and fills a list for each pop of a residual."""
         body, known = loop.nets["body"], variables(loop)
-        found = {}
+        found, pushed = {}, {}
         for claim in self._claimed(REPLAYED):
             changed = self._changed_as(claim.popped)
             argument = changed.variable.argument
@@ -414,14 +425,37 @@ class _Proof:
                 and body.fan_out(filled.argument) == 1
                 and filled.start == self._given(argument)
                 and self.body.readers.get(argument, ()) == (self.refill,)
-                and self._is_empty(changed.variable.start)
                 and push.attributes.get("element_dtype") == pop.attributes.get("element_dtype")
             )
             self.demand(right, sentence)
             found[pop.name] = push.inputs[1]
+            if self.end is None:
+                self.demand(self._is_empty(changed.variable.start), sentence)
+            else:
+                pushed[pop.name] = self._pushed_behind(self.end, changed.variable)
         starts = ((one.argument, behind(self.then, one.start)) for one in known)
         states = {argument: values[start] for argument, start in starts if start in values}
-        return Step(loop, states, self._loop_invariant(loop), residuals=found)
+        invariant = self._loop_invariant(loop)
+        return Step(loop, states, invariant, residuals=found, pushed=pushed)
+
+    def _pushed_behind(self, end: int, variable: Variable) -> str:
+        """The blob that the forward loop pushes in each iteration from ``end`` on, and no other."""
+        sentence = "a list does not begin with what the last iterations push"
+        start = behind(self.outer, variable.start)
+        held = [one for one in variables(self.forward) if one.final == start]
+        self.demand(len(held) == 1 and self._is_empty(held[0].start), sentence)
+        body = self.forward.nets["body"]
+        keeping = self.there(_keeping_of(body, held[0]), sentence)
+        self.demand(keeping.place is None and keeping.value is not None, sentence)
+        equal = self.there(made_by(body, keeping.branch.inputs[0], "Equal"), sentence)
+        index = self.index.argument
+        reached = [blob for blob in equal.inputs if behind(body, blob) != index]
+        self.demand(len(reached) == 1, sentence)
+        most = self.there(made_by(body, reached[0], "Maximum"), sentence)
+        compared = [behind(body, blob) for blob in most.inputs]
+        numbers = [number(body, blob) for blob in compared if blob != index]
+        self.demand(index in compared and numbers == [end], sentence)
+        return self.there(keeping.value, sentence)
 
     def _pop_of(self, changed: _Changed) -> Op:
         """The pop that takes one element off a filled list in every iteration."""

@@ -4,6 +4,7 @@
     gradient step net    pop x, x';  step(x), whose ops give the residuals;  same(next of step, x')
 
 where x' is what the forward loop goes on with. That a replay goes on so too is what `SAME` claims.
+The same of a residual that the last iterations push themselves.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Step:
       given: its argument -> the blob of the gradient step net that it always is.
       keeping: names of the branches in it that keep states.
       residuals: pop of the gradient step net -> the blob of the loop's body that it gives.
+      pushed: pop of the gradient step net -> the blob of the forward step net that it gives for the
+        last iterations, which do not run again.
     """
 
     loop: Op
@@ -40,6 +43,7 @@ class Step:
     given: Mapping[str, str]
     keeping: frozenset[str] = frozenset()
     residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pushed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def body(self) -> Net:
@@ -96,6 +100,9 @@ def flattened(outer: Net, cut: Cut, demand: Demand) -> Net:
             gone.append(body.ops[pop_name])
             demand(blob in names, "a residual comes from nowhere")
             body.rename(gone[-1].outputs[1], names[blob])
+            if pop_name in step.pushed:
+                pair = names[blob], popped[step.pushed[pop_name]]
+                body.add(SAME, pair, (), {}, name=f"{step.loop.name}/same/{pop_name}")
         for argument, source in step.states.items():
             demand(step.following(argument) in names, "a state comes from nowhere")
             pair = names[step.following(argument)], popped[following[source]]
@@ -114,9 +121,9 @@ def _states_of_each_iteration(
     """Blob of the forward step net -> what is popped for it, the states before and after a step."""
     net, found = cut.forward.nets["body"], {}
     sources = dict.fromkeys(source for step in cut.steps for source in step.states.values())
-    for blob in dict.fromkeys(
-        one for source in sources for one in (source, net.outputs[net.inputs.index(source)])
-    ):
+    states = (one for source in sources for one in (source, net.outputs[net.inputs.index(source)]))
+    saved = (blob for step in cut.steps for blob in step.pushed.values())
+    for blob in dict.fromkeys((*states, *saved)):
         kind = net.blobs[blob]
         start = empty_list(editor, kind.dtype, kind.shape, _constant, name=f"kept/{blob}")
         kept, outer = forward.add_variable(start, "kept")

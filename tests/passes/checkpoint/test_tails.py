@@ -1,0 +1,82 @@
+"""Loops whose last iterations save what the gradient reads, and do not run again."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from tests.alone import run_alone
+from tests.cases import assert_same_bits
+from tests.forced_segments import forced_segments
+from tests.passes.test_same_bits import CASES
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
+
+LENGTH = 120
+WEIGHT = tf.Variable(tf.reshape(tf.sin(tf.range(48.0 * 192)), [48, 192]) / 8)
+
+
+def train_step(x):
+    """An LSTM without an input: four gates of [32, 48]."""
+
+    def body(i, h, c):
+        gates = tf.split(h @ WEIGHT + x, 4, axis=1)
+        c = c * tf.sigmoid(gates[0]) + tf.sigmoid(gates[1]) * tf.tanh(gates[2])
+        return i + 1, tf.sigmoid(gates[3]) * tf.tanh(c), c
+
+    with tf.GradientTape() as tape:
+        start = tf.zeros([32, 48])
+        last = tf.while_loop(lambda i, h, c: i < LENGTH, body, (0, start, start))[1]
+        loss = tf.reduce_sum(last**2)
+    return loss, tape.gradient(loss, WEIGHT)
+
+
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES)
+def test_every_bit_is_the_same(make, grappler):
+    with forced_segments(tails=True):
+        assert_same_bits(make, max_slowdown=float("inf"))
+
+
+def planned(end):
+    """A plan whose iterations from ``end`` on do not run again; 0: all do."""
+    x = tf.zeros([32, 192])
+    with forced_segments():
+        plan = rnnmem.optimize(train_step, max_slowdown=float("inf")).plan(x)
+    (loop,) = plan.to_data()["loops"]
+    loop["segments"] |= {"end": end, "length": 8}
+    data = plan.to_data() | {"loops": [loop], "original_peak": None, "predicted_peak": None}
+    return rnnmem.Plan.from_json(json.dumps(data))
+
+
+def peaks(end):
+    x = tf.zeros([32, 192])
+    step = rnnmem.optimize(train_step, plan=planned(end))
+    same = [
+        one.numpy().tobytes() == other.numpy().tobytes()
+        for one, other in zip(step(x), tf.function(train_step)(x), strict=True)
+    ]
+    report = rnnmem.report(step, x)
+    saved = step.plan(x).loops[0].segments.saved_bytes
+    return rnnmem.measure(step, x).peak_bytes, report.after.peak_bytes, saved, same
+
+
+@pytest.mark.parametrize("end", [1, 8, 17, 60, 96, 119])
+def test_wherever_the_last_segment_ends_bits_are_the_same_and_memory_is_what_is_saved(end):
+    measured, predicted, saved, same = run_alone(__name__, "peaks", end)
+    least, *_ = run_alone(__name__, "peaks", 0)
+    assert all(same)
+    assert (LENGTH - end) * saved < measured < least + (LENGTH - end) * saved
+    assert 0.9 * measured <= predicted <= 1.3 * measured + 2**16
+
+
+def test_between_two_bounds_there_is_always_a_plan_of_less_memory():
+    x = tf.zeros([32, 192])
+    plans = [
+        rnnmem.optimize(train_step, max_slowdown=bound).plan(x) for bound in (1.05, 1.1, 1.2, 1.35)
+    ]
+    peaks = [plan.predicted_peak for plan in plans]
+    assert peaks == sorted(set(peaks), reverse=True)
+    (loop,) = plans[2].loops
+    assert 0 < loop.segments.end < LENGTH
+    assert f"those from iteration {loop.segments.end} on do not" in loop.segments.sentence
