@@ -283,6 +283,16 @@ def refills() -> Iterator[Obligation]:
     v = z3.Function("v", INT, VALUE)
     held, refilled = z3.Consts("held refilled", LIST)
     left, start, length, before, k, j = z3.Ints("left start length before k j")
+    count, end = z3.Ints("count end")
+    pushed = z3.ForAll([k], z3.Implies(z3.And(0 <= k, k < length), held[k] == v(end + k)))
+    given = {
+        "the forward loop pushes from end on": pushed,
+        "as often as it runs from there on": length == count - end,
+        "all iterations are left": left == count,
+        "the segment behind the last begins at end": start == end,
+    }
+    within = z3.Implies(z3.And(0 <= j, j < length), held[j] == v(start + j))
+    yield Obligation("segments", "base of a tail", given, z3.And(length == left - start, within))
     element = z3.ForAll([k], z3.Implies(z3.And(0 <= k, k < length), held[k] == v(start + k)))
     given = {
         "the list holds the segment so far": element,

@@ -234,7 +234,7 @@ class _Proof:
         if behind(self.outer, left.start) != begin:
             end = number(self.outer, begin)
             self.demand(isinstance(end, int), "the counters do not begin as one number")
-            self.end = end
+            self.end = cast(int, end)
         self.demand(self.body.fan_out(equal.outputs[0]) == 1, "more reads where segments begin")
         cond = self.gradient.nets["cond"]
         for argument, one in self.changed.items():
