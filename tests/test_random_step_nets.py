@@ -77,7 +77,7 @@ class Trial:
     """A step net and the bounds, with the dice, under which saved sets are chosen.
 
     A choice is ``(bound, seed of the dice, whether loops are cut into segments)``; the last may be
-    a word of `SEGMENTS` for those whose states are kept by a schedule.
+    a word of `SEGMENTS` for those whose states are kept by a schedule, or "tails".
     """
 
     recipe: Recipe
@@ -86,9 +86,13 @@ class Trial:
 
     @staticmethod
     def drawn(draw: Draw, generation: int = 1) -> "Trial":
-        choices = tuple(
+        drawn = (
             (draw.one_of(SLOWDOWNS), draw.whole(0, 999), draw.one_of(SEGMENTS))
             for _ in range(SAVED_SETS)
+        )
+        choices = tuple(
+            (bound, seed, "tails" if cut is True and generation > 1 and seed % 2 else cut)
+            for bound, seed, cut in drawn
         )
         return Trial(random_recipe(draw, generation), choices, draw.whole(0, 3) == 3)
 
@@ -180,7 +184,8 @@ def optimised(built: Built, trial: Trial) -> list:
             if in_segments:
                 online = in_segments == "online"
                 scheduled = online or in_segments == "scheduled"
-                patches.enter_context(forced_segments(scheduled, online))
+                tails = in_segments == "tails"
+                patches.enter_context(forced_segments(scheduled, online, tails))
             if number:
                 patches.enter_context(
                     mock.patch("rnnmem.planning.search.counted_peak", lambda net, **_: None)

@@ -208,7 +208,8 @@ def _checkpoints(cut: Segments) -> str:
     told = f"{_blobs(len(cut.wanted))} replayed in segments of {cut.length}{longer}"
     if cut.slots:
         return f"{told} from {cut.most_kept} checkpoints, {cut.replays:.1f} times"
-    return f"{told}, a checkpoint each"
+    tail = f", from iteration {cut.end} on saved" if cut.end else ""
+    return f"{told}, a checkpoint each{tail}"
 
 
 def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:

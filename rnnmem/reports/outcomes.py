@@ -71,7 +71,8 @@ def checkpoints(cut: Segments) -> str:
 def replay(cut: Segments) -> str:
     """How what an iteration saves is had again."""
     times = f" ({cut.replays:.1f} times on average)" if cut.slots else ""
-    return f"runs again{times} with its segment{_of(cut)}, kept for that segment alone"
+    tail = f"; from iteration {cut.end} on saved as it runs" if cut.end else ""
+    return f"runs again{times} with its segment{_of(cut)}, kept for that segment alone{tail}"
 
 
 def outcomes(plan: Plan) -> Mapping[tuple[str, ...], Mapping[str, Outcome]]:

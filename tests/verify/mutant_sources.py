@@ -296,7 +296,7 @@ def _numbers(rows: int, columns: int, seed: int) -> np.ndarray:
 
 
 RANDOM = (10000000, 10000003, 10000004, 10000010, 10000012, 10000013, 1)
-SCHEDULES = ({}, {"scheduled": True}, {"scheduled": True, "online": True})
+SCHEDULES = ({}, {"tails": True}, {"scheduled": True}, {"scheduled": True, "online": True})
 PROGRAMS = (
     "while.known_trips",
     "while.data_dependent",
@@ -335,7 +335,7 @@ def a_few() -> list[Source]:
     """Some of each kind, made in seconds."""
     return [
         *by_hand(),
-        program("while.known_trips", segments=SCHEDULES[2]),
+        program("while.known_trips", segments=SCHEDULES[-1]),
         program("branch.cond"),
         program("effects.assign"),
         program("random.nn_dropout", ("default", "bits"), **LARGE_ENOUGH),
@@ -360,7 +360,7 @@ def all_sources() -> list[Source]:
         straight_line(),
         unstacked_list(),
         *map(random_step_net, RANDOM),
-        *(random_step_net(number, SCHEDULES[2]) for number in RANDOM[:2]),
+        *(random_step_net(number, SCHEDULES[-1]) for number in RANDOM[:2]),
     ]
 
 
