@@ -1,7 +1,7 @@
 r"""Trains a translation model, plain, under `rnnmem.optimize`, or both ways.
 
-    python -m models.nmt.train --demo            # both ways at once, side by side
-    python -m models.nmt.train --out=runs/nmt    # on a corpus that its code generates
+    python -m models.nmt.train --demo           # both ways at once, as the demo
+    python -m models.nmt.train --out=runs/nmt   # on the generated corpus
     python -m models.nmt.train --flagfile=models/nmt/flagfiles/multi30k.flags \
         --out=runs/multi30k
     python -m models.nmt.train --source=train.en.gz --target=train.de.gz \
