@@ -8,7 +8,6 @@ import ast
 import re
 from pathlib import Path
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -44,14 +43,6 @@ def a_step():
     return step
 
 
-def readme():
-    step, x = a_step(), tf.ones([8, 16])
-    model = keras.Sequential([keras.Input((4, 2)), keras.layers.LSTM(4)])
-    return {"tf": tf, "train_step": lambda a, b: step(a + b), "inputs": x, "targets": x} | {
-        "model": model
-    }
-
-
 def budgets():
     step = rnnmem.optimize(lambda x: tf.tanh(x @ tf.transpose(x)))  # it is planned ten times
     args = (tf.ones([8, 16]),)
@@ -79,7 +70,6 @@ def sharing():
 
 
 GIVEN = {
-    "README.md": readme,
     "docs/budgets.md": budgets,
     "docs/keras.md": keras_page,
     "docs/reading-the-report.md": reading,
