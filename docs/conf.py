@@ -14,5 +14,5 @@ extensions = ["myst_parser"]
 myst_heading_anchors = 3  # the anchors that GitHub gives headings, too
 html_theme = "furo"
 html_title = f"rnnmem {version}"
-html_copy_source = html_show_sourcelink = html_show_sphinx = False
+html_copy_source = html_show_sourcelink = html_show_copyright = False
 html_permalinks_icon = "#"

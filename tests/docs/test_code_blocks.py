@@ -8,6 +8,7 @@ import ast
 import re
 from pathlib import Path
 
+import keras
 import pytest
 import tensorflow as tf
 
@@ -43,6 +44,11 @@ def a_step():
     return step
 
 
+def index():
+    model = keras.Sequential([keras.Input((4, 2)), keras.layers.LSTM(4)])
+    return {"tf": tf, "rnnmem": rnnmem, "model": model}
+
+
 def budgets():
     step = rnnmem.optimize(lambda x: tf.tanh(x @ tf.transpose(x)))  # it is planned ten times
     args = (tf.ones([8, 16]),)
@@ -70,6 +76,7 @@ def sharing():
 
 
 GIVEN = {
+    "docs/index.md": index,
     "docs/budgets.md": budgets,
     "docs/keras.md": keras_page,
     "docs/reading-the-report.md": reading,
