@@ -59,6 +59,7 @@ docs: .venv/ready-test
 	$(PY) tools/error_list.py
 	$(PY) tools/pass_table.py
 	$(PY) tools/figures.py
+	$(PY) -W ignore -m tools.step_net_picture
 	$(PY) -m sphinx -q -W --keep-going docs site
 
 # Wheel and sdist, checked, installed afresh and used.
