@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Annotation as Arrow
 from matplotlib.transforms import Bbox
@@ -33,7 +34,7 @@ def test_its_caption_names_what_an_iteration_keeps(worked):
 
 def test_no_arrow_crosses_a_node(worked):
     figure = picture.draw(worked)
-    figure.canvas.draw()
+    FigureCanvasAgg(figure).draw()
     (axes,) = figure.axes
     nodes = [one for one in axes.patches if isinstance(one, FancyBboxPatch)]
     boxes = [one.get_window_extent() for one in nodes]
