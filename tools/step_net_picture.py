@@ -55,11 +55,11 @@ def words(node: Node) -> tuple[str, str]:
 
 def kept(graph: Graph) -> tuple[int, int]:
     """Bytes that an iteration keeps for the gradient as TensorFlow runs it, and as rnnmem does."""
-    of = {word: 0 for word in (SAVED, RECOMPUTED, HOISTED)}
+    of = {word: 0 for word in (RECOMPUTED, SAVED)}
     for node in graph.nodes:
         if node.decision in of:
             of[node.decision] += node.bytes or 0
-    return of[RECOMPUTED] + of[HOISTED], of[SAVED]
+    return of[RECOMPUTED], of[SAVED]
 
 
 def draw(graph: Graph) -> Figure:
