@@ -79,9 +79,16 @@ def pipeline() -> Rows:
         yield [one["schedule"], str(one["micro_batches"]), *peaks]
 
 
+def planning() -> Rows:
+    """Seconds that planning takes."""
+    yield ["function", "ops", "planning"]
+    for one in _results("planning-cpu.json"):
+        yield [one["function"], str(one["ops"]), f"{one['seconds']:.1f} s"]
+
+
 COMPARED = ["TensorFlow", "rnnmem", "saving", "step time", "bits"]
 TABLES: dict[str, Callable[[], Rows]] = {
-    one.__name__: one for one in (translation, loops, whole_steps, pipeline)
+    one.__name__: one for one in (translation, loops, whole_steps, pipeline, planning)
 }
 
 
