@@ -114,7 +114,7 @@ def _box(axes, spot, node) -> None:
 def main() -> None:
     """Writes the picture; the same sources give the same file."""
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rnnmem"}):
-        draw(worked()).savefig(PICTURE, metadata={"Date": None})
+        draw(worked()).savefig(PICTURE, metadata={"Date": None, "Creator": None})
 
 
 if __name__ == "__main__":

@@ -493,7 +493,7 @@ def left(now: Progress, pace: Collection[float]) -> str:
         pace: seconds of the last steps that traced nothing; without any nobody knows the time.
     """
     if not pace:
-        return "unknown"
+        return "?"
     seconds = (FLAGS.steps - now.step) * statistics.fmean(pace)
     if FLAGS.minutes is not None:
         seconds = min(seconds, max(0.0, 60 * FLAGS.minutes - now.seconds))

@@ -1,11 +1,14 @@
 """The whole way through the command line: train, compare, save, translate."""
 
 import gzip
+import os
 import re
 import resource
 import signal
 
 import pytest
+
+from models.nmt.lock import lock
 
 TINY = ["--units=16", "--embedding=8", "--batch=16", "--samples=2", "--report=5", "--heldout=20"]
 
@@ -73,13 +76,25 @@ def test_more_steps_are_named_and_fewer_refused(run, text, tmp_path):
     begun = run("train", *flags, f"--out={tmp_path}", "--steps=4")
     assert begun.returncode == 0, begun.stderr
     rows = re.findall(r"^ +\d+ .* (\S+)$", begun.stdout, re.MULTILINE)
-    assert rows[0] == "unknown" and rows[-1] == "0:00", begun.stdout  # the time that is left
+    assert rows[0] == "?" and rows[-1] == "0:00", begun.stdout  # the time that is left
     more = run("train", *flags, f"--out={tmp_path}", "--steps=6")
     assert "goes on behind step 4 of 6 (--steps was 4)" in more.stdout, more.stderr
     fewer = run("train", *flags, f"--out={tmp_path}", "--steps=5")
     assert fewer.returncode == 1
     last = fewer.stderr.strip().splitlines()[-1]
     assert last.startswith(f"train: --steps=5: the training in {tmp_path} is at step 6 already")
+
+
+@pytest.mark.slow
+def test_a_folder_that_another_training_writes_to_is_refused(run, tmp_path):
+    descriptor = lock(tmp_path)
+    done = run("train", "--steps=1", *TINY, f"--out={tmp_path}")
+    os.close(descriptor)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(
+        f"train: {tmp_path}: a training writes there already (process {os.getpid()}"
+    )
 
 
 @pytest.mark.slow
