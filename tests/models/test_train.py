@@ -72,7 +72,7 @@ def test_what_was_killed_goes_on_bit_for_bit(run, start, wait_for, text, tmp_pat
 
 @pytest.mark.slow
 def test_more_steps_are_named_and_fewer_refused(run, text, tmp_path):
-    flags = [*text, "--rnnmem=off", "--samples=0", "--decay=none", "--report=1"]
+    flags = [*text, "--rnnmem=off", "--samples=0", "--decay=none", "--report=1", "--beams=1"]
     begun = run("train", *flags, f"--out={tmp_path}", "--steps=4")
     assert begun.returncode == 0, begun.stderr
     rows = re.findall(r"^ +\d+ .* (\S+)$", begun.stdout, re.MULTILINE)
