@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         measure,
         measure_pair,
     )
+    from rnnmem.throughput import Throughput
 
 __all__ = [
     "Blob",
@@ -74,6 +75,7 @@ __all__ = [
     "SharedFunction",
     "StaleFunctionError",
     "TensorFlowError",
+    "Throughput",
     "VerifyError",
     "__version__",
     "convert",
@@ -102,6 +104,7 @@ _HOME = {
     "Plan": "rnnmem.planning.plan",
     "Report": "rnnmem.reports.report",
     "SharedFunction": "rnnmem.shared",
+    "Throughput": "rnnmem.throughput",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "keep": "rnnmem.keeping",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable
-from typing import Any
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, overload
 
 import tensorflow as tf
 
 from rnnmem.errors import BudgetError, MeasureError, OptionError
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
-from rnnmem.optimized import Optimized
+from rnnmem.optimized import Optimized, within_budget
 from rnnmem.simulate.timeline import counted_peak
 from rnnmem.sizes import format_bytes, parse_bytes
 from rnnmem.tf import private
@@ -19,6 +22,7 @@ from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import allocator_limit, resident_bytes
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
+from rnnmem.throughput import SizeTrial, Throughput, most_examples
 from rnnmem.warn import warn_user
 
 HIGHEST = 2**20
@@ -30,6 +34,35 @@ _TOO_MUCH = 2**62
 _WRONG_BY = 1.25
 """What a prediction may be wrong by before running decides."""
 
+LEAST_RUNS, TIMED_SECONDS = 3, 1.0
+"""A step is timed so often, and until so many seconds are over."""
+
+_GOALS = ("size", "throughput")
+
+
+@overload
+def largest(
+    fn: Callable[..., Any],
+    make_args: Callable[[int], Any],
+    budget: int | str | None = None,
+    *,
+    low: int = 1,
+    high: int | None = None,
+    goal: Literal["size"] = "size",
+) -> int: ...
+
+
+@overload
+def largest(
+    fn: Callable[..., Any],
+    make_args: Callable[[int], Any],
+    budget: int | str | None = None,
+    *,
+    low: int = 1,
+    high: int | None = None,
+    goal: Literal["throughput"],
+) -> Throughput: ...
+
 
 def largest(
     fn: Callable[..., Any],
@@ -38,12 +71,17 @@ def largest(
     *,
     low: int = 1,
     high: int | None = None,
-) -> int:
-    """Finds the largest size whose step fits, by prediction first and by running last.
+    goal: str = "size",
+) -> int | Throughput:
+    """Finds the largest size whose step fits, or the one of most examples a second.
 
     The step really runs, at the sizes near the limit; variables that it changes are put back.
     Running out of memory on the way is survived. Where a budget is given and the device does not
     count its memory, predicted peaks decide, and a warning says so.
+
+    With ``goal="throughput"`` sizes run and are timed, first doubled from ``low`` on, then around
+    the best one; an optimised function is planned anew for each, with the plan of least time that
+    fits the limit in place of its own bound on time. The best three are timed twice.
 
     Args:
       fn: the step: what ``rnnmem.optimize`` returned, a ``tf.function`` or a Python function.
@@ -52,9 +90,11 @@ def largest(
         what the device has left.
       low: the smallest size that is tried.
       high: the largest size that is tried; by default none is too large.
+      goal: ``"size"``, or ``"throughput"``: most examples a second, of which a size is the number.
 
     Returns:
-      A size that ran within the budget, such that the next one does not, or is ``high``.
+      A size that ran within the budget, such that the next one does not, or is ``high``; for
+      throughput the size, its plan, and all that was tried.
 
     Raises:
       BudgetError: not even ``low`` fits; says what it needs.
@@ -70,8 +110,16 @@ def largest(
             "budget=None, and nothing limits what TensorFlow takes of this device: give a budget, "
             "or call rnnmem.enable_cpu_memory_stats(limit) before TensorFlow's first op"
         )
+    if goal not in _GOALS:
+        raise OptionError(f"goal={goal!r} must be one of {', '.join(map(repr, _GOALS))}")
     limit = None if budget is None else parse_bytes(budget, "budget")
     search = _Search(fn, make_args, limit)
+    if goal == "throughput":
+        search.plan_for_time()
+        found = most_examples(low, high, search.timed)
+        if found is None:
+            raise search.too_small(low)
+        return found
     guess = search.by_prediction(low, high)
     return search.by_running(guess, low, high)
 
@@ -93,6 +141,7 @@ class _Search:
         self.limit = limit
         self.needs: dict[int, int | None] = {}
         self.fits: dict[int, bool] = {}
+        self.peaks: dict[int, int | None] = {}
         self._warned = False
 
     def by_prediction(self, low: int, high: int) -> int:
@@ -119,7 +168,7 @@ class _Search:
             if self._runs(size):
                 good = size
             elif size == low:
-                raise self._too_small(low)
+                raise self.too_small(low)
             else:
                 bad, size, step = size, max(low, size - step), 2 * step
         step = max(1, good // 16)
@@ -138,6 +187,22 @@ class _Search:
             else:
                 bad = middle
         return good
+
+    def plan_for_time(self) -> None:
+        """Has an optimised function take the fastest plan within the limit, whatever its bound."""
+        limit = self._limit()
+        if isinstance(self.fn, Optimized) and limit is not None:
+            self.fn = within_budget(self.fn, limit)
+
+    def timed(self, size: int) -> SizeTrial | None:
+        """Runs a size and times it; None: it does not fit."""
+        if self._is_hopeless(size) or not self._runs(size):
+            return None
+        args = self._arguments(size)
+        plan = self.fn.plan(*args) if isinstance(self.fn, Optimized) else None
+        with self._put_back(args):
+            seconds = _seconds_of(lambda: self.fn(*args))
+        return SizeTrial(size, seconds, self.peaks[size], plan)
 
     def _is_predicted_to_fit(self, size: int) -> bool:
         predicted, limit = self._predicted(size), self._limit()
@@ -188,21 +253,28 @@ class _Search:
     def _try(self, size: int) -> bool:
         try:
             args = self._arguments(size)
-            concrete = self.fn.get_concrete_function(*args)
-            # On the host, so that they take nothing from what the step may have.
-            before = [(variable, variable.numpy()) for variable in concrete.variables]
-            try:
+            with self._put_back(args):
                 for _ in range(2):  # the second run finds memory as later ones do
                     results, peak = run_measured(lambda: self.fn(*args))
                     del results
+                    self.peaks[size] = max((peak, self.peaks.get(size)), key=lambda one: one or 0)
                     if self.limit is not None and self._needed(size, peak) > self.limit:
                         return False
-            finally:
-                for variable, value in before:
-                    variable.assign(value)
         except (tf.errors.ResourceExhaustedError, BudgetError):
             return False
         return True
+
+    @contextlib.contextmanager
+    def _put_back(self, args: tuple) -> Iterator[None]:
+        """Variables are as before afterwards."""
+        concrete = self.fn.get_concrete_function(*args)
+        # On the host, so that they take nothing from what the step may have.
+        before = [(variable, variable.numpy()) for variable in concrete.variables]
+        try:
+            yield
+        finally:
+            for variable, value in before:
+                variable.assign(value)
 
     def _needed(self, size: int, peak: int | None) -> int:
         """What a size needs: as measured, or else as predicted.
@@ -222,13 +294,24 @@ class _Search:
             warn_user(f"sizes are chosen by predicted peaks alone: {uncounted()}")
         return needs
 
-    def _too_small(self, low: int) -> BudgetError:
+    def too_small(self, low: int) -> BudgetError:
         predicted, limit = self._predicted(low), self._limit()
         needed = format_bytes(None if predicted == _TOO_MUCH else predicted)
         return BudgetError(
             f"low={low} does not fit: its step is predicted to need {needed} above the resident "
             f"state, of {format_bytes(limit)} that it may have; give a smaller low or more memory"
         )
+
+
+def _seconds_of(call: Callable[[], Any]) -> float:
+    """The median over runs of a step."""
+    end, seconds = time.perf_counter() + TIMED_SECONDS, list[float]()
+    while len(seconds) < LEAST_RUNS or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        tf.test.experimental.sync_devices()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
 
 
 def _bytes_of(args: tuple) -> int:

@@ -370,6 +370,15 @@ class Optimized(Generic[P, R]):
             fn(*args, **kwargs)
 
 
+def within_budget(function: Optimized, budget: int) -> Optimized:
+    """The same function, planned anew for the least time within so many bytes, or its own fewer."""
+    options = function._options
+    least = budget if options.budget is None else min(budget, options.budget)
+    return Optimized(
+        function.__wrapped__, dataclasses.replace(options, budget=least, plan=None, profile=0.0)
+    )
+
+
 _IN_A_GRAPH = (
     "it is called inside of another tf.function, where nothing runs twice; decorate the outermost "
     "function to have it verified"
