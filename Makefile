@@ -52,11 +52,15 @@ conformance-table: .venv/ready-test
 benchmark: .venv/ready-nmt
 	$(PY) -m models.nmt.benchmark $(BENCHMARK_FLAGS)
 
-# What of docs/ is made from the sources: the API reference and the lists of messages.
+# What of docs/ is made from the sources and the figures, and the site: site/index.html, which needs
+# no network. A link that leads nowhere, or a page that is in no menu, is an error.
 docs: .venv/ready-test
 	$(PY) tools/api_reference.py
 	$(PY) tools/error_list.py
 	$(PY) tools/pass_table.py
+	$(PY) tools/figures.py
+	$(PY) -W ignore -m tools.step_net_picture
+	$(PY) -m sphinx -q -W --keep-going docs site
 
 # Wheel and sdist, checked, installed afresh and used.
 dist: .venv/ready-dist
@@ -67,7 +71,7 @@ test-versions: $(PY)
 	$(PY) tools/versions.py $(VERSION_FLAGS)
 
 clean:
-	rm -rf .venv .venv-versions build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
+	rm -rf .venv .venv-versions build dist site *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A half-made environment is removed, so that the next try starts afresh.

@@ -20,9 +20,10 @@ PROVE = ["z3-solver>=4.12"]
 PEERS = [*BENCH, "jax", "equinox", "torch>=2.6"]  # what benchmarks/peers compares with
 SHELL = ["shtab"]  # prints what makes a shell complete the command
 BROWSER = ["selenium>=4.11"]  # drives a Chromium that is there already
+DOCS = ["furo", "myst-parser>=4", "sphinx>=8"]  # the site
 TEST = [*NMT, *REPORT, *BROWSER, *SHELL, *PROVE, "hypothesis", "mypy>=2.4,<3", "ruff>=0.17,<0.18"]
 TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
-TEST += ["tf_keras"]  # Keras 2, whose models are optimised too
+TEST += [*DOCS, "tf_keras"]  # Keras 2, whose models are optimised too
 DIST = ["build", "twine"]
 
 setup(
@@ -49,6 +50,7 @@ setup(
         "peers": PEERS,
         "test": TEST,
         "dist": DIST,
+        "docs": DOCS,
     },
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -116,13 +116,13 @@ def test_tables_say_what_did_not_run_and_where_a_peer_is_better():
 def test_the_page_holds_the_tables_between_its_markers(tmp_path):
     page = tmp_path / "peers.md"
     page.write_text(f"before\n\n{table.BEGIN}\nold\n{table.END}\nafter\n")
-    table.write_page(cells(), page)
+    table.write_page(table.tables(cells()), page)
     text = page.read_text()
     assert text.startswith("before") and text.endswith("after\n")
     assert "old" not in text and table.tables(cells()) in text
     page.write_text("nothing")
     with pytest.raises(ValueError, match="has no lines"):
-        table.write_page(cells(), page)
+        table.write_page(table.tables(cells()), page)
 
 
 def test_figures_come_back_from_their_file(tmp_path):

@@ -38,6 +38,7 @@ def define_flags() -> None:
     flags.DEFINE_float("timeout", 120, "seconds that a process may take")
     flags.DEFINE_string("json", "benchmarks/results/peers-cpu.json", "where the figures are kept")
     flags.DEFINE_string("page", None, "write the tables into this document, between its markers")
+    flags.DEFINE_string("summary", None, "write the short table into this document")
     flags.DEFINE_string("picture", None, "draw the figures into this file")
     for name, known in (("models", MODELS), ("only", COLUMNS)):
         flags.register_validator(
@@ -127,7 +128,9 @@ def main(_) -> None:
         measure(cells)
     print(table.tables(cells))
     if FLAGS.page:
-        table.write_page(cells, FLAGS.page)
+        table.write_page(table.tables(cells), FLAGS.page)
+    if FLAGS.summary:
+        table.write_page(table.summary(cells), FLAGS.summary)
     if FLAGS.picture:
         table.draw(cells, FLAGS.picture)
 

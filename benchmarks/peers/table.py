@@ -106,21 +106,45 @@ TABLES: dict[str, Callable[[Cell], str]] = {
 """Title -> what stands in a cell."""
 
 
+SUMMARY = (
+    *("tensorflow", "rnnmem", "rnnmem-1.35", "recompute-grad"),
+    *("jax", "jax-checkpoint", "jax-nested-checkpoint", "equinox", "torch", "torch-checkpoint"),
+)
+"""Columns of the short table."""
+SUMMARY_TITLE = "Peak above the resident state, MiB"
+
+
+def summary(cells: Cells) -> str:
+    """The short table: memory as the framework counts it."""
+    names = [name for name in SUMMARY if any(column == name for _, column in cells)]
+    notes: list[str] = []
+    rows = _table(cells, SUMMARY_TITLE, names, lambda cell: _mib(cell.counted_bytes), notes)
+    return "\n\n".join([rows, *_listed(notes)])
+
+
 def tables(cells: Cells) -> str:
     """All figures: a table of each kind, a line a column, and the reasons of what is not there."""
-    models = [name for name in MODELS if any(model == name for model, _ in cells)]
     columns = [name for name in COLUMNS if any(column == name for _, column in cells)]
     notes: list[str] = []
-    blocks = []
-    for title, shown in TABLES.items():
-        head = f"| {title} | {' | '.join(models)} |\n| --- |{' ---: |' * len(models)}"
-        lines = [head]
-        for column in columns:
-            row = (_shown(cells.get((model, column)), shown, notes) for model in models)
-            lines.append(f"| {COLUMNS[column].title} | {' | '.join(row)} |")
-        blocks.append("\n".join(lines))
+    blocks = [_table(cells, title, columns, shown, notes) for title, shown in TABLES.items()]
+    return "\n\n".join([*blocks, *_listed(notes), better(cells)])
+
+
+def _table(
+    cells: Cells, title: str, columns: list[str], shown: Callable[[Cell], str], notes: list[str]
+) -> str:
+    models = [name for name in MODELS if any(model == name for model, _ in cells)]
+    lines = [f"| {title} | {' | '.join(models)} |", f"| --- |{' ---: |' * len(models)}"]
+    for column in columns:
+        row = (_shown(cells.get((model, column)), shown, notes) for model in models)
+        lines.append(f"| {COLUMNS[column].title} | {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _listed(notes: list[str]) -> list[str]:
+    """The reasons of what is not there, as one block."""
     listed = "\n".join(f"{number}. {note}" for number, note in enumerate(notes, 1))
-    return "\n\n".join([*blocks, *filter(None, [listed]), better(cells)])
+    return [listed] if listed else []
 
 
 def _shown(cell: Cell | None, shown: Callable[[Cell], str], notes: list[str]) -> str:
@@ -152,14 +176,14 @@ def better(cells: Cells) -> str:
     return head + "\n".join(lines or ["* nowhere."])
 
 
-def write_page(cells: Cells, path: str) -> None:
+def write_page(told: str, path: str) -> None:
     """Replaces what stands between the markers of a document."""
     text = Path(path).read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:
         raise ValueError(f"{path} has no lines {BEGIN!r} and {END!r}")
-    Path(path).write_text(f"{before}{BEGIN}\n\n{tables(cells)}\n\n{END}{after}", encoding="utf-8")
+    Path(path).write_text(f"{before}{BEGIN}\n\n{told}\n\n{END}{after}", encoding="utf-8")
 
 
 MARKS = {"tensorflow": "o", "jax": "s", "torch": "^"}
@@ -168,6 +192,7 @@ MARKS = {"tensorflow": "o", "jax": "s", "torch": "^"}
 def draw(cells: Cells, path: str) -> None:
     """Memory against time, a panel a model; left and low is better."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     models = [name for name in MODELS if any(model == name for model, _ in cells)]
     figure = Figure(figsize=(14, 7), layout="constrained")
@@ -187,7 +212,11 @@ def draw(cells: Cells, path: str) -> None:
                 edgecolors="black" if number >= 10 else "none",
             )
         panel.set(title=model, xscale="log", yscale="log", xlabel="s a step", ylabel="MiB")
-        panel.grid(alpha=0.3, which="both")
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
+        panel.grid(alpha=0.3)
     for panel in panels[len(models) :]:
         panel.axis("off")
     panels[-1].legend(handles.values(), handles.keys(), loc="center", fontsize=8)

@@ -91,9 +91,9 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{newest / PROGRESS}: not a checkpoint's ({error!r})") from error
         differing = [
-            f"{key} was {theirs.get(key)!r} and is {ours!r}"
-            for key, ours in self.fingerprint.items()
-            if theirs.get(key) != ours
+            f"{key} was {was!r} and is {ours!r}"
+            for key, was, ours in _entries(theirs, self.fingerprint)
+            if was != ours
         ]
         if differing:
             raise ValueError(
@@ -110,6 +110,15 @@ class Checkpoints:
     def clear(self) -> None:
         """Removes all checkpoints."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _entries(theirs, ours):
+    """(name, theirs, ours) of all that both tell; what stands in a table by its own name."""
+    for key in [key for key in ours if key in theirs]:
+        if isinstance(ours[key], dict) and isinstance(theirs[key], dict):
+            yield from _entries(theirs[key], ours[key])
+        else:
+            yield key, theirs[key], ours[key]
 
 
 def _to_disk(path):

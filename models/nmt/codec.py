@@ -49,6 +49,10 @@ class Words:
         """The text of the ids up to the first </s>."""
         return " ".join(self.vocabulary.decode(ids))
 
+    def written(self, line: str) -> str:
+        """A line as `decode` would have written it: a blank between its tokens."""
+        return " ".join(split(line, self.tokenize))
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each token as text, control tokens as well."""
         return [self.vocabulary.words[i] for i in ids]
@@ -140,6 +144,10 @@ class Subwords:
             if i not in (PAD, START):
                 kept.append(int(i))
         return self._processor.DecodeIds(kept)
+
+    def written(self, line: str) -> str:
+        """A line as `decode` would have written it: as it is."""
+        return line
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each token as text, control tokens as well."""

@@ -1,22 +1,26 @@
-r"""Trains a translation model, as TensorFlow runs it, under `rnnmem.optimize`, or both ways.
+r"""Trains a translation model, plain, under `rnnmem.optimize`, or both ways.
 
-    python -m models.nmt.train --demo              # both ways at once, side by side: the demo
-    python -m models.nmt.train --out=runs/nmt      # on the generated corpus, under rnnmem.optimize
-    python -m models.nmt.train --flagfile=models/nmt/flagfiles/multi30k.flags --out=runs/multi30k
-    python -m models.nmt.train --source=train.en.gz --target=train.de.gz --text=subwords \
-        --vocabulary=8000 --units=512 --embedding=256 --batch_tokens=4096 --steps=20000
+    python -m models.nmt.train --demo           # both ways at once, as the demo
+    python -m models.nmt.train --out=runs/nmt   # on the generated corpus
+    python -m models.nmt.train --flagfile=models/nmt/flagfiles/multi30k.flags \
+        --out=runs/multi30k
+    python -m models.nmt.train --source=train.en.gz --target=train.de.gz \
+        --text=subwords --vocabulary=8000 --units=512 --batch_tokens=4096
     python -m models.nmt.translate --model=runs/nmt --input=sentences.en
 
-The same command goes on where it was killed, and the loss curve with it, bit for bit: checkpoints
-hold weights, optimizer, step, position in the data and random state. `--out` then holds
+The same command goes on where it was killed, and the loss curve with it, bit
+for bit: checkpoints hold weights, optimizer, step, position in the data and
+random state. `--out` then holds
 
-    config.json, weights.*, *.vocabulary    the model: the best so far, for translate
-    checkpoints/                            the last two states of the training
-    losses.tsv                              every step's loss, with its bits
-    summaries/                              the same and more, for TensorBoard
+    config.json, weights.*, *.vocabulary   the best model so far, for translate
+    checkpoints/                           the training's last two states
+    losses.tsv                             every step's loss, with its bits
+    summaries/                             the same and more, for TensorBoard
+    lock                                   held while a training writes there
 
-With `--rnnmem=both` two models of the same seed take each step on the same batch, one after the
-other: their losses stand side by side, and the ratio of their step times is one of paired runs.
+With `--rnnmem=both` two models of the same seed take each step on the same
+batch, one after the other: their losses stand side by side, and the ratio of
+their step times is one of paired runs.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ import statistics
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -47,8 +52,9 @@ from models.nmt.corpus import generate
 from models.nmt.curve import Curve
 from models.nmt.data import read_parallel
 from models.nmt.distribution import KINDS, LOST, Distribution
+from models.nmt.flag_groups import Groups
+from models.nmt.lock import lock
 from models.nmt.loss_scale import LossScale
-from models.nmt.scores import bleu
 from models.nmt.seq2seq import CHOICES, Seq2Seq, Seq2SeqConfig
 from models.nmt.trained import Trained
 from models.nmt.vocabulary import PAD, START
@@ -61,83 +67,86 @@ MODEL_FLAGS = [
     for field in dataclasses.fields(Seq2SeqConfig)
     if field.name not in ("source_vocabulary", "target_vocabulary")
 ]
+RATE_FLAGS = ("learning_rate", "warmup", "decay", "clip")
 
 
 def define_flags() -> None:
     """Defines the knobs; not on import, so that these programs can be imported side by side."""
-    flags.DEFINE_bool("demo", False, "train both ways on the generated corpus and compare")
-    # the text
-    flags.DEFINE_string("source", None, "sentences, one a line, .gz as well (default: the corpus)")
-    flags.DEFINE_string("target", None, "their translations, line by line")
-    flags.DEFINE_string("validation_source", None, "to watch the training (default: held out)")
-    flags.DEFINE_string("validation_target", None, "their translations")
-    flags.DEFINE_string("test_source", None, "to judge the trained model (default: held out)")
-    flags.DEFINE_string("test_target", None, "their translations")
-    flags.DEFINE_integer("heldout", 400, "pairs for validation, and for judging", lower_bound=1)
-    flags.DEFINE_enum("text", "words", codec.KINDS, "what tokens are")
-    flags.DEFINE_bool("tokenize", False, "split punctuation from words")
-    flags.DEFINE_integer("vocabulary", None, "most tokens a language (default: all)", lower_bound=5)
-    flags.DEFINE_bool("joint", False, "one vocabulary for both languages")
-    flags.DEFINE_integer(
-        "max_length", 60, "leave out pairs with more tokens than this", lower_bound=1
-    )
-    # the batches
-    flags.DEFINE_integer("batch", 64, "sentence pairs a batch", lower_bound=1)
-    flags.DEFINE_integer("batch_tokens", None, "tokens a batch, instead of --batch", lower_bound=1)
-    flags.DEFINE_integer("shapes", 4, "lengths that sentences are padded to", lower_bound=1)
-    flags.DEFINE_integer("accumulate", 1, "batches whose gradients make a step", lower_bound=1)
-    # the model
-    flags.DEFINE_integer("units", 128, "units of a layer and direction", lower_bound=1)
-    flags.DEFINE_integer("embedding", 128, "size of embeddings and read-out", lower_bound=1)
-    flags.DEFINE_enum("cell", "lstm", CHOICES["cell"], "what the layers are made of")
-    flags.DEFINE_integer("encoder_layers", 1, "layers of the encoder", lower_bound=1)
-    flags.DEFINE_integer("bidirectional_layers", 0, "its lowest ones, both ways", lower_bound=0)
-    flags.DEFINE_integer("decoder_layers", 1, "layers of the decoder", lower_bound=1)
-    flags.DEFINE_bool("residual", False, "layers from the third on add their input")
-    flags.DEFINE_enum("attention", "bahdanau", CHOICES["attention"], "before or behind the decoder")
-    flags.DEFINE_bool("input_feeding", False, "the read-out goes into the next step")
-    flags.DEFINE_float("coverage", 0.0, "weight of the coverage loss; 0: no coverage", 0.0)
-    flags.DEFINE_enum("tied", "none", CHOICES["tied"], "which embeddings the projection shares")
-    flags.DEFINE_float("dropout", 0.0, "rate between layers", 0.0)
-    flags.DEFINE_float("recurrent_dropout", 0.0, "rate on the states, one mask a sentence", 0.0)
-    flags.DEFINE_bool("variational", False, "one mask a sentence between layers, too")
-    flags.DEFINE_float("label_smoothing", 0.0, "taken from the right token for all alike", 0.0)
-    flags.DEFINE_enum("precision", "float32", CHOICES["precision"], "what is computed in")
-    # the training
-    flags.DEFINE_integer("steps", 700, "steps of the optimizer", lower_bound=1)
-    flags.DEFINE_float("minutes", None, "stop after so many, whatever the steps", 0.0)
-    flags.DEFINE_float("learning_rate", 5e-3, "Adam's, at its greatest", 0.0)
-    flags.DEFINE_integer("warmup", 0, "steps until it is greatest", lower_bound=0)
-    flags.DEFINE_enum("decay", "cosine", DECAYS, "how it falls from then on")
-    flags.DEFINE_float("clip", 1.0, "bound on the global norm of the gradients", 0.0)
-    flags.DEFINE_integer("seed", 1, "of weights, dropout and the order of the data")
-    flags.DEFINE_integer("validate", 0, "steps between two BLEUs; 0: at the end", lower_bound=0)
-    flags.DEFINE_integer(
-        "patience", 0, "stop after so many BLEUs without a better one; 0: never", lower_bound=0
-    )
-    # what runs it
-    flags.DEFINE_enum(
-        "rnnmem", "on", ["on", "off", "both"], "under rnnmem.optimize, or plain, or both"
-    )
-    flags.DEFINE_string(
-        "rnnmem_budget", None, "optimize's budget, e.g. 64MiB (default: least memory)"
-    )
-    flags.DEFINE_float(
-        "rnnmem_max_slowdown", 1.1, "optimize's bound on step time, without a budget"
-    )
-    flags.DEFINE_enum("distribute", "none", KINDS, "over devices, or over machines (TF_CONFIG)")
-    flags.DEFINE_integer("replicas", None, "devices of --distribute=mirrored", lower_bound=1)
-    flags.DEFINE_bool("deterministic", True, "TensorFlow's op determinism: the same bits again")
-    # what comes out
-    flags.DEFINE_string("out", "runs/nmt", "folder for the model, checkpoints and curves")
-    flags.DEFINE_bool("restart", False, "train afresh where --out holds a training")
-    flags.DEFINE_integer("save", 200, "steps between two checkpoints", lower_bound=1)
-    flags.DEFINE_integer("report", 100, "steps between two reports", lower_bound=1)
-    flags.DEFINE_integer("beams", 5, "hypotheses of beam search at the end", lower_bound=1)
-    flags.DEFINE_float("length_penalty", 1.0, "of beam search", 0.0)
-    flags.DEFINE_integer(
-        "samples", 8, "held-out sentences whose translation is shown", lower_bound=0
-    )
+    help_of = Groups()
+    with help_of.group("The text"):
+        flags.DEFINE_string("source", None, "sentences, one a line, or .gz (default: the corpus)")
+        flags.DEFINE_string("target", None, "their translations, line by line")
+        flags.DEFINE_string("validation_source", None, "to watch the training (default: held out)")
+        flags.DEFINE_string("validation_target", None, "their translations")
+        flags.DEFINE_enum("text", "words", codec.KINDS, "what tokens are")
+        flags.DEFINE_integer("vocabulary", None, "most tokens a language (default: all)", 5)
+    with help_of.group("The text", seldom=True):
+        flags.DEFINE_string("test_source", None, "to judge the trained model (default: held out)")
+        flags.DEFINE_string("test_target", None, "their translations")
+        flags.DEFINE_integer("heldout", 400, "pairs for validation, and for judging", 1)
+        flags.DEFINE_bool("tokenize", False, "split punctuation from words")
+        flags.DEFINE_bool("joint", False, "one vocabulary for both languages")
+        flags.DEFINE_integer("max_length", 60, "leave out pairs with more tokens than this", 1)
+    with help_of.group("The batches"):
+        flags.DEFINE_integer("batch", 64, "sentence pairs a batch", 1)
+        flags.DEFINE_integer("batch_tokens", None, "tokens a batch, instead of --batch", 1)
+    with help_of.group("The batches", seldom=True):
+        flags.DEFINE_integer("shapes", 4, "lengths that sentences are padded to", 1)
+        flags.DEFINE_integer("accumulate", 1, "batches whose gradients make a step", 1)
+    with help_of.group("The model"):
+        flags.DEFINE_integer("units", 128, "units of a layer and direction", 1)
+        flags.DEFINE_integer("embedding", 128, "size of embeddings and read-out", 1)
+        flags.DEFINE_enum("cell", "lstm", CHOICES["cell"], "what the layers are made of")
+        flags.DEFINE_integer("encoder_layers", 1, "layers of the encoder", 1)
+        flags.DEFINE_integer("decoder_layers", 1, "layers of the decoder", 1)
+        flags.DEFINE_enum(
+            "attention", "bahdanau", CHOICES["attention"], "before or behind the decoder"
+        )
+        flags.DEFINE_float("dropout", 0.0, "rate between layers", 0.0)
+    with help_of.group("The model", seldom=True):
+        flags.DEFINE_integer("bidirectional_layers", 0, "the encoder's lowest ones, both ways", 0)
+        flags.DEFINE_bool("residual", False, "layers from the third on add their input")
+        flags.DEFINE_bool("input_feeding", False, "the read-out goes into the next step")
+        flags.DEFINE_float("coverage", 0.0, "weight of the coverage loss; 0: no coverage", 0.0)
+        flags.DEFINE_enum("tied", "none", CHOICES["tied"], "which embeddings the projection shares")
+        flags.DEFINE_float("recurrent_dropout", 0.0, "rate on the states, one mask a sentence", 0.0)
+        flags.DEFINE_bool("variational", False, "one mask a sentence between layers, too")
+        flags.DEFINE_float("label_smoothing", 0.0, "taken from the right token for all alike", 0.0)
+        flags.DEFINE_enum("precision", "float32", CHOICES["precision"], "what is computed in")
+    with help_of.group("The training"):
+        flags.DEFINE_integer("steps", 700, "steps of the optimizer", 1)
+        flags.DEFINE_float("learning_rate", 5e-3, "Adam's, at its greatest", 0.0)
+        flags.DEFINE_integer("validate", 0, "steps between two BLEUs; 0: at the end", 0)
+        flags.DEFINE_integer("patience", 0, "end after so many BLEUs, none of them better", 0)
+    with help_of.group("The training", seldom=True):
+        flags.DEFINE_float("minutes", None, "stop after so many, whatever the steps", 0.0)
+        flags.DEFINE_integer("warmup", 0, "steps until the learning rate is greatest", 0)
+        flags.DEFINE_enum("decay", "cosine", DECAYS, "how it falls from then on")
+        flags.DEFINE_float("clip", 1.0, "bound on the global norm of the gradients", 0.0)
+        flags.DEFINE_integer("seed", 1, "of weights, dropout and the order of the data")
+    with help_of.group("What runs it"):
+        flags.DEFINE_bool("demo", False, "train both ways on the generated corpus and compare")
+        flags.DEFINE_enum(
+            "rnnmem", "on", ["on", "off", "both"], "under rnnmem.optimize, or plain, or both"
+        )
+        flags.DEFINE_string("rnnmem_budget", None, "optimize's budget, e.g. 64MiB (default: none)")
+        flags.DEFINE_float(
+            "rnnmem_max_slowdown", 1.1, "optimize's bound on step time, without a budget"
+        )
+    with help_of.group("What runs it", seldom=True):
+        flags.DEFINE_enum("distribute", "none", KINDS, "over devices, or over machines (TF_CONFIG)")
+        flags.DEFINE_integer("replicas", None, "devices of --distribute=mirrored", 1)
+        flags.DEFINE_bool("deterministic", True, "TensorFlow's op determinism: the same bits again")
+    with help_of.group("What comes out"):
+        flags.DEFINE_string("out", "runs/nmt", "folder for the model, checkpoints and curves")
+        flags.DEFINE_bool("restart", False, "train afresh where --out holds a training")
+        flags.DEFINE_integer("save", 200, "steps between two checkpoints", 1)
+    with help_of.group("What comes out", seldom=True):
+        flags.DEFINE_integer("report", 100, "steps between two reports", 1)
+        flags.DEFINE_integer("beams", 5, "hypotheses of beam search at the end", 1)
+        flags.DEFINE_float("length_penalty", 1.0, "of beam search", 0.0)
+        flags.DEFINE_integer("samples", 8, "held-out sentences whose translation is shown", 0)
+    help_of.show()
 
 
 class Texts(NamedTuple):
@@ -323,7 +332,7 @@ class Validation:
     def bleu(self) -> float:
         """BLEU of greedy translations."""
         found = self.trained.translate([source for source, _ in self.pairs])
-        return bleu(found, [target for _, target in self.pairs]).score
+        return self.trained.score(found, [target for _, target in self.pairs]).score
 
 
 @dataclasses.dataclass
@@ -334,6 +343,7 @@ class Progress:
     """
 
     step: int = 0
+    steps: int = 0  # when it was saved; may change where the learning rate does not hang on it
     position: Position = Position()
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -345,6 +355,21 @@ class Progress:
     def of(cls, saved: dict) -> Progress:
         """What a checkpoint says."""
         return cls(**{**saved, "position": Position(*saved["position"])})
+
+
+def goes_on(now: Progress) -> str:
+    """What is said of a training that is resumed.
+
+    Raises:
+        ValueError: it is already further than `--steps`.
+    """
+    if now.step > FLAGS.steps:
+        raise ValueError(
+            f"--steps={FLAGS.steps}: the training in {FLAGS.out} is at step {now.step} already; "
+            "give more steps, another --out, or --restart to train afresh"
+        )
+    before = f" (--steps was {now.steps})" if now.steps not in (0, FLAGS.steps) else ""
+    return f"goes on behind step {now.step} of {FLAGS.steps}{before}"
 
 
 class Stopped(Exception):
@@ -379,20 +404,19 @@ def train(
     stream = data.from_position(now.position)
     shapes, tokens, start, cpu = set(), 0, time.perf_counter(), time.process_time()
     before, cpu_before = now.seconds, now.cpu_seconds
+    pace: deque[float] = deque(maxlen=1000)
     columns = "".join(f"{'loss, ' + run.name:>18}" for run in runs)
     print(f"  step  {columns}   validation    BLEU  tokens/s        peak     left")
     bar = progress.Progress(
         progress.MofNCompleteColumn(),
         progress.BarColumn(),
         progress.TextColumn("{task.description}"),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("left"),
     )
     try:
         with bar:
             task = bar.add_task("tracing", total=FLAGS.steps, completed=now.step)
             while now.step < FLAGS.steps and not _is_over(now):
-                batches = []
+                batches, known, began = [], len(shapes), time.perf_counter()
                 for _ in range(FLAGS.accumulate):
                     position, batch = next(stream)
                     batches.append(batch)
@@ -418,7 +442,7 @@ def train(
                     task,
                     advance=1,
                     description=f"loss {losses[0]:.3f}, {rate:.0f} tokens/s, "
-                    f"peak {format_bytes(peak)}",
+                    f"peak {format_bytes(peak)}, {left(now, pace)} left",
                 )
                 last = now.step == FLAGS.steps or _is_over(now)
                 score = None
@@ -430,12 +454,13 @@ def train(
                     if curve is not None:
                         curve.validation(now.step, loss, score)
                     row = "".join(f"{loss:18.7f}" for loss in losses)
-                    left = (FLAGS.steps - now.step) * now.seconds / now.step
                     found = "" if score is None else f"{score:.2f}"
                     line = f"{now.step:6}  {row}{loss:13.3f}{found:>8}{rate:10.0f}"
-                    print(f"{line}{format_bytes(peak):>12}{_clock(left):>9}", flush=True)
+                    print(f"{line}{format_bytes(peak):>12}{left(now, pace):>9}", flush=True)
                 if now.step % FLAGS.save == 0 or last or signals:
                     save()
+                if len(shapes) == known:  # what traced says nothing of the steps to come
+                    pace.append(time.perf_counter() - began)
                 if signals:
                     raise Stopped(signals[0])
     finally:
@@ -460,7 +485,18 @@ def _note(score, now, keep):
         keep()
 
 
-def _clock(seconds):
+def left(now: Progress, pace: Collection[float]) -> str:
+    """The time that the training still takes, as minutes and seconds.
+
+    Args:
+        now: where it stands.
+        pace: seconds of the last steps that traced nothing; without any nobody knows the time.
+    """
+    if not pace:
+        return "?"
+    seconds = (FLAGS.steps - now.step) * statistics.fmean(pace)
+    if FLAGS.minutes is not None:
+        seconds = min(seconds, max(0.0, 60 * FLAGS.minutes - now.seconds))
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
@@ -499,7 +535,7 @@ def judge(trained: Trained, pairs: Sequence[tuple[str, str]]) -> None:
             print(f"    for    {e}")
     right = sum(e == f for e, f in zip(expected, found, strict=True))
     print(f"exactly right: {right} of {len(pairs)} ({100 * right / len(pairs):.0f} %)")
-    print(f"{bleu(found, expected)}")
+    print(trained.score(found, expected))
 
 
 def main(_):
@@ -514,6 +550,8 @@ def main(_):
     try:
         where = Distribution(FLAGS.distribute, FLAGS.replicas)
         out.mkdir(parents=True, exist_ok=True)
+        if where.is_chief:
+            lock(out)
         texts = load_texts()
         lines = [[pair[side] for pair in texts.train] for side in (0, 1)]
         codecs = codec.learn(FLAGS.text, *lines, FLAGS.vocabulary, FLAGS.tokenize, FLAGS.joint)
@@ -531,11 +569,11 @@ def main(_):
         fingerprint = {
             "model": dataclasses.asdict(config),
             "text": zlib.crc32(repr(pairs).encode()),
-            **{
-                name: FLAGS[name].value
-                for name in ("batch", "batch_tokens", "shapes", "accumulate")
-            },
+            **{name: FLAGS[name].value for name in ("batch", "batch_tokens", "shapes")},
+            **{name: FLAGS[name].value for name in ("accumulate", *RATE_FLAGS)},
         }
+        if FLAGS.decay == "cosine":  # which falls to 0 at the last step
+            fingerprint["steps"] = FLAGS.steps
         checkpoints = Checkpoints(
             out / "checkpoints",
             fingerprint,
@@ -544,13 +582,15 @@ def main(_):
             scale=run.scale,
         )
         curve = None
+        now.steps = FLAGS.steps
         if mode != "both":
             if FLAGS.restart and where.is_chief:
                 checkpoints.clear()
             saved = checkpoints.restore()
             if saved is not None:
                 now = Progress.of(saved)
-                print(f"goes on behind step {now.step} of {FLAGS.steps}")
+                print(goes_on(now))
+                now.steps = FLAGS.steps
             curve = Curve(out, now.step) if where.is_chief else None
 
         def save():

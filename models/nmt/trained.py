@@ -15,6 +15,7 @@ import tensorflow as tf
 from models.nmt import codec, search
 from models.nmt.batching import in_order
 from models.nmt.codec import Codec
+from models.nmt.scores import Score, bleu
 from models.nmt.seq2seq import Seq2Seq, Seq2SeqConfig
 from models.nmt.vocabulary import END
 
@@ -138,6 +139,10 @@ class Trained:
             for i, row in zip(chosen, found, strict=True):
                 translations[kept[i]] = self.target.decode(row.tolist())
         return translations
+
+    def score(self, found: Sequence[str], expected: Sequence[str]) -> Score:
+        """BLEU of translations, the references written as this model writes."""
+        return bleu(found, [self.target.written(line) for line in expected])
 
     def search(
         self,

@@ -22,7 +22,6 @@ from absl import app, flags, logging
 
 from models.nmt.alignment import as_text, save_picture
 from models.nmt.data import read_lines
-from models.nmt.scores import bleu
 from models.nmt.trained import LONGEST_SOURCE, Hypothesis, Trained
 
 FLAGS = flags.FLAGS
@@ -109,7 +108,7 @@ def main(_):
             if sys.stderr.isatty() and not sys.stdout.isatty():
                 print(f"\r{done} sentences translated", end="", file=sys.stderr, flush=True)
         if expected is not None:
-            print(bleu(found, expected), file=sys.stderr)
+            print(trained.score(found, expected), file=sys.stderr)
     except BrokenPipeError:
         # Whoever reads has seen enough; Python would complain when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

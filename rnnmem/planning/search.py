@@ -191,21 +191,21 @@ class Search:
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
         found = within(self.candidates, bounds, max_slowdown, self._with_losses)
+
+        def also(candidates: Candidates) -> None:
+            found.extend(within(candidates, {max_slowdown}, max_slowdown, self._with_losses))
+
         for opening in self.candidates.opening(found):
-            found += within(opening, {max_slowdown}, max_slowdown, self._with_losses)
+            also(opening)
         if self.original_peak is not None:
-            found += within(
-                self.candidates.with_tails(), {max_slowdown}, max_slowdown, self._with_losses
-            )
+            also(self.candidates.with_tails())
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
-            candidates = self.candidates.without_schedules()
-            found += within(candidates, {max_slowdown}, max_slowdown, self._with_losses)
+            also(self.candidates.without_schedules())
         if self.original_peak is None and any(map(is_cut, found)):
             # Nothing predicts what a segment holds while it runs again.
-            candidates = self.candidates.without_segments()
-            found += within(candidates, {max_slowdown}, max_slowdown, self._with_losses)
+            also(self.candidates.without_segments())
         return found
 
     @functools.cached_property

@@ -1,6 +1,7 @@
 """The API reference and the lists of messages are those of the sources."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -88,6 +89,30 @@ def test_the_page_of_versions_is_that_of_the_results():
     results = versions.read()
     assert versions.PAGE.read_text(encoding="utf-8") == versions.page(results)
     assert {pair.split()[0] for pair in results} == set(versions.TESTED), "make test-versions"
+
+
+def test_the_figures_are_those_of_the_results():
+    figures = tool("figures")
+    for page in figures.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert figures.write(text) == text, "run `make docs`"
+    names = re.findall(r"<!-- figures: (\w+) -->", figures.PAGES[1].read_text(encoding="utf-8"))
+    assert set(names) == set(figures.TABLES)
+
+
+def test_figures_that_come_later_take_their_place(tmp_path, monkeypatch):
+    figures = tool("figures")
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    page = "<!-- figures: whole_steps -->\nold\n<!-- end of figures -->"
+    assert figures.write(page) == page
+    step = {"workload": "conv_lstm", "max_slowdown": 1.33, "time_ratio": 1.081, "bits_equal": False}
+    results = {"results": [{**step, "before_bytes": 8 * 2**20, "after_bytes": 2 * 2**20}]}
+    (tmp_path / "whole-step-cpu.json").write_text(json.dumps(results))
+    row = "`max_slowdown=1.33` | 8.0 MiB | 2.0 MiB | 75.0 % | 1.08x | differ |"
+    assert row in figures.write(page) and "old" not in figures.write(page)
+    from benchmarks.whole_step import WORKLOADS
+
+    assert set(figures.WHOLE_STEPS) == set(WORKLOADS)
 
 
 def test_a_pair_that_fails_is_listed():

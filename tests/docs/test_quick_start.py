@@ -1,36 +1,73 @@
-"""What the quick start promises of its train step is so."""
+"""What the quick start and the README promise of their train steps is so."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+import rnnmem
 from rnnmem.sizes import MIB, format_bytes
 
-PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "quick-start.md"
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "quick-start.md"
+README = ROOT / "README.md"
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
 
 
 @pytest.fixture(scope="module")
 def page():
     """The names of its blocks, but for those that print or write files."""
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
     names: dict = {}
-    for block in (blocks[0], blocks[2]):
+    first, _, budgets, refused = blocks(PAGE)
+    for block in (first, budgets):
         exec(re.sub(r"^print.*$", "", block, flags=re.M), names)
-    return names
+    return {**names, "refused": refused}
+
+
+def told(plan):
+    """The line of the summary that names both predicted peaks."""
+    before, after = format_bytes(plan.original_peak), format_bytes(plan.predicted_peak)
+    return f"predicted{before:>23}{after:>13}\n"
 
 
 def test_the_peaks_are_those_that_it_names(page):
     text = PAGE.read_text("utf-8")
     plan = page["train_step"].plan(page["inputs"])
+    assert told(plan) in text
     assert f"needs {format_bytes(plan.original_peak)} as" in text
     assert f"and {format_bytes(plan.predicted_peak)} within" in text
+    assert plan.predicted_peak < plan.original_peak / 5 and plan.slowdown <= 1.1
 
 
 def test_a_budget_makes_it_smaller(page):
+    text = " ".join(PAGE.read_text("utf-8").split())
+    default = page["train_step"].plan(page["inputs"])
     plan = page["smaller"].plan(page["inputs"])
-    assert plan.predicted_peak < 2 * MIB < plan.original_peak
-    assert f"{plan.slowdown:.1f} times" in " ".join(PAGE.read_text("utf-8").split())
-    faster = page["faster"].plan(page["inputs"])
-    assert plan.predicted_peak < page["train_step"].plan(page["inputs"]).predicted_peak
-    assert faster.slowdown <= 1.02
+    assert plan.predicted_peak < 3 * MIB < default.predicted_peak
+    assert f"3 MiB are kept at about {plan.slowdown:.1f} times the step time" in text
+    slower = page["slower"].plan(page["inputs"])
+    assert f"give {format_bytes(slower.predicted_peak)}:" in text
+    assert slower.slowdown <= 1.3
+
+
+def test_the_budget_that_is_refused_is(page, capsys):
+    exec(page["refused"], dict(page))
+    assert int(capsys.readouterr().out) > 2 * MIB
+
+
+def test_the_readme_shows_what_its_program_prints(capsys):
+    (block,) = blocks(README)
+    names: dict = {}
+    exec(re.sub(r"^print.*$", "", block, flags=re.M), names)
+    plan = names["train_step"].plan(names["tf"].ones([32, 50, 128]))
+    text = README.read_text("utf-8")
+    assert told(plan) in text
+    assert f"step time {plan.slowdown:.2f}x" in text
+
+
+def test_the_summary_has_such_a_line(page):
+    summary = rnnmem.report(page["train_step"], page["inputs"]).summary()
+    assert told(page["train_step"].plan(page["inputs"])) in summary

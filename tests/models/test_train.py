@@ -1,11 +1,14 @@
 """The whole way through the command line: train, compare, save, translate."""
 
 import gzip
+import os
 import re
 import resource
 import signal
 
 import pytest
+
+from models.nmt.lock import lock
 
 TINY = ["--units=16", "--embedding=8", "--batch=16", "--samples=2", "--report=5", "--heldout=20"]
 
@@ -51,19 +54,52 @@ def test_what_was_killed_goes_on_bit_for_bit(run, start, wait_for, text, tmp_pat
     other = run("train", *command, "--units=9")
     assert other.returncode == 1
     last = other.stderr.strip().splitlines()[-1]
-    assert "a checkpoint of another training: model was" in last
+    assert "a checkpoint of another training: units was 8 and is 9. Give" in last
+
+    longer = run("train", *command, "--steps=70")  # another learning rate at every step
+    assert longer.returncode == 1
+    last = longer.stderr.strip().splitlines()[-1]
+    assert "a checkpoint of another training: steps was 60 and is 70. Give" in last
 
     finished = run("train", *command)
     assert finished.returncode == 0, finished.stderr
     assert losses.read_bytes() == expected
     for name in ("weights.data-00000-of-00001", "config.json"):
         assert (out / name).read_bytes() == (tmp_path / "through" / name).read_bytes()
-    assert finished.stdout.splitlines()[-2].startswith("BLEU ")
+    score = finished.stdout.splitlines()[-2]
+    assert score.startswith("BLEU ") and "tok:none" in score  # the corpus is tokens
+
+
+@pytest.mark.slow
+def test_more_steps_are_named_and_fewer_refused(run, text, tmp_path):
+    flags = [*text, "--rnnmem=off", "--samples=0", "--decay=none", "--report=1", "--beams=1"]
+    begun = run("train", *flags, f"--out={tmp_path}", "--steps=4")
+    assert begun.returncode == 0, begun.stderr
+    rows = re.findall(r"^ +\d+ .* (\S+)$", begun.stdout, re.MULTILINE)
+    assert rows[0] == "?" and rows[-1] == "0:00", begun.stdout  # the time that is left
+    more = run("train", *flags, f"--out={tmp_path}", "--steps=6")
+    assert "goes on behind step 4 of 6 (--steps was 4)" in more.stdout, more.stderr
+    fewer = run("train", *flags, f"--out={tmp_path}", "--steps=5")
+    assert fewer.returncode == 1
+    last = fewer.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"train: --steps=5: the training in {tmp_path} is at step 6 already")
+
+
+@pytest.mark.slow
+def test_a_folder_that_another_training_writes_to_is_refused(run, tmp_path):
+    descriptor = lock(tmp_path)
+    done = run("train", "--steps=1", *TINY, f"--out={tmp_path}")
+    os.close(descriptor)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(
+        f"train: {tmp_path}: a training writes there already (process {os.getpid()}"
+    )
 
 
 @pytest.mark.slow
 def test_a_full_disk_ends_the_training_and_keeps_what_was_saved(run, start, text, tmp_path):
-    flags = [*text, "--rnnmem=off", "--samples=0", f"--out={tmp_path}"]
+    flags = [*text, "--rnnmem=off", "--samples=0", "--decay=none", f"--out={tmp_path}"]
     assert run("train", *flags, "--steps=2").returncode == 0
     size = 2**14  # room for the losses, not for the weights
     full = start(
@@ -78,6 +114,19 @@ def test_a_full_disk_ends_the_training_and_keeps_what_was_saved(run, start, text
     assert "the checkpoint cannot be saved" in last
     assert "step-00000002 is whole" in last
     assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step-00000002"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flag", "count"), [("--help", 26), ("--helpfull", 55)])
+def test_the_help_shows_flags_in_groups(run, flag, count, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = run("train", flag)
+    assert done.returncode == 0
+    shown = re.findall(r"^  --(\S+)", done.stdout, re.MULTILINE)
+    assert len(set(shown)) == len(shown) == count
+    headings = re.findall(r"^(The|What) [a-z ]+:$", done.stdout, re.MULTILINE)
+    assert len(headings) == 6
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.slow

@@ -51,6 +51,7 @@ from rnnmem.ir.marks import ADVANCES, AGAIN, REFILLS, SEGMENTS
 from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH, is_pure
 from rnnmem.ir.residuals import CHECKPOINTED, COUNTER, REPLAYED, START, residuals_of
 from rnnmem.verify.errors import refused
+from rnnmem.verify.lowering.keeping import PUT, Keeping, keeping_of
 from rnnmem.verify.lowering.patterns import (
     HANDS_ON,
     Variable,
@@ -65,11 +66,11 @@ from rnnmem.verify.lowering.patterns import (
 from rnnmem.verify.lowering.replay import Cut, Step, flattened
 
 _CANNOT_FAIL = ("AddV2", "Const", "Equal", "Identity", PUSH)
-_PUT, _READ, _LENGTH = "TensorListSetItem", "TensorListGetItem", "TensorListLength"
+_READ, _LENGTH = "TensorListGetItem", "TensorListLength"
 T = TypeVar("T")
 _KEEPING = (
     *(*_CANNOT_FAIL, "FloorDiv", "GatherV2", "Maximum", "Minimum", "Mul", "Sub"),
-    *("ArgMin", "ConcatV2", "Less", "SelectV2", "TensorListStack", _PUT, _LENGTH),
+    *("ArgMin", "ConcatV2", "Less", "SelectV2", "TensorListStack", PUT, _LENGTH),
 )
 
 
@@ -104,27 +105,6 @@ class _Changed:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Keeping:
-    """What a branch does to a list of states where it is taken.
-
-    Attributes:
-      branch: the branch.
-      list: the input of ``then`` that is the list.
-      value: the blob around the branch that is kept, if it is one.
-      place: the blob of ``then`` that says where it is put; None where it is pushed.
-    """
-
-    branch: Op
-    list: str
-    value: str | None
-    place: str | None
-
-    @property
-    def then(self) -> Net:
-        return self.branch.nets["then_branch"]
-
-
-@dataclasses.dataclass(frozen=True)
 class _Taken:
     """The forward argument whose value is taken off a list; that value, and the list afterwards."""
 
@@ -142,7 +122,7 @@ class _Proof:
         self.refill = refill
         self.body = gradient.nets["body"]
         self.variables = {one.argument: one for one in variables(gradient)}
-        self.kept: list[_Keeping] = []  # how the forward loop keeps each state
+        self.kept: list[Keeping] = []  # how the forward loop keeps each state
         self.end: int | None = None  # the iteration from which on nothing runs again
         self._reads: list[Op] = []  # of slots
 
@@ -280,7 +260,7 @@ class _Proof:
             held = self.there(known.get(claim.pushed), sentence)
             self.demand(behind(self.outer, changed.variable.start) == held.final, sentence)
             sentence = f"{claim.pushed!r} does not keep {claim.blob!r} and nothing else"
-            keeping = self.there(_keeping_of(self.forward.nets["body"], held), sentence)
+            keeping = self.there(keeping_of(self.forward.nets["body"], held), sentence)
             alone = keeping.value == claim.blob in known and self._is_empty(held.start)
             self.demand(alone, sentence)
             self.kept.append(keeping)
@@ -332,7 +312,7 @@ class _Proof:
         )
         return _Taken(source, value, rest)
 
-    def _verify_places(self, kept: Sequence[_Keeping]) -> None:
+    def _verify_places(self, kept: Sequence[Keeping]) -> None:
         """All values are kept by one branch, pushed, or put at one place that is no hole."""
         together = {(one.branch.name, one.place) for one in kept}
         self.demand(len(together) == 1, "states are not kept together")
@@ -367,7 +347,7 @@ class _Proof:
             held = [variable for variable in all_variables if variable.start == one.rest]
             self.demand(len(held) == 1, "the advancing loop does not carry a list of states once")
             sentence = "an advancing loop keeps another value than the list had"
-            keeping = self.there(_keeping_of(body, held[0]), sentence)
+            keeping = self.there(keeping_of(body, held[0]), sentence)
             types = {op.type for net in keeping.branch.nets.values() for op in net.ops}
             same = standing.get(keeping.value or "") == one.source
             self.demand(same and types <= {*_KEEPING}, sentence)
@@ -445,7 +425,7 @@ class _Proof:
         held = [one for one in variables(self.forward) if one.final == start]
         self.demand(len(held) == 1 and self._is_empty(held[0].start), sentence)
         body = self.forward.nets["body"]
-        keeping = self.there(_keeping_of(body, held[0]), sentence)
+        keeping = self.there(keeping_of(body, held[0]), sentence)
         self.demand(keeping.place is None and keeping.value is not None, sentence)
         equal = self.there(made_by(body, keeping.branch.inputs[0], "Equal"), sentence)
         index = self.index.argument
@@ -500,25 +480,6 @@ class _Proof:
 
     def _is_empty(self, blob: str) -> bool:
         return made_by(self.outer, behind(self.outer, blob), EMPTY) is not None
-
-
-def _keeping_of(body: Net, variable: Variable) -> _Keeping | None:
-    """How a branch keeps a value on a list, which else stays as it is; None if it does not."""
-    result = behind(body, variable.following)
-    branch = made_by(body, result, "StatelessIf")
-    if branch is None:
-        return None
-    position = branch.outputs.index(result)
-    then, otherwise = branch.nets["then_branch"], branch.nets["else_branch"]
-    op, kept = then.producer.get(then.outputs[position]), otherwise.outputs[position]
-    if op is None or op.type not in (PUSH, _PUT) or kept not in otherwise.inputs:
-        return None
-    given = dict(zip(then.inputs, branch.inputs[1:], strict=True))
-    unchanged = branch.inputs[1 + otherwise.inputs.index(kept)]
-    if {unchanged, given.get(op.inputs[0])} != {variable.argument}:
-        return None
-    place = op.inputs[1] if op.type == _PUT else None
-    return _Keeping(branch, op.inputs[0], given.get(op.inputs[-1]), place)
 
 
 def _harmless(net: Net) -> bool:
