@@ -36,18 +36,17 @@ _RESTS = {
 _AGAIN = "not kept any more: the gradient step net computes it when it needs it"
 
 
-def side(name: str, record: Record, kinds: Kinds, measured: int | None = None) -> Side:
+def side(name: str, record: Record, kinds: Kinds) -> Side:
     """The timeline of one variant.
 
     Args:
       name: ``before`` or ``after``.
       record: its simulated run.
       kinds: sorts its blobs.
-      measured: the allocator's peak, where it was measured.
     """
     if record.unknown or not record.log:
         unknown = record.unknown
-        return Side(name, None if unknown else 0, measured, unknown=unknown)
+        return Side(name, None if unknown else 0, unknown=unknown)
     axis = _axis(record)
     peak = max(range(len(record.log)), key=record.in_use.__getitem__)
     parts = _Parts(record, kinds)
@@ -57,7 +56,6 @@ def side(name: str, record: Record, kinds: Kinds, measured: int | None = None) -
     return Side(
         name=name,
         peak_bytes=record.in_use[peak],
-        measured_bytes=measured,
         parts=at_peak,
         peak_x=axis[peak],
         peak_op="/".join((*origin.loops, origin.op)),
@@ -65,7 +63,28 @@ def side(name: str, record: Record, kinds: Kinds, measured: int | None = None) -
         x=tuple(axis[index] for index in chosen),
         areas=areas,
         spans=_spans(record, axis, kinds),
+        gradient_x=_gradient_x(record, axis, kinds),
     )
+
+
+def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None:
+    """Where the gradient begins: what parts its changes best from those of the forward part.
+
+    Some of its ops (zeros, shapes) wait for nothing, and run long before.
+    """
+    is_gradient = {
+        id(origin): kinds.is_of_gradient(origin)
+        for origin in (holder.origin for holder, _, _ in record.log)
+    }
+    if not any(is_gradient.values()):
+        return None
+    balance = best = 0
+    start = 0.0
+    for place, (holder, _, _) in zip(axis, record.log, strict=True):
+        balance += -1 if is_gradient[id(holder.origin)] else 1
+        if balance > best:
+            best, start = balance, place
+    return start
 
 
 def _axis(record: Record) -> list[float]:
@@ -210,5 +229,7 @@ def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, .
         source = kinds.sources.get(span.loops, "")
         last = len(axis) - 1
         start = axis[min(span.start, last)] if span.start else 0.0
-        found.append(LoopSpan(span.loops, start, axis[max(0, span.end - 1)], span.trips, source))
+        end = axis[max(0, span.end - 1)]
+        gradient = not kinds.gradient_loops.isdisjoint(span.loops)
+        found.append(LoopSpan(span.loops, start, end, span.trips, source, gradient))
     return tuple(sorted(found, key=lambda span: (span.start, -span.end)))

@@ -87,9 +87,7 @@ class _Drawing:
         """The graph."""
         shown: list[Op | str] = [*self._inputs(), *self._visible()]
         edges = self._edges(shown)
-        layers = _layers(len(shown), edges)
-        spots = _spots(layers, edges)
-        nodes = tuple(map(self._node, shown, layers, spots))
+        nodes = tuple(map(self._node, shown))
         drawn = sum(isinstance(one, Op) for one in shown)
         return Graph(
             id=graph_id(self.side, self.loops),
@@ -162,9 +160,9 @@ class _Drawing:
             masks.update(dict.fromkeys(op.outputs, mask))
         return tuple(found)
 
-    def _node(self, one: Op | str, layer: int, spot: float) -> Node:
+    def _node(self, one: Op | str) -> Node:
         if isinstance(one, str):
-            return self._input_node(one, layer, spot)
+            return self._input_node(one)
         blob = next(filter(self._is_tensor, one.outputs), None)
         known = self.net.blobs[blob] if blob else Blob("", "")
         told = self.told.of_op(self.loops, self.net, one)
@@ -172,8 +170,6 @@ class _Drawing:
         return Node(
             name=one.name,
             type=self.told.type_of(self.loops, self.net, one),
-            layer=layer,
-            place=spot,
             dtype=known.dtype,
             shape=known.shape,
             bytes=known.bytes if blob else None,
@@ -183,7 +179,7 @@ class _Drawing:
             opens="" if door is None else graph_id(self.side, door),
         )
 
-    def _input_node(self, blob: str, layer: int, spot: float) -> Node:
+    def _input_node(self, blob: str) -> Node:
         known = self.net.blobs[blob]
         place = self.net.inputs.index(blob)
         same = len(self.net.outputs) > place and self._is_handed_on(blob, place)
@@ -192,9 +188,7 @@ class _Drawing:
         if same:
             word, reason = INVARIANT, "the same in every iteration"
         kind = "invariant" if same else "state"
-        return Node(
-            blob, kind, layer, spot, known.dtype, known.shape, known.bytes, blob, word, reason
-        )
+        return Node(blob, kind, known.dtype, known.shape, known.bytes, blob, word, reason)
 
     def _is_handed_on(self, blob: str, place: int) -> bool:
         result = self.net.outputs[place]
@@ -208,40 +202,3 @@ def _bits(mask: int) -> Iterator[int]:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
         mask ^= lowest
-
-
-def _layers(count: int, edges: tuple[tuple[int, int], ...]) -> list[int]:
-    """How deep each node stands: behind everything that it reads."""
-    layers = [0] * count
-    into: dict[int, list[int]] = {}
-    for start, end in edges:
-        into.setdefault(end, []).append(start)
-    for node in range(count):  # nodes are in topological order, inputs first
-        layers[node] = max((layers[one] + 1 for one in into.get(node, ())), default=0)
-    return layers
-
-
-def _spots(layers: list[int], edges: tuple[tuple[int, int], ...]) -> list[float]:
-    """Places in the layers: each node goes to the mean of its neighbours (Sugiyama et al. 1981)."""
-    rows: dict[int, list[int]] = {}
-    for node, layer in enumerate(layers):
-        rows.setdefault(layer, []).append(node)
-    near: dict[int, list[int]] = {}
-    for start, end in edges:
-        near.setdefault(start, []).append(end)
-        near.setdefault(end, []).append(start)
-    spots = [0.0] * len(layers)
-    for row in rows.values():
-        for place, node in enumerate(row):
-            spots[node] = place - (len(row) - 1) / 2
-    for _ in range(4):
-        for layer in sorted(rows):
-            row = rows[layer]
-            row.sort(
-                key=lambda node: (
-                    sum(spots[one] for one in near.get(node, ())) / max(1, len(near.get(node, ())))
-                )
-            )
-            for place, node in enumerate(row):
-                spots[node] = place - (len(row) - 1) / 2
-    return spots
