@@ -35,7 +35,7 @@ setup(
     python_requires=f">={PYTHONS[0]}",
     # The translation toolkit is run from the repository: nobody may claim the name `models`.
     packages=find_packages(include=["rnnmem", "rnnmem.*"]),
-    package_data={"rnnmem": ["py.typed", "reports/page.html"]},
+    package_data={"rnnmem": ["py.typed", "reports/page.*", "reports/vendor/*"]},
     entry_points={"console_scripts": ["rnnmem = rnnmem.cli:main"]},
     install_requires=["absl-py", "ml_dtypes", "numpy", "rich", "scipy"],
     extras_require={

@@ -107,8 +107,8 @@ class Curve:
     """Memory over one run as it was measured.
 
     Attributes:
-      x: moments on the axis of the Side, rising; the loops begin and end where they are predicted
-        to, and in between it goes by allocations and releases.
+      x: moments on the axis of the Side, rising; loops end where they are predicted to, and in
+        between it goes by allocations and releases.
       bytes: in use above the resident state.
     """
 

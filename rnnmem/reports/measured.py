@@ -1,10 +1,10 @@
 """What TensorFlow's allocator saw over one run, on the axis of the predicted timeline.
 
 Both count allocations and releases, but not the same ones: the simulation leaves small values out,
-and extrapolates. So the loops are laid upon each other, and all between them is stretched alike:
+and extrapolates. So the ends of loops are laid upon each other, and what is between is stretched:
 
-    measured   ───┤ encoder ├──┤ encoder, gradient ├──
-    predicted  ─┤ encoder ├────────┤ encoder, gradient ├─
+    measured   ─── encoder ┤──── encoder, gradient ┤──
+    predicted  ─ encoder ┤──────── encoder, gradient ┤─
 """
 
 from __future__ import annotations
@@ -48,14 +48,17 @@ def with_measured(side: Side, measured: Measured) -> Side:
 
 
 def _anchors(side: Side, changes: Sequence[Change]) -> tuple[list[int], list[float]]:
-    """Numbers of changes, rising, and where on the axis they belong: where loops begin and end."""
-    pairs = [(0, side.x[0]), (len(changes), side.x[-1])]
+    """Numbers of changes, rising, and where on the axis they belong: where loops end.
+
+    Where one begins is no mark: that its first counter is there says nothing.
+    """
+    pairs = [(0, side.x[0]), (len(changes) - 1, side.x[-1])]
     for span in (one for one in side.spans if len(one.loops) == 1):
         # TensorFlow's executor runs a loop's ops under names that begin so.
         starts = (f"{span.loops[0]}/body/_", f"{span.loops[0]}/cond/_")
         inside = [i for i, one in enumerate(changes) if one.op.startswith(starts)]
         if inside:
-            pairs += [(inside[0], span.start), (inside[-1], span.end)]
+            pairs.append((inside[-1], span.end))
     pairs.sort(key=lambda pair: pair[1])
     numbers = np.maximum.accumulate([number for number, _ in pairs])
     return list(numbers), [place for _, place in pairs]

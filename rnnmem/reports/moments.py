@@ -105,21 +105,29 @@ def _axis(record: Record) -> list[float]:
 
 
 def _moments(record: Record, axis: list[float], peak: int) -> list[int]:
-    """Entries to tell of: the highest and the last of each stretch, and both ends of each leap."""
+    """Entries to tell of: the highest of each stretch, and both ends of each extrapolation.
+
+    Inside of one there are none: its entries stand for many iterations each, one blob behind the
+    other, while the iterations took a little of every blob in turn.
+    """
     chosen = {0, peak, len(axis) - 1}
+    inside: set[int] = set()
     for span in record.spans:
-        if span.skipped and span.extrapolation[0] and len(chosen) < MOMENTS:
-            chosen.update({span.extrapolation[0] - 1, span.extrapolation[1] - 1})
+        if span.skipped and span.extrapolation[0]:
+            first, behind = span.extrapolation
+            inside.update(range(first, behind - 1))
+            if len(chosen) < MOMENTS:
+                chosen.update({first - 1, behind - 1})
     stretch = axis[-1] / MOMENTS
     best, number = 0, 0
     for index, place in enumerate(axis):
         if place > stretch * (number + 1):
             chosen.add(best)
             best, number = index, int(place / stretch)
-        elif record.in_use[index] > record.in_use[best]:
+        elif index not in inside and record.in_use[index] > record.in_use[best]:
             best = index
     chosen.add(best)
-    return sorted(chosen)
+    return sorted(chosen - inside | {peak})
 
 
 class _Parts:

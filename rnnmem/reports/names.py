@@ -1,8 +1,8 @@
 """What loops and blobs are called: after the user's layers and functions, not TensorFlow's ops.
 
-    sequential/encoder_1/while                               encoder
-    gradient_tape/while_1/while_1_grad, made in decode()     decode, gradient
-    model.py:88 made two loops                               decode (while), decode (while_1)
+sequential/encoder_1/while                               encoder
+gradient_tape/while_1/while_1_grad, made in decode()     decode, gradient
+model.py:88 made two loops                               decode (while), decode (while_1)
 """
 
 from __future__ import annotations

@@ -173,7 +173,8 @@ function drawSide(host, side, top) {
   function begin(u) {
     layer = el("div", { class: "layer" }, u.over.parentNode);
     const said = { tabindex: 0, role: "slider", "aria-valuemin": 0, "aria-valuemax": last,
-      "aria-valuenow": 0, "aria-label": "memory " + side.name + ", moment of the run" };
+      "aria-valuenow": 0, "aria-label": "memory " + side.name + ", " + u.axes[1].label
+        + "; " + u.axes[0].label };
     Object.entries(said).forEach(([key, value]) => u.over.setAttribute(key, value));
     u.over.addEventListener("keydown", pressed);
     u.over.addEventListener("blur", leave);
@@ -269,31 +270,38 @@ function drawSide(host, side, top) {
         tag("measured " + size(side.curve.bytes[most]), x(side.curve.x[most]) - 8, y(side.curve.bytes[most]) - 8, "end");
       }
     }
+    const columns = [];  // every eighth pixel: the moment before it, and how far on
+    for (let j = 0, px = 0; px < wide; px += 8) {
+      const v = Math.min(side.x[last], chart.posToVal(px, "x"));
+      while (j < last - 1 && side.x[j + 1] < v) j += 1;
+      columns.push([j, last ? (v - side.x[j]) / Math.max(1e-9, side.x[j + 1] - side.x[j]) : 0]);
+    }
+    const over8 = (values) => columns.map(([j, on]) => values[j] + on * ((values[j + 1] ?? values[j]) - values[j]));
     side.areas.forEach((area, i) => {
-      const low = (j) => tops[i][j] - area.bytes[j];
+      const up = over8(tops[i]).map(y), low = over8(i ? tops[i - 1] : tops[i].map(() => 0)).map(y);
       let best = null;
-      for (let j = 0; j <= last; j += 3) {
-        if (!inView(side.x[j]) || y(low(j)) - y(tops[i][j]) < 17) continue;
-        const middle = (y(low(j)) + y(tops[i][j])) / 2;
-        const holds = (k) => y(tops[i][k]) <= middle - 8 && y(low(k)) >= middle + 8 && inView(side.x[k]);
+      for (let j = 0; j < columns.length; j += 2) {
+        if (low[j] - up[j] < 18) continue;
+        const middle = (low[j] + up[j]) / 2;
+        const holds = (k) => up[k] <= middle - 8 && low[k] >= middle + 8;
         let [from, to] = [j, j];
         while (from > 0 && holds(from - 1)) from -= 1;
-        while (to < last && holds(to + 1)) to += 1;
-        const room = x(side.x[to]) - x(side.x[from]);
-        if (!best || room > best[0]) best = [room, x(side.x[from]), middle - 8];
+        while (to < columns.length - 1 && holds(to + 1)) to += 1;
+        if (!best || 8 * (to - from) > best[0]) best = [8 * (to - from), 8 * from, middle - 8];
       }
       if (!best) return;
-      const [room, left, top] = best, fits = (text) => 7.2 * text.length + 8 < room;
+      const [room, start, top] = best, fits = (text) => 7.2 * text.length + 8 < room;
       const label = [area.title, area.short].find(fits);
       if (!label) return;
-      if (taken.some((o) => left < o[2] && o[0] < left + room && top < o[3] && o[1] < top + 16)) return;
+      const left = start + (room - 7.2 * label.length - 8) / 2;
+      if (taken.some((o) => left < o[2] && o[0] < start + room && top < o[3] && o[1] < top + 16)) return;
       const made = el("button", { type: "button", "data-label": area.title, "data-kind": area.kind,
         "aria-label": area.kind + ": " + area.title + (area.where && ", " + area.where),
-        style: `left:${left + 2}px;top:${top}px;max-width:${room - 4}px;color:${R.kinds[area.kind].ink};`
+        style: `left:${left + 2}px;top:${top}px;color:${R.kinds[area.kind].ink};`
           + `background:${R.kinds[area.kind].color}` }, layer, label);
       made.addEventListener("focus", () => goTo(side.x.indexOf(side.peakX), i));
       made.addEventListener("blur", leave);
-      taken.push([left, top, left + Math.min(room, made.offsetWidth), top + 16]);
+      taken.push([left, top, left + made.offsetWidth, top + 16]);
     });
     placeLoops(over, x);
   }
