@@ -11,7 +11,6 @@ import collections
 import re
 from collections.abc import Iterable, Mapping
 
-from rnnmem.ir.graph import kind_text
 from rnnmem.reports.data import Part, Side
 
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
@@ -67,29 +66,6 @@ def names_of(sides: Iterable[Side], functions: Mapping[str, str]) -> Names:
     """The names of the loops of some variants of one function."""
     loops = {loop: None for side in sides for span in side.spans for loop in span.loops}
     return Names(loops, functions)
-
-
-def rows(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
-    """Parts that are alike in all but their names, together; the largest sum first."""
-    found: dict[tuple, list[Part]] = {}
-    for part in parts:
-        found.setdefault(alike(part), []).append(part)
-    sums = {key: sum(part.bytes for part in row) for key, row in found.items()}
-    return [tuple(found[key]) for key in sorted(found, key=lambda key: -sums[key])]
-
-
-def alike(part: Part) -> tuple:
-    """What is equal for parts that are told in one row."""
-    blob = part.op_type or part.label
-    return part.kind, blob, part.dtype, part.shape, part.loops, part.decision
-
-
-def title(row: tuple[Part, ...]) -> str:
-    """What a row is called: ``4 × Sigmoid float32[32,128]``."""
-    part = row[0]
-    blob = part.op_type or part.label
-    count = f"{len(row)} × " if len(row) > 1 else ""
-    return f"{count}{blob} {kind_text(part.dtype, part.shape)}" if part.dtype else count + blob
 
 
 def _forward(loop: str) -> str:

@@ -80,7 +80,7 @@ const charts = [];
 function tellArea(area, index) {
   return [["b", area.title], ["div", area.where],
     ["div", size(area.bytes[index]) + " here, " + size(Math.max(...area.bytes)) + " at most"],
-    ["div", area.sources.length && "line " + area.sources.join(", ")],
+    ["div", area.lines && "line " + area.lines],
     ["div", area.decision ? "decision: " + area.decision : "kind: " + area.kind],
     ["div", area.reason || R.kinds[area.kind].meaning], ["div", area.names.join(", ")]];
 }
@@ -103,8 +103,6 @@ function drawSide(host, side, top) {
   const figure = el("figure", { id: "side-" + side.name }, host);
   const caption = el("figcaption", {}, figure);
   el("h3", {}, caption, side.name + ": " + side.title);
-  el("span", { class: "soft" }, caption, size(side.peak) + " predicted"
-    + (side.measured === null ? "" : ", " + size(side.measured) + " measured"));
   const zoom = el("span", { class: "zoom" }, caption);
   const plot = el("div", { class: "plot" }, figure), lanes = el("div", { class: "lanes" }, figure);
   const last = side.x.length - 1, run = [side.x[0], Math.max(side.x[last], side.x[0] + 1)];
@@ -266,8 +264,8 @@ function drawSide(host, side, top) {
     if (R.budget) tag("budget " + size(R.budget), wide - 4, y(R.budget) - 18, "end", { class: "tag budget" });
     if (side.curve) {
       const most = side.curve.bytes.indexOf(Math.max(...side.curve.bytes));
-      if (inView(side.curve.x[most])) {
-        tag("measured " + size(side.curve.bytes[most]), x(side.curve.x[most]) - 8, y(side.curve.bytes[most]) - 8, "end");
+      if (inView(side.curve.x[most]) && x(side.curve.x[most]) > 70) {
+        tag("measured", x(side.curve.x[most]) - 8, y(side.curve.bytes[most]) - 8, "end");
       }
     }
     const columns = [];  // every eighth pixel: the moment before it, and how far on
@@ -309,10 +307,9 @@ function drawSide(host, side, top) {
   const loops = side.spans.map((span) => {
     const has = R.graphs.some((graph) => graph.id === span.graph), first = !seen.has(span.graph);
     seen.add(span.graph);
-    const told = span.name + " × " + span.iterations;
     const made = el("button", { type: "button", class: span.gradient ? "gradient" : "forward",
       "data-graph": span.graph, "aria-label": "loop " + span.name + ", " + span.iterations
-        + " iterations" + (has ? ", opens its step net" : ""), tabindex: first ? 0 : -1 }, null, told);
+        + " iterations" + (has ? ", opens its step net" : ""), tabindex: first ? 0 : -1 });
     const tell = (event) => showTip(event.clientX || besides(made).left, event.clientY
       || besides(made).bottom, [["b", "loop " + span.name], ["div", span.iterations + " iterations"],
       ["div", span.source && "line " + span.source], ["div", span.graph],
@@ -341,7 +338,9 @@ function drawSide(host, side, top) {
     loops.forEach(([span, made]) => {
       const left = Math.max(0, x(span.start));
       made.style.left = left + "px";
-      made.style.width = Math.max(4, Math.min(over.clientWidth, x(span.end)) - left) + "px";
+      const width = Math.max(4, Math.min(over.clientWidth, x(span.end)) - left);
+      made.style.width = width + "px";
+      made.textContent = width < 34 ? "" : span.name + " × " + span.iterations;
     });
   }
   place();
@@ -385,7 +384,7 @@ R.sides.forEach((side) => {
     el("code", {}, el("summary", {}, details), row.title);
     el("p", {}, details, row.names.join(", ") + (row.more ? ` and ${row.more} more` : ""));
     if (row.reason) el("p", {}, details, row.reason);
-    const where = el("div", { class: "where" }, cell, [row.where, ...row.sources].filter(Boolean).join(" · "));
+    const where = el("div", { class: "where" }, cell, [row.where, row.lines].filter(Boolean).join(" · "));
     el("b", { class: "narrow" }, where, " " + (row.decision || row.kind));
     el("td", { class: "wide" }, line, row.decision || row.kind);
   });
@@ -429,9 +428,9 @@ function drawGraph(graph) {
   if (!graph.nodes.length) { el("p", {}, host, "No ops to draw."); return; }
   const layout = new dagre.graphlib.Graph().setDefaultEdgeLabel(() => ({}))
     .setGraph({ nodesep: 14, ranksep: 30, marginx: 14, marginy: 14 });
-  const texts = graph.nodes.map((node) => [node.title || (node.type === "state" ? "state" : node.type),
+  const texts = graph.nodes.map((node) => [node.title || node.type,
     node.opens ? node.source : typed(node.dtype, node.shape), node.decision]
-    .filter(Boolean).map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text));
+    .filter((text, j, all) => text && all.indexOf(text) === j).map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text));
   texts.forEach((lines, i) => layout.setNode(i, { height: 12 + 16 * lines.length,
     width: Math.max(84, 20 + 7 * Math.max(...lines.map((line) => line.length))) }));
   graph.edges.forEach(([from, to]) => layout.setEdge(from, to));

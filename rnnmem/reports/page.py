@@ -10,14 +10,15 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
 from rnnmem.reports.data import KINDS, RESIDENT, Curve, Graph, Node, Part, Side
-from rnnmem.reports.names import Names, alike, names_of, rows, title
+from rnnmem.reports.names import Names, names_of
+from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _side(side: Side, names: Names) -> dict[str, Any]:
         "peakX": side.peak_x,
         "gradientX": side.gradient_x,
         "x": side.x,
-        "areas": [{**row(parts), "bytes": sizes} for parts, sizes in _areas(side)],
+        "areas": [{**row(parts), "bytes": sizes} for parts, sizes in areas(side)],
         "curve": _curve(side.measured),
         "rows": _with_rest([row(parts) for parts in rows(side.parts)]),
         "spans": [
@@ -166,18 +167,6 @@ def _side(side: Side, names: Names) -> dict[str, Any]:
         ],
         "unknown": side.unknown[:20],
     }
-
-
-def _areas(side: Side) -> Iterable[tuple[tuple[Part, ...], list[int]]]:
-    """Areas that are alike, together, in the order of the kinds; and their bytes."""
-    found: dict[tuple, tuple[list[Part], list[int]]] = {}
-    for area in side.areas:
-        parts, sizes = found.setdefault(alike(area.part), ([], [0] * len(side.x)))
-        parts.append(area.part)
-        sizes[:] = map(int.__add__, sizes, area.bytes)
-    kept = [(tuple(parts), sizes) for parts, sizes in found.values() if max(sizes, default=0)]
-    order = list(KINDS)
-    return sorted(kept, key=lambda one: (order.index(one[0][0].kind), -max(one[1])))
 
 
 def _curve(curve: Curve | None) -> dict[str, Any] | None:
@@ -203,7 +192,7 @@ def _row(parts: tuple[Part, ...], names: Names) -> dict[str, Any]:
         "names": [one.label for one in parts[:_LISTED]],
         "more": max(0, len(parts) - _LISTED),
         "where": names.where(part) if part.op_type else "",
-        "sources": list(dict.fromkeys(one.source for one in parts if one.source))[:_LISTED],
+        "lines": lines(parts[:_LISTED]),
         "bytes": sum(one.bytes for one in parts),
         "kind": part.kind,
         "decision": part.decision,
