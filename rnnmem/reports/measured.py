@@ -70,5 +70,6 @@ def _moments(places: np.ndarray, sizes: np.ndarray) -> list[int]:
     starts = np.flatnonzero(np.diff(stretches, prepend=-1))
     chosen = {0, len(sizes) - 1}
     for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True):
-        chosen |= {start + int(sizes[start:end].argmax()), start + int(sizes[start:end].argmin())}
+        part = sizes[start:end]
+        chosen |= {int(start + part.argmax()), int(start + part.argmin())}
     return sorted(chosen)

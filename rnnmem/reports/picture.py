@@ -223,9 +223,10 @@ def _legend(figure: Any, sides: tuple[Side, ...]) -> None:
     from matplotlib.patches import Patch
 
     there = {area.part.kind for side in sides for area in side.areas if max(area.bytes, default=0)}
-    patches = [Patch(facecolor=OF_KIND[kind], label=kind) for kind in KINDS if kind in there]
-    for patch in patches:
-        _hatch(patch, patch.get_label())
+    drawn = [kind for kind in KINDS if kind in there]
+    patches: list[Any] = [Patch(facecolor=OF_KIND[kind], label=kind) for kind in drawn]
+    for kind, patch in zip(drawn, patches, strict=True):
+        _hatch(patch, kind)
     if any(side.measured is not None for side in sides):
         patches.append(Line2D([], [], color=_INK, linewidth=1, label="measured"))
     if patches:

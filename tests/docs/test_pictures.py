@@ -1,0 +1,33 @@
+"""The pictures of docs/images: all are made by a command, shown somewhere, and small."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGES = ROOT / "docs" / "images"
+SHOWN = re.compile(r"!\[[^\]]+\]\(([^)]+)\)|<img src=\"([^\"]+)\"[^>]* alt=\"[^\"]+\"")
+
+
+def shown():
+    """(Page, picture) of every picture that has words for those who cannot see it."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for found in SHOWN.findall(page.read_text("utf-8")):
+            yield page, page.parent / (found[0] or found[1])
+
+
+def test_every_file_is_shown_and_made():
+    made = (ROOT / "tools" / "pictures.py").read_text("utf-8")
+    made += (ROOT / "docs" / "peers.md").read_text("utf-8")  # its command names its picture
+    there = {path.resolve() for path in IMAGES.iterdir()}
+    assert there <= {path.resolve() for _, path in shown()}
+    assert all(path.name in made for path in there)
+    wanted = re.findall(r'"([\w-]+\.png)"', (ROOT / "tools" / "pictures.py").read_text("utf-8"))
+    assert len(wanted) == 5
+    assert {IMAGES / name for name in wanted} <= there
+
+
+@pytest.mark.parametrize("path", sorted(IMAGES.iterdir()), ids=lambda path: path.name)
+def test_a_picture_stays_small(path):
+    assert path.stat().st_size < 300_000
