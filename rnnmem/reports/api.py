@@ -20,7 +20,7 @@ from rnnmem.reports.measured import Measured, with_measured
 from rnnmem.reports.moments import side
 from rnnmem.reports.provenance import provenance
 from rnnmem.reports.report import Report
-from rnnmem.reports.resident import resident, weight_kinds
+from rnnmem.reports.resident import input_names, resident, weight_kinds
 from rnnmem.reports.sentences import sentences
 from rnnmem.reports.stepnets import Graph, graphs
 from rnnmem.simulate.timeline import Record, record
@@ -82,7 +82,9 @@ def report_on(
             after, rewritten = told("after", inspection.rewritten, measured[1])
         drawn: tuple[Graph, ...] = ()
         if original is not None and rewritten is not None:
-            draw = functools.partial(graphs, original, rewritten, plan)
+            names = spared("names of variables", lambda: input_names(inspection.original), [], more)
+            named = dict(zip(original.inputs, names, strict=False))
+            draw = functools.partial(graphs, original, rewritten, plan, named)
             drawn = spared("the step nets", draw, (), more)
     if inspection.joint:
         more.append("the report covers the function together with its gradient")

@@ -179,6 +179,7 @@ class Node:
       decision: saved, recomputed, invariant, hoisted; empty: a temporary.
       reason: why.
       opens: id of the step net that a click on it opens, or empty.
+      title: the user's name of the variable or argument that it is; empty: it has none.
     """
 
     name: str
@@ -190,6 +191,7 @@ class Node:
     decision: str = ""
     reason: str = ""
     opens: str = ""
+    title: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,13 +30,14 @@ _LISTED = 8
 """Names of blobs that a row tells."""
 _SIDES = {"before": "as TensorFlow runs it", "after": "as rnnmem runs it"}
 _LIBRARIES = ("uplot", "dagre")
+_SCRIPTS = ("basics.js", "timelines.js", "stepnets.js", "page.js")
 
 
 def html(report: Report) -> str:
     """The page; it shows the same as :meth:`Report.to_dict` tells, as far as people need it."""
     # No text of a user's can end the script element that holds the data.
     held = json.dumps(_data(report), separators=(",", ":")).replace("<", "\\u003c")
-    scripts = [*map(_library, _LIBRARIES), _read("page.js")]
+    scripts = [*map(_library, _LIBRARIES), *map(_read, _SCRIPTS)]
     pieces = {
         "HASHES": " ".join(map(_hash, scripts)),
         "STYLE": _read("vendor/uplot.min.css") + _read("page.css"),
@@ -215,6 +216,6 @@ def _graph(graph: Graph, names: Names) -> dict[str, Any]:
 def _node(node: Node, graph: Graph, names: Names) -> Mapping[str, Any]:
     told = dataclasses.asdict(node)
     inner = node.opens.split("/", 1)[1] if "/" in node.opens else ""
-    if inner.endswith(node.name):
+    if inner and inner.endswith(node.name):
         told["title"] = names.loop((*graph.loops, node.name))
     return told

@@ -125,3 +125,11 @@ def test_what_rnnmem_counts_with_is_not_called_recomputed():
     told = report(segments=True).after
     parts = {part.label: part.kind for part in told.parts if "count" in part.label}
     assert parts and set(parts.values()) == {"temporary"}
+
+
+def test_what_is_invariant_has_the_name_of_the_users_variable():
+    net = with_known_shapes(rnn())
+    names = {blob: f"the user's {blob}" for blob in net.inputs}
+    found = by_id(graphs(net, net, Plan(), names))
+    titles = {node.name: node.title for node in found["before/loop"].nodes}
+    assert titles == {"h": "", "w": "the user's w", "m": "", "t": ""}
