@@ -26,8 +26,6 @@ IMAGES = ROOT / "docs" / "images"
 WORKLOAD = "attention-50"
 STEP_NET = "after/while_1"
 """The decoder's forward loop."""
-COLORS = 160
-"""Colours that a file has, so that it stays small."""
 
 
 def main() -> None:
@@ -71,7 +69,7 @@ def _shot(browser, x: float, y: float, width: float, height: float) -> bytes:
 
 def _write(name: str, content: bytes) -> None:
     image = Image.open(io.BytesIO(content)).convert("RGB")
-    image.quantize(COLORS, dither=Image.Dither.NONE).save(IMAGES / name, optimize=True)
+    image.save(IMAGES / name, optimize=True)
     print(f"docs/images/{name}: {(IMAGES / name).stat().st_size / 1024:.0f} KiB", flush=True)
 
 

@@ -27,7 +27,7 @@ function showTip(x, y, lines, aloud) {
   const tip = byId("tip"), told = lines.filter((line) => line && line[1]);
   tip.replaceChildren();
   told.forEach(([tag, text]) => el(tag, {}, el("div", {}, tip), text));
-  tip.style.display = "block";
+  tip.style.cssText = "display:block;left:0;top:0";  // where nothing narrows it
   const box = tip.getBoundingClientRect();
   tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - box.width - 8)) + "px";
   tip.style.top = Math.max(4, y + 18 + box.height > innerHeight ? y - box.height - 12 : y + 18) + "px";

@@ -12,21 +12,20 @@ R.figures.forEach(([what, figure, beside]) => {
 });
 
 /* ---- what the peaks consist of */
-const MOST = Math.max(1, ...R.sides.flatMap((side) => side.rows.map((row) => row.bytes)));
 const SHOWN = 12;
 R.sides.forEach((side) => {
-  const box = el("div", {}, byId("parts"));
+  const box = el("div", {}, byId("parts")), most = Math.max(1, ...side.rows.map((row) => row.bytes));
   el("h3", {}, box, side.name + ": " + size(side.peak));
   const table = el("table", { "aria-label": "the peak " + side.name }, box);
   const head = el("tr", {}, el("thead", {}, table)), body = el("tbody", {}, table);
-  [["bytes", "number"], ["share", ""], ["blob", ""], [side.name === "before" ? "becomes" : "is", "wide"]]
+  [["bytes", "number"], ["share", ""], ["blob", ""], [side.name === "before" ? "becomes" : "decision", "wide"]]
     .forEach(([text, style]) => el("th", { scope: "col", class: style }, head, text));
   side.rows.forEach((row, number) => {
     const line = el("tr", number >= SHOWN ? { hidden: "" } : {}, body);
     el("td", { class: "number" }, line, size(row.bytes));
     const share = swatch(row.kind, el("td", { class: "share" }, line), 240, 11);
     share.className = "";
-    share.style.cssText = `width:${Math.max(1.5, 100 * row.bytes / MOST)}%;object-fit:none;object-position:left`;
+    share.style.cssText = `width:${Math.max(1.5, 100 * row.bytes / most)}%;object-fit:none;object-position:left`;
     const cell = el("td", {}, line), details = el("details", {}, cell);
     el("code", {}, el("summary", {}, details), row.title);
     el("p", {}, details, row.names.join(", ") + (row.more ? ` and ${row.more} more` : ""));

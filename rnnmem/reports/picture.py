@@ -54,7 +54,7 @@ def drawn(report: Report, form: str) -> bytes:
 
 
 def _draw(report: Report, figure: Any) -> None:
-    axes = figure.add_axes((0.075, 0.36, 0.9, 0.53))
+    axes = figure.add_axes((0.075, 0.36, 0.9, 0.51))
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
     top = max((side.peak_bytes or 0 for side in sides), default=0)
@@ -73,9 +73,9 @@ def _draw(report: Report, figure: Any) -> None:
         top = max(top, report.budget)
     base = _resident(axes, report.resident, len(sides) * (1 + _GAP) - _GAP, top)
     axes.set_xlim(0, len(sides) * (1 + _GAP) - _GAP)
-    axes.set_ylim(-base / MIB, 1.42 * top / MIB)
+    axes.set_ylim(-base / MIB, 1.32 * top / MIB)
     axes.set_xticks([])
-    axes.set_ylabel("MiB above what is resident")
+    axes.set_ylabel("MiB above the resident state")
     axes.axhline(0, color=_INK, linewidth=0.8)
     for spine in ("top", "right", "bottom"):
         axes.spines[spine].set_visible(False)
@@ -103,7 +103,13 @@ def _headline(report: Report, changed: bool) -> str:
 
 def _side(axes: Any, side: Side, left: float, top: int) -> None:
     axes.text(
-        left + 0.5, 1.24 * top / MIB, _SIDES[side.name], ha="center", fontsize=11, fontweight="bold"
+        left + 0.5,
+        1.02,
+        _SIDES[side.name],
+        transform=axes.get_xaxis_transform(),
+        ha="center",
+        fontsize=11,
+        fontweight="bold",
     )
     if not side.x or not side.peak_bytes:
         what = "not known before a run" if side.peak_bytes is None else "nothing is allocated"

@@ -182,10 +182,10 @@ function drawSide(host, side, top) {
     heat(area);
     const total = tops.length ? tops[tops.length - 1][index] : 0;
     const told = [["b", size(total) + " in use"], ...(area === null ? [] : tellArea(side.areas[area], index))];
-    const box = besides(chart.over), y = area === null ? total : tops[area][index];
+    const box = besides(chart.over);
     chart.over.setAttribute("aria-valuenow", index);
     chart.over.setAttribute("aria-valuetext", told.filter((one) => one[1]).map((one) => one[1]).join(", "));
-    showTip(box.left + chart.valToPos(side.x[index], "x"), box.top + chart.valToPos(y, "y"), told);
+    showTip(box.left + chart.valToPos(side.x[index], "x"), box.top - 10, told);  // not over the area
   }
   function place() {  // labels over the areas, and the loops below
     if (!layer) return;
