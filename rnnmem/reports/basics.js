@@ -1,3 +1,4 @@
+/* What all parts of the page use: the data, elements, sizes, the tip that tells of what is pointed at. */
 "use strict";
 const byId = (id) => document.getElementById(id);
 const R = JSON.parse(byId("data").textContent);

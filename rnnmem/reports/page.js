@@ -1,3 +1,4 @@
+/* The page from its head to its foot; timelines and step nets stand in files of their own. */
 "use strict";
 /* ---- head */
 byId("name").textContent = R.name;
@@ -18,7 +19,7 @@ R.sides.forEach((side) => {
   el("h3", {}, box, side.name + ": " + size(side.peak));
   const table = el("table", { "aria-label": "the peak " + side.name }, box);
   const head = el("tr", {}, el("thead", {}, table)), body = el("tbody", {}, table);
-  [["bytes", "number"], ["share", ""], ["blob", ""], [side.name === "before" ? "becomes" : "decision", "wide"]]
+  [["bytes", "number"], ["share", ""], ["blob", ""], [side.name === "before" && R.sides.length > 1 ? "becomes" : "decision", "wide"]]
     .forEach(([text, style]) => el("th", { scope: "col", class: style }, head, text));
   side.rows.forEach((row, number) => {
     const line = el("tr", number >= SHOWN ? { hidden: "" } : {}, body);

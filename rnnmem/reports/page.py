@@ -125,7 +125,8 @@ def _figures(report: Report, sides: list[Side]) -> list[tuple[str, str, str]]:
     for side in sides:
         measured = side.measured_bytes
         told = "not measured" if measured is None else f"{format_bytes(measured)} measured"
-        found.append((f"predicted peak {side.name}", format_bytes(side.peak_bytes), told))
+        what = f"predicted peak {side.name}" if len(sides) > 1 else "predicted peak"
+        found.append((what, format_bytes(side.peak_bytes), told))
     if len(sides) > 1:
         measured_time = report.plan.measured_slowdown
         told = "not measured" if measured_time is None else f"{measured_time:.2f}x measured"

@@ -1,3 +1,4 @@
+/* Step nets as dagre lays them out; nodes tell of themselves, and open what is inside them. */
 "use strict";
 /* ---- step nets */
 function open(id) {

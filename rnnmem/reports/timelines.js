@@ -1,3 +1,4 @@
+/* Memory over one run: areas, lines and labels on uPlot, the loops below, mouse, touch and keyboard. */
 "use strict";
 /* ---- colours and hatches: the hatch is a second cue, for who cannot tell the colours apart */
 function pattern(kind, faded) {
@@ -62,7 +63,7 @@ function drawSide(host, side, top) {
   const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 },
     ticks: { stroke: css("--line") }, font: "12px system-ui", labelFont: "12px system-ui" };
   const fills = new Map();
-  let hot = null, at = null, layer = null;
+  let hot = null, at = null, layer = null, high = top;
   const series = side.areas.map((area, i) => ({ stroke: css("--paper"), width: .5,
     points: { show: false }, fill: () => {
       const key = area.kind + (hot !== null && hot !== i);
@@ -71,15 +72,16 @@ function drawSide(host, side, top) {
     } })).reverse();  // the highest is drawn first, and those below it over it
   const chart = new uPlot({
     width: plot.clientWidth, height: innerWidth < 700 ? 300 : 380, legend: { show: false },
-    scales: { x: { time: false }, y: { range: [0, top] } },
+    scales: { x: { time: false }, y: { range: () => [0, high] } },
     cursor: { y: false, points: { show: false }, drag: { x: true, y: false } },
     axes: [{ ...axis, label: "allocations and releases, in order", labelSize: 20, size: 34,
+      incrs: [1, 2, 5].flatMap((v) => [...Array(9).keys()].map((e) => v * 10 ** e)).sort((a, b) => a - b),
       values: (_, at) => at.map((v) => v >= 10000 ? v / 1000 + "k" : v) },
     { ...axis, label: (unit > 1024 ? "MiB" : "KiB") + " above the resident state", labelSize: 20,
-      size: 46, incrs: [.1, .2, .5, 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000,
-        10000].map((v) => v * unit), values: (_, at) => at.map((v) => +(v / unit).toFixed(1)) }],
+      size: 46, incrs: [.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000,
+        10000].map((v) => v * unit), values: (_, at) => at.map((v) => +(v / unit).toFixed(2)) }],
     series: [{}, ...series],
-    hooks: { draw: [lines], setScale: [(_, scale) => scale === "x" && place()], setSize: [place],
+    hooks: { draw: [lines], setScale: [place], setSize: [place],
       ready: [(u) => { begin(u); place(); }], setCursor: [pointed] },
   }, [side.x, ...tops.slice().reverse()], plot);
   charts.push(chart);
@@ -130,6 +132,16 @@ function drawSide(host, side, top) {
     [["−", 1.6, "zoom out"], ["+", .6, "zoom in"], ["whole run", 0, "show the whole run"]]
       .forEach(([text, factor, told]) => el("button", { type: "button", "aria-label": told + ", "
         + side.name }, zoom, text).addEventListener("click", () => zoomed(factor)));
+    const own = 1.14 * Math.max(side.peak, side.measured || 0);
+    if (own < .6 * top) {
+      const scale = el("button", { type: "button", "aria-pressed": false,
+        "aria-label": "own scale, " + side.name }, zoom, "own scale");
+      scale.addEventListener("click", () => {
+        high = high === top ? own : top;
+        scale.setAttribute("aria-pressed", high === own);
+        u.setScale("y", { min: 0, max: high });
+      });
+    }
     const fingers = new Map();
     u.over.addEventListener("pointerdown", (e) => {
       if (e.pointerType !== "touch") return;
@@ -227,22 +239,24 @@ function drawSide(host, side, top) {
     const over8 = (values) => columns.map(([j, on]) => values[j] + on * ((values[j + 1] ?? values[j]) - values[j]));
     side.areas.forEach((area, i) => {
       const up = over8(tops[i]).map(y), low = over8(i ? tops[i - 1] : tops[i].map(() => 0)).map(y);
-      let best = null;
+      const fits = [area.title, area.short].map((text) => 7.2 * text.length + 8);
+      let best = null;  // where the longer label fits, and of those places where it is highest
       for (let j = 0; j < columns.length; j += 2) {
-        if (low[j] - up[j] < 18) continue;
-        const middle = (low[j] + up[j]) / 2;
+        const tall = low[j] - up[j], middle = (low[j] + up[j]) / 2;
+        if (tall < 18) continue;
         const holds = (k) => up[k] <= middle - 8 && low[k] >= middle + 8;
         let [from, to] = [j, j];
         while (from > 0 && holds(from - 1)) from -= 1;
         while (to < columns.length - 1 && holds(to + 1)) to += 1;
-        if (!best || 8 * (to - from) > best[0]) best = [8 * (to - from), 8 * from, middle - 8];
+        const room = 8 * (to - from), which = fits.findIndex((wanted) => wanted < room);
+        const score = which < 0 ? 0 : tall + (which ? 0 : 1000);
+        if (score > (best ? best.score : 0)) best = { score, room, start: 8 * from, top: middle - 8,
+          label: which ? area.short : area.title };
       }
       if (!best) return;
-      const [room, start, top] = best, fits = (text) => 7.2 * text.length + 8 < room;
-      const label = [area.title, area.short].find(fits);
-      if (!label) return;
-      const left = start + (room - 7.2 * label.length - 8) / 2;
-      if (taken.some((o) => left < o[2] && o[0] < start + room && top < o[3] && o[1] < top + 16)) return;
+      const { room, start, top, label } = best;
+      const left = start + (room - 7.2 * label.length - 8) / 2, right = left + 7.2 * label.length + 8;
+      if (taken.some((o) => left < o[2] && o[0] < right && top < o[3] && o[1] < top + 16)) return;
       const made = el("button", { type: "button", "data-label": area.title, "data-kind": area.kind,
         "aria-label": area.kind + ": " + area.title + (area.where && ", " + area.where),
         style: `left:${left + 2}px;top:${top}px;color:${R.kinds[area.kind].ink};`

@@ -278,6 +278,68 @@ def test_the_keyboard_reaches_areas_loops_and_nodes(page, told):
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/loop"
 
 
+def test_two_fingers_zoom_and_one_tells(page):
+    chromium.shown_as(page, chromium.PHONE, "light")
+    page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        page.refresh()
+        over = every(page, "#side-before .u-over")[0]
+        page.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
+        box = page.execute_script(
+            "const b = arguments[0].getBoundingClientRect(); return [b.left, b.bottom, b.width]",
+            over,
+        )
+        left, bottom, width = box
+        span = "return charts[0].scales.x.max - charts[0].scales.x.min"
+        whole = page.execute_script(span)
+
+        def touch(kind, *shares):
+            points = [
+                {"x": left + share * width, "y": bottom - 12, "id": number}
+                for number, share in enumerate(shares)
+            ]
+            page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        touch("touchStart", 0.5)
+        assert "at most" in every(page, "#tip")[0].text
+        touch("touchEnd")
+        touch("touchStart", 0.4, 0.6)
+        for apart in (0.12, 0.2, 0.3):
+            touch("touchMove", 0.5 - apart, 0.5 + apart)
+        touch("touchEnd")
+        assert page.execute_script(span) < 0.7 * whole
+    finally:
+        page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+def test_a_low_side_can_be_seen_at_its_own_scale(browser, tmp_path):
+    path = tmp_path / "memory.html"
+    report(segments=True).save(path)
+    browser.get(path.as_uri())
+    tops = "return charts.map((one) => one.scales.y.max)"
+    high, low = browser.execute_script(tops)
+    assert high == low
+    assert not every(browser, "#side-before .zoom button[aria-pressed]")
+    (button,) = every(browser, "#side-after .zoom button[aria-pressed]")
+    button.click()
+    assert browser.execute_script(tops)[1] < high / 2
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert browser.execute_script(tops) == [high, high]
+
+
+def test_a_notebooks_frame_runs_the_page(browser, told, tmp_path):
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><body>{told._repr_html_()}", encoding="utf-8")
+    browser.get(path.as_uri())
+    browser.switch_to.frame(0)
+    try:
+        assert every(browser, "h1")[0].text == HOSTILE
+        assert len(every(browser, ".u-over")) == 2
+    finally:
+        browser.switch_to.default_content()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [chromium.DESKTOP, chromium.PHONE], ids=["desktop", "phone"])
 def test_the_page_is_accessible_and_as_wide_as_the_screen(page, told, size, scheme):
