@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rnnmem.reports.data import Curve, Side
 from rnnmem.reports.moments import MOMENTS
-from rnnmem.tf.memory_trace import Change
+
+if TYPE_CHECKING:
+    from rnnmem.tf.memory_trace import Change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,3 +76,20 @@ def _moments(places: np.ndarray, sizes: np.ndarray) -> list[int]:
         part = sizes[start:end]
         chosen |= {int(start + part.argmax()), int(start + part.argmin())}
     return sorted(chosen)
+
+
+def gaps(side: Side) -> tuple[tuple[int, float], tuple[int, float]] | None:
+    """Where truth and prediction part most: bytes measured above it, and below it, and where.
+
+    Returns:
+      (Most bytes above, its place on the axis), (most below, its place); None without a line.
+    """
+    if side.measured is None:
+        return None
+    predicted = np.interp(side.measured.x, side.x, side.totals)
+    above = np.array(side.measured.bytes) - predicted
+    most, least = int(above.argmax()), int(above.argmin())
+    return (
+        (max(0, round(above[most])), side.measured.x[most]),
+        (max(0, round(-above[least])), side.measured.x[least]),
+    )

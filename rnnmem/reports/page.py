@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
-from rnnmem.reports.data import KINDS, RESIDENT, Curve, Graph, Node, Part, Side
+from rnnmem.reports.data import KINDS, RESIDENT, Graph, Node, Part, Side
+from rnnmem.reports.measured import gaps
 from rnnmem.reports.names import Names, names_of
 from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import format_bytes
@@ -152,7 +153,8 @@ def _side(side: Side, names: Names) -> dict[str, Any]:
         "gradientX": side.gradient_x,
         "x": side.x,
         "areas": [{**row(parts), "bytes": sizes} for parts, sizes in areas(side)],
-        "curve": _curve(side.measured),
+        "curve": None if side.measured is None else dataclasses.asdict(side.measured),
+        "gaps": _gaps(side, names),
         "rows": _with_rest([row(parts) for parts in rows(side.parts)]),
         "spans": [
             {
@@ -171,8 +173,18 @@ def _side(side: Side, names: Names) -> dict[str, Any]:
     }
 
 
-def _curve(curve: Curve | None) -> dict[str, Any] | None:
-    return None if curve is None else dataclasses.asdict(curve)
+def _gaps(side: Side, names: Names) -> str:
+    """Where truth and prediction part, in words."""
+    found = gaps(side)
+    if found is None:
+        return ""
+    told = []
+    for (size, place), word in zip(found, ("above", "below"), strict=True):
+        around = [span for span in side.spans if span.start <= place <= span.end]
+        where = min(around, key=lambda span: span.end - span.start, default=None)
+        in_loop = f" ({names.loop(where.loops)})" if where is not None else ""
+        told.append(f"{format_bytes(size)} {word}{in_loop}")
+    return f"Measured is at most {told[0]} and {told[1]} the prediction."
 
 
 def _with_rest(told: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -86,16 +86,18 @@ function drawGraph(graph) {
     });
     return group;
   });
-  function move(i, key) {  // to the nearest node in that direction
-    const here = layout.node(i), across = key === "ArrowLeft" || key === "ArrowRight";
-    const sign = key === "ArrowLeft" || key === "ArrowUp" ? -1 : 1;
+  const order = nodes.map((_, i) => i).sort((a, b) => layout.node(a).y - layout.node(b).y
+    || layout.node(a).x - layout.node(b).x);
+  function move(i, key) {  // left and right go through all, up and down to what stands there
+    const across = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    const here = layout.node(i), sign = key === "ArrowUp" ? -1 : 1;
     const far = (j) => {
-      const [dx, dy] = [layout.node(j).x - here.x, layout.node(j).y - here.y];
-      const [along, aside] = across ? [dx * sign, dy] : [dy * sign, dx];
-      return along > 1 ? along + 3 * Math.abs(aside) : Infinity;
+      const down = (layout.node(j).y - here.y) * sign;
+      return down > 1 ? down + 3 * Math.abs(layout.node(j).x - here.x) : Infinity;
     };
-    const to = nodes.map((_, j) => j).reduce((a, b) => far(b) < far(a) ? b : a);
-    if (far(to) === Infinity) return;
+    const below = order.reduce((a, b) => far(b) < far(a) ? b : a);
+    const to = across ? order[order.indexOf(i) + across] : far(below) < Infinity ? below : undefined;
+    if (to === undefined) return;
     nodes[i].setAttribute("tabindex", -1);
     nodes[to].setAttribute("tabindex", 0);
     nodes[to].focus();

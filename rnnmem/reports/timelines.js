@@ -285,6 +285,7 @@ function drawSide(host, side, top) {
       byId("step-nets").scrollIntoView({ block: "start" }); });
     return [span, made];
   });
+  if (side.gaps) el("p", { class: "soft gaps" }, figure, side.gaps);
   const frame = el("div", { class: "window" }, lanes);
   frame.append(...loops.map((one) => one[1]));
   const ends = [];  // loops that overlap, or stand in each other, get a lane each

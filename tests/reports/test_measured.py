@@ -8,7 +8,8 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem.errors import MeasureError
-from rnnmem.reports.measured import Measured, with_measured
+from rnnmem.reports.data import Curve
+from rnnmem.reports.measured import Measured, gaps, with_measured
 from rnnmem.reports.moments import MOMENTS
 from rnnmem.tf import private
 from rnnmem.tf.memory_trace import Change, trace_memory
@@ -106,3 +107,14 @@ def test_the_end_of_a_loop_is_laid_upon_the_predicted_one():
     assert where[256 * 9] == pytest.approx(first.end, abs=0.1)
     assert where[5000 - 39] == pytest.approx(second.end, abs=0.1)
     assert dataclasses.replace(found, measured=None, measured_bytes=None) == side
+
+
+def test_it_is_told_where_truth_and_prediction_part():
+    side = report().before
+    sizes = list(side.totals)
+    high, low = len(sizes) // 3, 2 * len(sizes) // 3
+    sizes[high] += 5000
+    sizes[low] -= 700
+    measured = dataclasses.replace(side, measured=Curve(side.x, tuple(sizes)))
+    assert gaps(measured) == ((5000, side.x[high]), (700, side.x[low]))
+    assert gaps(side) is None

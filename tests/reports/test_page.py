@@ -128,6 +128,13 @@ def test_both_sides_the_budget_and_the_peaks_are_drawn(page, told):
         assert f"peak {format_bytes(side.peak_bytes)}" in figure
         assert f"budget {format_bytes(told.budget)}" in figure
         assert "forward" in figure and "gradient" in figure
+    before = every(page, "#side-before .gaps")[0].text
+    assert re.fullmatch(
+        r"Measured is at most 0 B above( \(.+\))? and 25\d\.\d KiB below \((loop|gradient)\) "
+        r"the prediction\.",
+        before,
+    ), before
+    assert not every(page, "#side-after .gaps")
     labels = page.execute_script("return charts.map((one) => one.axes.map((axis) => axis.label))")
     assert labels == 2 * [["allocations and releases, in order", "MiB above the resident state"]]
     figures = every(page, "#figures")[0].text
@@ -267,12 +274,19 @@ def test_the_keyboard_reaches_areas_loops_and_nodes(page, told):
     page.execute_script("arguments[0].focus()", loop)
     press(page, Keys.ENTER)
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "after/gradient"
-    page.execute_script("document.querySelector('#graph g.node').focus()")
-    names = set()
-    for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_UP):
-        press(page, key)
-        names.add(page.switch_to.active_element.get_attribute("data-name"))
-    assert len(names) > 2 and None not in names
+    page.execute_script("document.querySelector('#graph g.node[tabindex=\"0\"]').focus()")
+    names = {}
+    for key in (Keys.ARROW_LEFT, Keys.ARROW_RIGHT):  # to the first, then through all
+        for _ in every(page, "#graph g.node"):
+            node = page.switch_to.active_element
+            names[node.get_attribute("data-name")] = node.get_attribute("aria-label")
+            press(page, key)
+    graph = next(one for one in told.graphs if one.id == "after/gradient")
+    assert set(names) == {node.name for node in graph.nodes} and all(names.values())
+    assert names["e"].startswith("MatMul, float32[64,64]")
+    last = page.switch_to.active_element.get_attribute("data-name")
+    press(page, Keys.ARROW_UP)
+    assert page.switch_to.active_element.get_attribute("data-name") != last
     page.execute_script("open('before'); document.querySelector('#graph g.node.door').focus()")
     press(page, Keys.ENTER)
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/loop"
