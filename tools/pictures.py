@@ -41,23 +41,29 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         page = Path(folder) / "report.html"
         report.save(page)
-        for name, size, scheme, high in (
-            ("page.png", DESKTOP, "light", 1180),
-            ("page-dark.png", DESKTOP, "dark", 870),
-            ("page-phone.png", PHONE, "light", 1500),
+        for name, size, scheme in (
+            ("page.png", DESKTOP, "light"),
+            ("page-dark.png", DESKTOP, "dark"),
+            ("page-phone.png", PHONE, "light"),
         ):
             shown_as(browser, size, scheme)
             browser.get(page.as_uri())
-            _write(name, _shot(browser, 0, 0, size[0], high))
+            _, top, _, high = _box(browser, "#timeline ~ .legend")
+            _write(name, _shot(browser, 0, 0, size[0], top + high + 40))
         shown_as(browser, DESKTOP, "light")
         browser.get(page.as_uri())
         browser.execute_script(f"open({STEP_NET!r}); byId('graph').style.maxHeight = 'none'")
-        box = browser.execute_script(
-            "const b = byId('step-nets').getBoundingClientRect();"
-            "return [b.left + scrollX, b.top + scrollY, b.width, b.height]"
-        )
-        _write("step-net.png", _shot(browser, *box))
+        _write("step-net.png", _shot(browser, *_box(browser, "#step-nets")))
     print(report.summary())
+
+
+def _box(browser, selector: str) -> list[float]:
+    """Left, top, width and height of an element on the whole page."""
+    return browser.execute_script(
+        "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+        "return [box.left + scrollX, box.top + scrollY, box.width, box.height]",
+        selector,
+    )
 
 
 def _shot(browser, x: float, y: float, width: float, height: float) -> bytes:

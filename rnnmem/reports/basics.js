@@ -1,4 +1,4 @@
-/* What all parts of the page use: the data, elements, sizes, the tip that tells of what is pointed at. */
+/* What all parts of the page use: data, elements, sizes, the tip that tells of what is there. */
 "use strict";
 const byId = (id) => document.getElementById(id);
 const R = JSON.parse(byId("data").textContent);
@@ -21,7 +21,7 @@ function size(bytes) {
 }
 function typed(dtype, shape) {
   if (!dtype) return "";
-  return dtype + "[" + (shape === null ? "?" : shape.map((d) => d === null ? "?" : d).join(",")) + "]";
+  return `${dtype}[${shape === null ? "?" : shape.map((d) => d === null ? "?" : d).join(",")}]`;
 }
 /* Lines are [tag, text] or nothing; what is shown is said too, where the keyboard asks for it. */
 function showTip(x, y, lines, aloud) {
@@ -31,7 +31,8 @@ function showTip(x, y, lines, aloud) {
   tip.style.cssText = "display:block;left:0;top:0";  // where nothing narrows it
   const box = tip.getBoundingClientRect();
   tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - box.width - 8)) + "px";
-  tip.style.top = Math.max(4, y + 18 + box.height > innerHeight ? y - box.height - 12 : y + 18) + "px";
+  const below = y + 18 + box.height <= innerHeight;
+  tip.style.top = Math.max(4, below ? y + 18 : y - box.height - 12) + "px";
   if (aloud) byId("said").textContent = told.map((line) => line[1]).join(". ");
 }
 const hideTip = () => { byId("tip").style.display = "none"; };

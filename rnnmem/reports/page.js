@@ -15,23 +15,26 @@ R.figures.forEach(([what, figure, beside]) => {
 /* ---- what the peaks consist of */
 const SHOWN = 12;
 R.sides.forEach((side) => {
-  const box = el("div", {}, byId("parts")), most = Math.max(1, ...side.rows.map((row) => row.bytes));
+  const box = el("div", {}, byId("parts"));
+  const most = Math.max(1, ...side.rows.map((row) => row.bytes));
+  const becomes = side.name === "before" && R.sides.length > 1;
   el("h3", {}, box, side.name + ": " + size(side.peak));
   const table = el("table", { "aria-label": "the peak " + side.name }, box);
   const head = el("tr", {}, el("thead", {}, table)), body = el("tbody", {}, table);
-  [["bytes", "number"], ["share", ""], ["blob", ""], [side.name === "before" && R.sides.length > 1 ? "becomes" : "decision", "wide"]]
+  [["bytes", "number"], ["share", ""], ["blob", ""], [becomes ? "becomes" : "decision", "wide"]]
     .forEach(([text, style]) => el("th", { scope: "col", class: style }, head, text));
   side.rows.forEach((row, number) => {
     const line = el("tr", number >= SHOWN ? { hidden: "" } : {}, body);
     el("td", { class: "number" }, line, size(row.bytes));
     const share = swatch(row.kind, el("td", { class: "share" }, line), 240, 11);
     share.className = "";
-    share.style.cssText = `width:${Math.max(1.5, 100 * row.bytes / most)}%;object-fit:none;object-position:left`;
+    share.style.width = Math.max(1.5, 100 * row.bytes / most) + "%";
     const cell = el("td", {}, line), details = el("details", {}, cell);
     el("code", {}, el("summary", {}, details), row.title);
     el("p", {}, details, row.names.join(", ") + (row.more ? ` and ${row.more} more` : ""));
     if (row.reason) el("p", {}, details, row.reason);
-    const where = el("div", { class: "where" }, cell, [row.where, row.lines].filter(Boolean).join(" · "));
+    const where = el("div", { class: "where" }, cell,
+      [row.where, row.lines].filter(Boolean).join(" · "));
     el("b", { class: "narrow" }, where, " " + (row.decision || row.kind));
     el("td", { class: "wide" }, line, row.decision || row.kind);
   });
@@ -47,7 +50,8 @@ R.sides.forEach((side) => {
 
 R.legend.forEach(([decision, told]) => {
   const one = el("li", {}, byId("residuals"));
-  el("i", { class: "swatch", style: "background:" + (decision ? R.decisions[decision].color : "var(--node)") }, one);
+  const color = decision ? R.decisions[decision].color : "var(--node)";
+  el("i", { class: "swatch", style: "background:" + color }, one);
   one.append(told);
 });
 
@@ -59,7 +63,10 @@ R.resident.forEach(([kind, bytes, meaning]) => {
   el("td", { class: "soft" }, row, meaning);
 });
 R.notes.forEach((note) => el("li", {}, byId("notes").querySelector("ul"), note));
-R.made.forEach(([what, told]) => { el("dt", {}, byId("made"), what); el("dd", {}, byId("made"), told); });
+R.made.forEach(([what, told]) => {
+  el("dt", {}, byId("made"), what);
+  el("dd", {}, byId("made"), told);
+});
 [["resident", R.resident], ["notes", R.notes], ["step-nets", R.graphs]]
   .forEach(([id, list]) => { if (!list.length) byId(id).remove(); });
 

@@ -31,14 +31,14 @@ _LISTED = 8
 """Names of blobs that a row tells."""
 _SIDES = {"before": "as TensorFlow runs it", "after": "as rnnmem runs it"}
 _LIBRARIES = ("uplot", "dagre")
-_SCRIPTS = ("basics.js", "timelines.js", "stepnets.js", "page.js")
+_SCRIPTS = ("basics", "colors", "loops", "labels", "timelines", "stepnets", "page")
 
 
 def html(report: Report) -> str:
     """The page; it shows the same as :meth:`Report.to_dict` tells, as far as people need it."""
     # No text of a user's can end the script element that holds the data.
     held = json.dumps(_data(report), separators=(",", ":")).replace("<", "\\u003c")
-    scripts = [*map(_library, _LIBRARIES), *map(_read, _SCRIPTS)]
+    scripts = [*map(_library, _LIBRARIES), *(_read(f"{name}.js") for name in _SCRIPTS)]
     pieces = {
         "HASHES": " ".join(map(_hash, scripts)),
         "STYLE": _read("vendor/uplot.min.css") + _read("page.css"),

@@ -7,7 +7,7 @@ function open(id) {
   const sides = [...new Set(R.graphs.map((one) => one.side))];
   byId("toggle").replaceChildren();
   sides.forEach((side) => {
-    const target = R.graphs.find((one) => one.side === side && one.loops.join("/") === graph.loops.join("/"))
+    const target = R.graphs.find((one) => one.id === [side, ...graph.loops].join("/"))
       || R.graphs.find((one) => one.side === side && !one.loops.length);
     el("button", { type: "button", "aria-pressed": side === graph.side }, byId("toggle"), side)
       .addEventListener("click", () => open(target.id));
@@ -32,14 +32,15 @@ function drawGraph(graph) {
     .setGraph({ nodesep: 14, ranksep: 30, marginx: 14, marginy: 14 });
   const texts = graph.nodes.map((node) => [node.title.split("/").slice(-2).join("/") || node.type,
     node.opens ? node.source : typed(node.dtype, node.shape), node.decision]
-    .filter((text, j, all) => text && all.indexOf(text) === j).map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text));
+    .filter((text, j, all) => text && all.indexOf(text) === j)
+    .map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text));
   texts.forEach((lines, i) => layout.setNode(i, { height: 12 + 16 * lines.length,
     width: Math.max(84, 20 + 7 * Math.max(...lines.map((line) => line.length))) }));
   graph.edges.forEach(([from, to]) => layout.setEdge(from, to));
   dagre.layout(layout);
   const { width, height } = layout.graph();
   const svg = el("svg:svg", { width, height, viewBox: `0 0 ${width} ${height}`, "data-id": graph.id,
-    role: "group", "aria-label": "step net of " + (graph.names.at(-1) || R.name) + ", " + graph.side }, host);
+    role: "group", "aria-label": `step net of ${graph.names.at(-1) || R.name}, ${graph.side}` }, host);
   svg.style.setProperty("--least", width * .72 + "px");
   const edges = graph.edges.map(([from, to]) => {
     const [first, ...rest] = layout.edge(from, to).points;
@@ -96,8 +97,8 @@ function drawGraph(graph) {
       return down > 1 ? down + 3 * Math.abs(layout.node(j).x - here.x) : Infinity;
     };
     const below = order.reduce((a, b) => far(b) < far(a) ? b : a);
-    const to = across ? order[order.indexOf(i) + across] : far(below) < Infinity ? below : undefined;
-    if (to === undefined) return;
+    const to = across ? order[order.indexOf(i) + across] : below;
+    if (to === undefined || (!across && far(to) === Infinity)) return;
     nodes[i].setAttribute("tabindex", -1);
     nodes[to].setAttribute("tabindex", 0);
     nodes[to].focus();

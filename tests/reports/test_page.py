@@ -430,7 +430,7 @@ def test_a_page_holds_the_licences_and_runs_no_other_script():
     assert policy.startswith("default-src 'none';")
     assert "'unsafe-inline'" not in policy.partition("script-src")[2]
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert len(scripts) == 6
+    assert len(scripts) == 9
     for script in scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
