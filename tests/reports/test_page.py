@@ -364,6 +364,7 @@ def test_the_page_is_accessible_and_as_wide_as_the_screen(page, told, size, sche
     assert wide == size[0]
     page.execute_script(AXE.read_text("utf-8"))
     found = page.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert found["testEngine"] == {"name": "axe-core", "version": "4.14.1"}
     assert len(found["passes"]) > 30
     assert not [(one["id"], one["help"]) for one in found["violations"]]
     back = every(page, "body")[0].value_of_css_property("background-color")
