@@ -26,6 +26,8 @@ TEST += ["pytest>=8", "pytest-cov", "pytest-timeout", "pytest-xdist"]
 TEST += [*DOCS, "tf_keras"]  # Keras 2, whose models are optimised too
 DIST = ["build", "twine"]
 
+PAGE = ["page.html", "page.css", "*.js", "vendor/*"]
+
 setup(
     name="rnnmem",
     version=STATED["__version__"],
@@ -36,7 +38,7 @@ setup(
     python_requires=f">={PYTHONS[0]}",
     # The translation toolkit is run from the repository: nobody may claim the name `models`.
     packages=find_packages(include=["rnnmem", "rnnmem.*"]),
-    package_data={"rnnmem": ["py.typed", "reports/page.html"]},
+    package_data={"rnnmem": ["py.typed", *(f"reports/{one}" for one in PAGE)]},
     entry_points={"console_scripts": ["rnnmem = rnnmem.cli:main"]},
     install_requires=["absl-py", "ml_dtypes", "numpy", "rich", "scipy"],
     extras_require={

@@ -17,9 +17,12 @@ from rnnmem.ir.graph import Op
 from rnnmem.ir.op_table import effect
 from rnnmem.reports.api import report_on
 from rnnmem.reports.inspection import Inspection
+from rnnmem.reports.measured import Measured
 from rnnmem.reports.report import Report
+from rnnmem.spared import spared
 from rnnmem.tf.counting import counts_memory, uncounted
 from rnnmem.tf.measure import run_measured
+from rnnmem.tf.memory_trace import Change, trace_memory
 from rnnmem.tf.timing import StepTimer
 
 RUNS = 2
@@ -30,6 +33,8 @@ FAR = 0.1
 """Part of the bound on time beyond which a measured time is a reason for a note."""
 LONG_SECONDS = 0.25
 """A step that takes longer is measured once."""
+TRACED_SECONDS = 10.0
+"""Of a step that takes longer, memory over time is not measured: there are too many events."""
 
 
 def report(
@@ -69,13 +74,14 @@ def report(
     inputs = None
     if given and not specs:
         inputs = optimised.flat_inputs(inspection, args, kwargs)
-    peaks: tuple[int | None, int | None] = (None, None)
+    before, after = Measured(), Measured()
     notes: list[str] = []
     if measure is not False and inputs is not None:
-        peaks, notes = _measured(optimised, inspection, args, kwargs, measure)
-        inspection = _with_time(optimised, inspection, inputs, args, kwargs, notes, peaks)
+        before, after = _measured(optimised, inspection, args, kwargs, measure, notes)
+        if before.peak is not None and after.peak is not None:
+            inspection = _with_time(optimised, inspection, inputs, args, kwargs, notes)
     measured = time.perf_counter()
-    made = report_on(inspection, inputs, peaks, tuple(notes))
+    made = report_on(inspection, inputs, (before, after), tuple(notes))
     made.seconds.update(
         plan=planned - start,
         measure=measured - planned,
@@ -89,26 +95,36 @@ def _takes_arguments(concrete: Any) -> bool:
 
 
 def _measured(
-    optimised: Optimized, inspection: Inspection, args: tuple, kwargs: dict, wanted: bool | None
-) -> tuple[tuple[int | None, int | None], list[str]]:
-    """The peaks of both variants, as the allocator counts them; and what is to be said of them."""
+    optimised: Optimized,
+    inspection: Inspection,
+    args: tuple,
+    kwargs: dict,
+    wanted: bool | None,
+    notes: list[str],
+) -> tuple[Measured, Measured]:
+    """Both variants as the allocator counts them; what is to be said of them is added to notes."""
+    nothing = Measured(), Measured()
     if inspection.joint:
-        return (None, None), ["nothing was measured: a call does not run the gradient"]
+        notes.append("nothing was measured: a call does not run the gradient")
+        return nothing
     if not counts_memory():
         why = f"nothing was measured: {uncounted()}"
         if wanted:
             raise MeasureError(why)
-        return (None, None), [why]
+        notes.append(why)
+        return nothing
     if inspection.net is None:
-        return (None, None), ["nothing was measured: whether a run has effects is not known"]
+        notes.append("nothing was measured: whether a run has effects is not known")
+        return nothing
     effects = sorted({op.type for _, net in inspection.net.walk() for op in net.ops if _acts(op)})
     if effects and wanted is None:
         why = f"a run has effects ({', '.join(effects[:3])}); measure=True runs it all the same"
-        return (None, None), [f"nothing was measured: {why}"]
+        notes.append(f"nothing was measured: {why}")
+        return nothing
     variables = list(inspection.original.graph.variables)
     values = [np.array(one.numpy()) for one in variables]
 
-    def peak(function: Any) -> int | None:
+    def measured(function: Any) -> Measured:
         def call() -> Any:
             return optimised.call_traced(function, args, kwargs)
 
@@ -116,16 +132,31 @@ def _measured(
             call()  # variables and kernels are made by the first run
             start = time.perf_counter()
             found = run_measured(call)[1] or 0
-            again = RUNS - 1 if time.perf_counter() - start < LONG_SECONDS else 0
-            return max(found, *(run_measured(call)[1] or 0 for _ in range(again)), 0) or None
+            seconds = time.perf_counter() - start
+            again = RUNS - 1 if seconds < LONG_SECONDS else 0
+            peak = max(found, *(run_measured(call)[1] or 0 for _ in range(again)), 0)
+            return Measured(peak or None, _traced(call, seconds, notes))
         finally:
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
-    before = peak(inspection.original)
-    after = before if inspection.function is inspection.original else peak(inspection.function)
-    told = [f"nothing was measured: {uncounted()}"] if None in (before, after) else []
-    return (before, after), told
+    before = measured(inspection.original)
+    after = before if inspection.function is inspection.original else measured(inspection.function)
+    if None in (before.peak, after.peak):
+        notes.append(f"nothing was measured: {uncounted()}")
+    return before, after
+
+
+def _traced(call: Callable[[], Any], seconds: float, notes: list[str]) -> tuple[Change, ...]:
+    """Memory over one more run; nothing, and a note, where it cannot be had."""
+    why = f"a step takes {seconds:.0f} s, and TensorFlow's profiler keeps every event"
+    if seconds < TRACED_SECONDS:
+        try:
+            return spared("memory over time", lambda: trace_memory(call), (), notes)
+        except MeasureError as error:
+            why = str(error)
+    notes.append(f"memory over time was not measured: {why}")
+    return ()
 
 
 def _with_time(
@@ -135,11 +166,10 @@ def _with_time(
     args: tuple,
     kwargs: dict,
     notes: list[str],
-    peaks: tuple[int | None, int | None],
 ) -> Inspection:
-    """The inspection, whose plan tells the measured factor of step time where peaks are known."""
+    """The inspection, whose plan tells the measured factor of step time."""
     plan, original = inspection.plan, inspection.original
-    if None in peaks or plan.changes_nothing:
+    if plan.changes_nothing:
         return inspection
     call = functools.partial(optimised.call_traced, args=args, kwargs=kwargs)
     try:

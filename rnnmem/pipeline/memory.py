@@ -181,7 +181,7 @@ class Requests:
         """Counts what was traced since the last time."""
         trace, self._trace = self._trace, None
         stage = 0
-        for _, kind, address, size in trace.stop() if trace is not None else ():
+        for _, kind, address, size, *_ in trace.stop() if trace is not None else ():
             if kind == "take":
                 self._drop(address)
                 self._owner[address] = stage, size

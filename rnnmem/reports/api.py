@@ -12,17 +12,21 @@ import tensorflow as tf
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import Net, Path
+from rnnmem.ir.op_table import LOOPS
 from rnnmem.reports.data import Side
 from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.measured import Measured, with_measured
 from rnnmem.reports.moments import side
+from rnnmem.reports.provenance import provenance
 from rnnmem.reports.report import Report
-from rnnmem.reports.resident import resident, weight_kinds
+from rnnmem.reports.resident import input_names, resident, weight_kinds
 from rnnmem.reports.sentences import sentences
 from rnnmem.reports.stepnets import Graph, graphs
 from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
+from rnnmem.tf.functions import user_functions
 from rnnmem.tf.gc import paused
 from rnnmem.tf.trips import observed_trips
 
@@ -30,7 +34,7 @@ from rnnmem.tf.trips import observed_trips
 def report_on(
     inspection: Inspection,
     inputs: Sequence[Any] | None = None,
-    peaks: tuple[int | None, int | None] = (None, None),
+    measured: tuple[Measured, Measured] = (Measured(), Measured()),
     notes: tuple[str, ...] = (),
     batch: int | None = None,
 ) -> Report:
@@ -39,7 +43,7 @@ def report_on(
     Args:
       inspection: from ``Optimized.inspect``.
       inputs: tensors for the inputs of its Net, or None where there are none.
-      peaks: what was measured before and after.
+      measured: what was measured before and after.
       notes: more to be told.
       batch: where ``inputs`` is None, stands for a first dimension that an input leaves open.
     """
@@ -53,10 +57,10 @@ def report_on(
         facts = spared("the arguments' shapes", lambda: _facts(inspection, inputs, batch), None)
         observed = _observed(inspection, inputs, facts, more)
 
-        def told(name: str, net: Net | None, peak: int | None) -> tuple[Side, Net | None]:
+        def told(name: str, net: Net | None, found: Measured) -> tuple[Side, Net | None]:
             """One variant's timeline, and its Net with all shapes that are known."""
             known = spared(f"the shapes {name}", lambda: _known(net, facts, observed), None, more)
-            unknown = Side(name, None, peak, unknown=("the function",))
+            unknown = Side(name, None, found.peak, unknown=("the function",))
             if known is None:
                 return unknown, None
             whole = spared(f"the Net {name}", lambda: filled(known), None, more)
@@ -66,19 +70,21 @@ def report_on(
             def timeline() -> Side:
                 first = whole if original is None else original
                 kinds = Kinds(whole, first, plan, weights)
-                return side(name, _recorded(known, compiled), kinds, peak)
+                return with_measured(side(name, _recorded(known, compiled), kinds), found)
 
             return spared(f"the timeline {name}", timeline, unknown, more), whole
 
         compiled = private.is_compiled(inspection.original)
         original = None
-        before, original = told("before", inspection.net, peaks[0])
+        before, original = told("before", inspection.net, measured[0])
         after, rewritten = _renamed(before, "after"), original
         if inspection.rewritten is not None:
-            after, rewritten = told("after", inspection.rewritten, peaks[1])
+            after, rewritten = told("after", inspection.rewritten, measured[1])
         drawn: tuple[Graph, ...] = ()
         if original is not None and rewritten is not None:
-            draw = functools.partial(graphs, original, rewritten, plan)
+            names = spared("names of variables", lambda: input_names(inspection.original), [], more)
+            named = dict(zip(original.inputs, names, strict=False))
+            draw = functools.partial(graphs, original, rewritten, plan, named)
             drawn = spared("the step nets", draw, (), more)
     if inspection.joint:
         more.append("the report covers the function together with its gradient")
@@ -95,8 +101,15 @@ def report_on(
         budget=inspection.options.budget,
         graphs=drawn,
         notes=(*plan.notes, *sentences(plan, most=1), *more),
-        seconds={},
+        functions=spared("the functions of loops", functools.partial(_functions, inspection), {}),
+        made=spared("the provenance", lambda: provenance(inspection.options, held), {}),
     )
+
+
+def _functions(inspection: Inspection) -> Mapping[str, str]:
+    """Loops outside of loops -> the user's functions that made them."""
+    ops = () if inspection.net is None else inspection.net.ops
+    return user_functions(inspection.original.graph, [op.name for op in ops if op.type in LOOPS])
 
 
 def _recorded(known: KnownNet, compiled: bool) -> Record:

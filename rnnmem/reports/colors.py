@@ -1,4 +1,8 @@
-"""One colour for each kind and each decision, the same in the picture and on the page."""
+"""One colour for each kind and each decision, the same in the picture and on the page.
+
+A colour is never the only cue: kinds have a hatch as well, and what is decided stands on the node.
+Any two of one list are told apart with any of the three kinds of colour blindness; a test measures.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,32 @@ from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, 
 from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED
 
 OF_KIND: Mapping[str, str] = {
-    OUTPUT: "#3d6f9e",
-    GRADIENT: "#2a9d8f",
-    SAVED: "#d1495b",
-    RECOMPUTED: "#edae49",
-    TEMPORARY: "#8d99ae",
+    OUTPUT: "#1d5a9c",
+    GRADIENT: "#1fc493",
+    SAVED: "#c93a22",
+    RECOMPUTED: "#f6c84e",
+    TEMPORARY: "#929eaf",
     ALLOCATOR: "#dfe3e8",
 }
+HATCHES: Mapping[str, str] = {
+    OUTPUT: "|",
+    GRADIENT: ".",
+    SAVED: "",
+    RECOMPUTED: "/",
+    TEMPORARY: "-",
+    ALLOCATOR: "\\",
+}
+"""Kind -> what is drawn over its colour, in the words of matplotlib."""
 OF_DECISION: Mapping[str, str] = {
     **dict.fromkeys(SAVED_AS.values(), OF_KIND[SAVED]),
-    CHECKPOINTED: "#8c2f6b",
-    REPLAYED: "#f4845f",
+    CHECKPOINTED: "#731e57",
+    REPLAYED: "#ee72d6",
     RECOMPUTED_DECISION: OF_KIND[RECOMPUTED],
-    INVARIANT: "#6a994e",
-    HOISTED: "#6a994e",
-    INNER: "#b9a0cf",
-    DEAD: "#b9a0cf",
-    "": "#f4f5f7",
+    INVARIANT: "#1d5ab8",
+    HOISTED: "#1d5ab8",
+    INNER: "#8c8888",
+    DEAD: "#8c8888",
+    "": "#f1f3f5",
 }
 
 OF_LEGEND: Mapping[str, str] = {
@@ -42,3 +55,22 @@ OF_LEGEND: Mapping[str, str] = {
     "": "temporary",
 }
 """Decision -> what the page's legend says of its colour."""
+
+_DARK, _LIGHT = "#14181d", "#ffffff"
+
+
+def ink(color: str) -> str:
+    """The colour of text on a colour: dark or light, whichever has more contrast (WCAG 2.2)."""
+    return max(_DARK, _LIGHT, key=lambda text: contrast(text, color))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours, by WCAG 2.2: 1 to 21."""
+    low, high = sorted(map(_luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color: str) -> float:
+    shares = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

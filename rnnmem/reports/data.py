@@ -91,6 +91,7 @@ class LoopSpan:
       end: where it ends.
       iterations: how many.
       source: the user's line.
+      is_gradient: whether it is the gradient of another loop.
     """
 
     loops: tuple[str, ...]
@@ -98,6 +99,21 @@ class LoopSpan:
     end: float
     iterations: int
     source: str
+    is_gradient: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Memory over one run as it was measured.
+
+    Attributes:
+      x: moments on the axis of the Side, rising; loops end where they are predicted to, and in
+        between it goes by allocations and releases.
+      bytes: in use above the resident state.
+    """
+
+    x: tuple[float, ...]
+    bytes: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +132,8 @@ class Side:
       areas: as they are stacked, the lowest first; at every moment they add up to what is in use.
       spans: the loops.
       unknown: names of blobs whose size, and of loops whose trip count, is unknown.
+      gradient_x: where on the axis the gradient begins; None where there is none.
+      measured: memory over one run as TensorFlow's allocator saw it; None where that is not known.
     """
 
     name: str
@@ -129,6 +147,8 @@ class Side:
     areas: tuple[Area, ...] = ()
     spans: tuple[LoopSpan, ...] = ()
     unknown: tuple[str, ...] = ()
+    gradient_x: float | None = None
+    measured: Curve | None = None
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -152,8 +172,6 @@ class Node:
     Attributes:
       name: of the op (of a blob, where it is an input of the step net).
       type: op type, ``state`` or ``invariant``.
-      layer: how deep it stands.
-      place: its place in its layer.
       dtype: of its first output.
       shape: of its first output.
       bytes: of its outputs, None where unknown.
@@ -161,12 +179,11 @@ class Node:
       decision: saved, recomputed, invariant, hoisted; empty: a temporary.
       reason: why.
       opens: id of the step net that a click on it opens, or empty.
+      title: the user's name of the variable or argument that it is; empty: it has none.
     """
 
     name: str
     type: str
-    layer: int
-    place: float
     dtype: str
     shape: Shape
     bytes: int | None
@@ -174,6 +191,7 @@ class Node:
     decision: str = ""
     reason: str = ""
     opens: str = ""
+    title: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 
-from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.loops import Loop, loop_pairs
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
@@ -24,6 +24,7 @@ from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
+from rnnmem.reports.names import GRADIENT_SCOPES
 from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.simulate.buffers import Origin
 
@@ -168,6 +169,19 @@ class Kinds:
             for op in net.ops
             if op.type in LOOPS
         }
+
+    def is_of_gradient(self, origin: Origin) -> bool:
+        """Whether a buffer comes of the gradient, outside of loops or in a gradient loop."""
+        if origin.loops:
+            return not self.gradient_loops.isdisjoint(origin.loops)
+        return origin.op.startswith(GRADIENT_SCOPES)
+
+    @functools.cached_property
+    def gradient_loops(self) -> frozenset[str]:
+        """Names of the loops that are gradients of others; those inside of them may be left out."""
+        pairs = (pair for _, net in places(self.net) for pair in loop_pairs(net, net, {}, ()))
+        planned = (name for loop in self.plan.every_loop() for name in loop.gradients)
+        return frozenset([*planned, *(one.loop.op.name for two in pairs for one in two.gradients)])
 
     @functools.cached_property
     def gradients(self) -> frozenset[tuple[Place, str]]:

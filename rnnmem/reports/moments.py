@@ -36,18 +36,17 @@ _RESTS = {
 _AGAIN = "not kept any more: the gradient step net computes it when it needs it"
 
 
-def side(name: str, record: Record, kinds: Kinds, measured: int | None = None) -> Side:
+def side(name: str, record: Record, kinds: Kinds) -> Side:
     """The timeline of one variant.
 
     Args:
       name: ``before`` or ``after``.
       record: its simulated run.
       kinds: sorts its blobs.
-      measured: the allocator's peak, where it was measured.
     """
     if record.unknown or not record.log:
         unknown = record.unknown
-        return Side(name, None if unknown else 0, measured, unknown=unknown)
+        return Side(name, None if unknown else 0, unknown=unknown)
     axis = _axis(record)
     peak = max(range(len(record.log)), key=record.in_use.__getitem__)
     parts = _Parts(record, kinds)
@@ -57,7 +56,6 @@ def side(name: str, record: Record, kinds: Kinds, measured: int | None = None) -
     return Side(
         name=name,
         peak_bytes=record.in_use[peak],
-        measured_bytes=measured,
         parts=at_peak,
         peak_x=axis[peak],
         peak_op="/".join((*origin.loops, origin.op)),
@@ -65,7 +63,28 @@ def side(name: str, record: Record, kinds: Kinds, measured: int | None = None) -
         x=tuple(axis[index] for index in chosen),
         areas=areas,
         spans=_spans(record, axis, kinds),
+        gradient_x=_gradient_x(record, axis, kinds),
     )
+
+
+def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None:
+    """Where the gradient begins: what parts its changes best from those of the forward part.
+
+    Some of its ops (zeros, shapes) wait for nothing, and run long before.
+    """
+    is_gradient = {
+        id(origin): kinds.is_of_gradient(origin)
+        for origin in (holder.origin for holder, _, _ in record.log)
+    }
+    if not any(is_gradient.values()):
+        return None
+    balance = best = 0
+    start = 0.0
+    for place, (holder, _, _) in zip(axis, record.log, strict=True):
+        balance += -1 if is_gradient[id(holder.origin)] else 1
+        if balance > best:
+            best, start = balance, place
+    return start
 
 
 def _axis(record: Record) -> list[float]:
@@ -86,21 +105,29 @@ def _axis(record: Record) -> list[float]:
 
 
 def _moments(record: Record, axis: list[float], peak: int) -> list[int]:
-    """Entries to tell of: the highest and the last of each stretch, and both ends of each leap."""
+    """Entries to tell of: the highest of each stretch, and both ends of each extrapolation.
+
+    Inside of one there are none: its entries stand for many iterations each, one blob behind the
+    other, while the iterations took a little of every blob in turn.
+    """
     chosen = {0, peak, len(axis) - 1}
+    inside: set[int] = set()
     for span in record.spans:
-        if span.skipped and span.extrapolation[0] and len(chosen) < MOMENTS:
-            chosen.update({span.extrapolation[0] - 1, span.extrapolation[1] - 1})
+        if span.skipped and span.extrapolation[0]:
+            first, behind = span.extrapolation
+            inside.update(range(first, behind - 1))
+            if len(chosen) < MOMENTS:
+                chosen.update({first - 1, behind - 1})
     stretch = axis[-1] / MOMENTS
     best, number = 0, 0
     for index, place in enumerate(axis):
         if place > stretch * (number + 1):
             chosen.add(best)
             best, number = index, int(place / stretch)
-        elif record.in_use[index] > record.in_use[best]:
+        elif index not in inside and record.in_use[index] > record.in_use[best]:
             best = index
     chosen.add(best)
-    return sorted(chosen)
+    return sorted(chosen - inside | {peak})
 
 
 class _Parts:
@@ -210,5 +237,7 @@ def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, .
         source = kinds.sources.get(span.loops, "")
         last = len(axis) - 1
         start = axis[min(span.start, last)] if span.start else 0.0
-        found.append(LoopSpan(span.loops, start, axis[max(0, span.end - 1)], span.trips, source))
+        end = axis[max(0, span.end - 1)]
+        gradient = not kinds.gradient_loops.isdisjoint(span.loops)
+        found.append(LoopSpan(span.loops, start, end, span.trips, source, gradient))
     return tuple(sorted(found, key=lambda span: (span.start, -span.end)))

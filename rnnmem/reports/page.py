@@ -1,36 +1,74 @@
-"""The report as one HTML page: everything is in it, and nothing is fetched."""
+"""The report as one HTML page: everything is in it, and nothing is fetched.
+
+Timelines are drawn by uPlot, step nets laid out by dagre; both stand in ``vendor/``.
+"""
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
-from rnnmem.reports.data import KINDS, RESIDENT, Graph, Part, Side
+from rnnmem.reports.data import KINDS, RESIDENT, Graph, Node, Part, Side
+from rnnmem.reports.measured import gaps
+from rnnmem.reports.names import Names, names_of
+from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import format_bytes
 
 if TYPE_CHECKING:
     from rnnmem.reports.report import Report
 
 PARTS = 200
-"""Parts of a peak that the page lists."""
-_HOLE = "@DATA@"
+"""Rows of a peak that the page lists."""
+_LISTED = 8
+"""Names of blobs that a row tells."""
+_SIDES = {"before": "as TensorFlow runs it", "after": "as rnnmem runs it"}
+_LIBRARIES = ("uplot", "dagre")
+_SCRIPTS = ("basics", "colors", "loops", "labels", "timelines", "stepnets", "page")
 
 
 def html(report: Report) -> str:
     """The page; it shows the same as :meth:`Report.to_dict` tells, as far as people need it."""
-    template = resources.files("rnnmem.reports").joinpath("page.html").read_text("utf-8")
     # No text of a user's can end the script element that holds the data.
     held = json.dumps(_data(report), separators=(",", ":")).replace("<", "\\u003c")
-    return template.replace(_HOLE, held, 1)
+    scripts = [*map(_library, _LIBRARIES), *(_read(f"{name}.js") for name in _SCRIPTS)]
+    pieces = {
+        "HASHES": " ".join(map(_hash, scripts)),
+        "STYLE": _read("vendor/uplot.min.css") + _read("page.css"),
+        "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
+        "DATA": held,
+    }
+    # One pass, so that nothing that is put in is taken for a place to put something.
+    return re.sub(r"@([A-Z]+)@", lambda hole: pieces[hole[1]], _read("page.html"))
+
+
+def _read(name: str) -> str:
+    return resources.files("rnnmem.reports").joinpath(name).read_text("utf-8")
+
+
+def _library(name: str) -> str:
+    """A library with its licence; its banner, which only names places in the net, is left out."""
+    code = re.sub(r"/\*!.*?\*/|//# sourceMappingURL=\S*", "", _read(f"vendor/{name}.min.js"))
+    return f"/* {name}\n{_read(f'vendor/{name}.LICENSE')}*/\n{code.strip()}\n"
+
+
+def _hash(script: str) -> str:
+    """What the page's Content-Security-Policy knows a script by."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def _data(report: Report) -> dict[str, Any]:
     changed = not report.plan.changes_nothing
     sides = [report.before, report.after] if changed else [report.before]
+    names = names_of((report.before, report.after), report.functions)
     sums = {
         kind: sum(part.bytes for part in report.resident if part.kind == kind) for kind in RESIDENT
     }
@@ -39,13 +77,21 @@ def _data(report: Report) -> dict[str, Any]:
         "headline": _headline(report, changed),
         "figures": _figures(report, sides),
         "budget": report.budget,
-        "sides": [_side(side) for side in sides],
-        "graphs": [_graph(graph) for graph in report.graphs],
+        "sides": [_side(side, names) for side in sides],
+        "graphs": [_graph(graph, names) for graph in report.graphs],
         "resident": [[kind, size, RESIDENT[kind]] for kind, size in sums.items() if size],
         "notes": list(report.notes),
-        "colors": {"kinds": dict(colors.OF_KIND), "residuals": dict(colors.OF_DECISION)},
-        "meanings": dict(KINDS),
+        "kinds": {
+            kind: {"color": color, "ink": colors.ink(color), "hatch": colors.HATCHES[kind]}
+            | {"meaning": KINDS[kind]}
+            for kind, color in colors.OF_KIND.items()
+        },
+        "decisions": {
+            decision: {"color": color, "ink": colors.ink(color)}
+            for decision, color in colors.OF_DECISION.items()
+        },
         "legend": _legend(report.graphs),
+        "made": list(report.made.items()),
     }
 
 
@@ -74,34 +120,52 @@ def _bits(plan: Plan) -> str:
     return "the results have the same bits"
 
 
-def _figures(report: Report, sides: list[Side]) -> list[tuple[str, str]]:
+def _figures(report: Report, sides: list[Side]) -> list[tuple[str, str, str]]:
+    """What, the figure, and what stands beside it."""
     found = []
     for side in sides:
-        found.append((f"{side.name}, predicted peak", format_bytes(side.peak_bytes)))
-        if side.measured_bytes is not None:
-            found.append((f"{side.name}, measured peak", format_bytes(side.measured_bytes)))
+        measured = side.measured_bytes
+        told = "not measured" if measured is None else f"{format_bytes(measured)} measured"
+        what = f"predicted peak {side.name}" if len(sides) > 1 else "predicted peak"
+        found.append((what, format_bytes(side.peak_bytes), told))
+    if len(sides) > 1:
+        measured_time = report.plan.measured_slowdown
+        told = "not measured" if measured_time is None else f"{measured_time:.2f}x measured"
+        found.append(("estimated step time", f"{report.plan.slowdown:.2f}x", told))
     if report.budget is not None:
-        found.append(("budget", format_bytes(report.budget)))
+        found.append(("budget", format_bytes(report.budget), "above the resident state"))
     return found
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side, names: Names) -> dict[str, Any]:
+    numbers: dict[tuple, int] = {}
+
+    def row(parts: tuple[Part, ...]) -> dict[str, Any]:
+        number = numbers.setdefault(alike(parts[0]), len(numbers))
+        return {"id": number, **_row(parts, names)}
+
     return {
         "name": side.name,
+        "title": _SIDES[side.name],
         "peak": side.peak_bytes,
         "measured": side.measured_bytes,
         "peakX": side.peak_x,
-        "peakSource": side.peak_source,
+        "gradientX": side.gradient_x,
         "x": side.x,
-        "areas": [{**_part(area.part), "bytes": area.bytes} for area in side.areas],
-        "parts": _parts(side),
+        "areas": [{**row(parts), "bytes": sizes} for parts, sizes in areas(side)],
+        "curve": None if side.measured is None else dataclasses.asdict(side.measured),
+        "gaps": _gaps(side, names),
+        "rows": _with_rest([row(parts) for parts in rows(side.parts)]),
         "spans": [
             {
-                "loops": span.loops,
+                "graph": "/".join((side.name, *span.loops)),
+                "name": names.loop(span.loops),
+                "depth": len(span.loops) - 1,
                 "start": span.start,
                 "end": span.end,
                 "iterations": span.iterations,
                 "source": span.source,
+                "gradient": span.is_gradient,
             }
             for span in side.spans
         ],
@@ -109,51 +173,62 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _parts(side: Side) -> list[dict[str, Any]]:
-    """The largest parts, and the sum of the others, so that the list adds up to the peak."""
-    told = [{**_part(part), "bytes": part.bytes} for part in side.parts[:PARTS]]
-    rest = side.parts[PARTS:]
-    if rest:
-        last = Part(f"{len(rest)} smaller ones", rest[0].kind, sum(part.bytes for part in rest))
-        told.append({**_part(last), "bytes": last.bytes})
-    return told
+def _gaps(side: Side, names: Names) -> str:
+    """Where truth and prediction part, in words."""
+    found = gaps(side)
+    if found is None:
+        return ""
+    told = []
+    for (size, place), word in zip(found, ("above", "below"), strict=True):
+        around = [span for span in side.spans if span.start <= place <= span.end]
+        where = min(around, key=lambda span: span.end - span.start, default=None)
+        in_loop = f" ({names.loop(where.loops)})" if where is not None else ""
+        told.append(f"{format_bytes(size)} {word}{in_loop}")
+    return f"Measured is at most {told[0]} and {told[1]} the prediction."
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _with_rest(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The largest rows, and the sum of the others, so that the list adds up to the peak."""
+    rest = told[PARTS:]
+    if not rest:
+        return told
+    size = sum(row["bytes"] for row in rest)
+    last = {**rest[0], "title": f"{len(rest)} smaller ones", "bytes": size, "names": []}
+    return [*told[:PARTS], last]
+
+
+def _row(parts: tuple[Part, ...], names: Names) -> dict[str, Any]:
+    part = parts[0]
+    reasons = dict.fromkeys(one.reason for one in parts if one.reason)
     return {
-        "label": part.label,
+        "title": title(parts),
+        "short": (f"{len(parts)} × " if len(parts) > 1 else "") + (part.op_type or part.label),
+        "names": [one.label for one in parts[:_LISTED]],
+        "more": max(0, len(parts) - _LISTED),
+        "where": names.where(part) if part.op_type else "",
+        "lines": lines(parts[:_LISTED]),
+        "bytes": sum(one.bytes for one in parts),
         "kind": part.kind,
-        "most": part.bytes,
-        "op": part.op_type,
-        "dtype": part.dtype,
-        "shape": part.shape,
-        "source": part.source,
         "decision": part.decision,
-        "reason": part.reason,
+        "reason": "; ".join(reasons),
     }
 
 
-def _graph(graph: Graph) -> dict[str, Any]:
+def _graph(graph: Graph, names: Names) -> dict[str, Any]:
     return {
         "id": graph.id,
         "side": graph.side,
         "loops": graph.loops,
+        "names": [names.loop(graph.loops[:depth]) for depth in range(1, len(graph.loops) + 1)],
         "left": graph.left_out,
         "edges": graph.edges,
-        "nodes": [
-            {
-                "name": node.name,
-                "type": node.type,
-                "layer": node.layer,
-                "place": node.place,
-                "dtype": node.dtype,
-                "shape": node.shape,
-                "bytes": node.bytes,
-                "source": node.source,
-                "decision": node.decision,
-                "reason": node.reason,
-                "opens": node.opens,
-            }
-            for node in graph.nodes
-        ],
+        "nodes": [_node(node, graph, names) for node in graph.nodes],
     }
+
+
+def _node(node: Node, graph: Graph, names: Names) -> Mapping[str, Any]:
+    told = dataclasses.asdict(node)
+    inner = node.opens.split("/", 1)[1] if "/" in node.opens else ""
+    if inner and inner.endswith(node.name):
+        told["title"] = names.loop((*graph.loops, node.name))
+    return told

@@ -1,4 +1,4 @@
-"""The picture: stacked areas before and after on one axis, the budget, the largest blobs named."""
+"""The picture: stacked areas before and after on one axis, what was measured, the largest blobs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from rnnmem.errors import OptionError
-from rnnmem.reports.colors import OF_KIND
-from rnnmem.reports.data import KINDS, RESIDENT, Area, Part, Side
+from rnnmem.reports.colors import HATCHES, OF_KIND, ink
+from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
+from rnnmem.reports.names import Names, names_of
+from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import MIB, format_bytes
 
 if TYPE_CHECKING:
     from rnnmem.reports.report import Report
 
 NAMED = 5
-"""Blobs that are named on each side."""
+"""Rows of alike blobs that are named on each side."""
+_SIDES = {"before": "before: as TensorFlow runs it", "after": "after: as rnnmem runs it"}
+_INK, _SOFT = "#14181d", "#55606d"
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rnnmem",
+    "font.size": 9,
+    "hatch.linewidth": 0.4,
+    "text.color": _INK,
+}
 _GAP = 0.06
 """Between the two sides, in widths of one."""
 
@@ -32,8 +43,8 @@ def drawn(report: Report, form: str) -> bytes:
     except ImportError:
         raise OptionError("a picture needs matplotlib: pip install 'rnnmem[report]'") from None
     # Text stays text, and the same report gives the same file.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "rnnmem", "font.size": 9}):
-        figure = Figure(figsize=(11, 6.4), dpi=110)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(11, 6.4), dpi=120)
         FigureCanvasAgg(figure)
         _draw(report, figure)
         out = io.BytesIO()
@@ -43,7 +54,7 @@ def drawn(report: Report, form: str) -> bytes:
 
 
 def _draw(report: Report, figure: Any) -> None:
-    axes = figure.add_axes((0.075, 0.36, 0.9, 0.53))
+    axes = figure.add_axes((0.075, 0.36, 0.9, 0.51))
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
     top = max((side.peak_bytes or 0 for side in sides), default=0)
@@ -51,7 +62,7 @@ def _draw(report: Report, figure: Any) -> None:
     for number, side in enumerate(sides):
         _side(axes, side, number * (1 + _GAP), top)
     if report.budget is not None:
-        axes.axhline(report.budget / MIB, color="#222222", linestyle="--", linewidth=1.2)
+        axes.axhline(report.budget / MIB, color=_INK, linestyle="--", linewidth=1.2)
         axes.annotate(
             f"budget {format_bytes(report.budget)}",
             (len(sides) * (1 + _GAP) - _GAP, report.budget / MIB),
@@ -62,10 +73,10 @@ def _draw(report: Report, figure: Any) -> None:
         top = max(top, report.budget)
     base = _resident(axes, report.resident, len(sides) * (1 + _GAP) - _GAP, top)
     axes.set_xlim(0, len(sides) * (1 + _GAP) - _GAP)
-    axes.set_ylim(-base / MIB, 1.3 * top / MIB)
+    axes.set_ylim(-base / MIB, 1.32 * top / MIB)
     axes.set_xticks([])
-    axes.set_ylabel("MiB above what is resident")
-    axes.axhline(0, color="#222222", linewidth=0.8)
+    axes.set_ylabel("MiB above the resident state")
+    axes.axhline(0, color=_INK, linewidth=0.8)
     for spine in ("top", "right", "bottom"):
         axes.spines[spine].set_visible(False)
     axes.yaxis.grid(True, color="#e9ecef", linewidth=0.7)
@@ -74,8 +85,9 @@ def _draw(report: Report, figure: Any) -> None:
     figure.text(0.975, 0.945, _headline(report, changed), fontsize=10, ha="right")
     _legend(figure, sides)
     width = 0.9 / len(sides)
+    names = names_of((report.before, report.after), report.functions)
     for number, side in enumerate(sides):
-        _names(figure, side, 0.075 + number * width)
+        _largest(figure, side, names, 0.075 + number * width)
 
 
 def _headline(report: Report, changed: bool) -> str:
@@ -90,28 +102,54 @@ def _headline(report: Report, changed: bool) -> str:
 
 
 def _side(axes: Any, side: Side, left: float, top: int) -> None:
-    axes.text(left + 0.5, 1.24 * top / MIB, side.name, ha="center", fontsize=11, fontweight="bold")
+    axes.text(
+        left + 0.5,
+        1.02,
+        _SIDES[side.name],
+        transform=axes.get_xaxis_transform(),
+        ha="center",
+        fontsize=11,
+        fontweight="bold",
+    )
     if not side.x or not side.peak_bytes:
         what = "not known before a run" if side.peak_bytes is None else "nothing is allocated"
-        axes.text(left + 0.5, 0.5 * top / MIB, what, ha="center", color="#666666")
+        axes.text(left + 0.5, 0.5 * top / MIB, what, ha="center", color=_SOFT)
         return
     last = side.x[-1] or 1.0
     places = [left + place / last for place in side.x]
-    areas = [area for area in side.areas if max(area.bytes)]
-    axes.stackplot(
+    stacked = areas(side)
+    drawn = axes.stackplot(
         places,
-        [[size / MIB for size in area.bytes] for area in areas],
-        colors=[OF_KIND[area.part.kind] for area in areas],
-        edgecolor="white",
+        [[size / MIB for size in sizes] for _, sizes in stacked],
+        colors=[OF_KIND[parts[0].kind] for parts, _ in stacked],
         linewidth=0.25,
     )
+    for (parts, _), area in zip(stacked, drawn, strict=True):
+        _hatch(area, parts[0].kind)
+    if side.measured is not None:
+        measured = [left + place / last for place in side.measured.x]
+        sizes = [size / MIB for size in side.measured.bytes]
+        for color, width in (("white", 2.4), (_INK, 0.9)):  # light below dark, to stand out
+            axes.plot(measured, sizes, color=color, linewidth=width, solid_joinstyle="round")
+    if side.gradient_x is not None:
+        where = left + side.gradient_x / last
+        axes.plot([where] * 2, [0, 1.28 * top / MIB], color=_INK, linewidth=0.8, linestyle=":")
+        for text, ha, aside in (("forward", "right", -4), ("gradient", "left", 4)):
+            axes.annotate(
+                text,
+                (where, 1.28 * top / MIB),
+                textcoords="offset points",
+                xytext=(aside, -3),
+                ha=ha,
+                va="top",
+                fontsize=8,
+                color=_SOFT,
+            )
     peak = left + side.peak_x / last
-    axes.plot([peak], [side.peak_bytes / MIB], marker="v", color="#222222", markersize=5)
+    axes.plot([peak], [side.peak_bytes / MIB], marker="v", color=_INK, markersize=5)
     told = f"{format_bytes(side.peak_bytes)} predicted"
     if side.measured_bytes is not None:
         told += f"\n{format_bytes(side.measured_bytes)} measured"
-        ends = [left, left + 1]
-        axes.plot(ends, [side.measured_bytes / MIB] * 2, color="#222222", lw=0.8, ls=":")
     axes.annotate(
         told,
         (peak, side.peak_bytes / MIB),
@@ -123,32 +161,44 @@ def _side(axes: Any, side: Side, left: float, top: int) -> None:
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
         zorder=6,
     )
-    _numbers(axes, side, areas, places, top)
+    _numbers(axes, side, stacked, places, top)
 
 
-def largest(side: Side) -> list[Part]:
-    """The blobs that are named: the largest at the peak."""
-    return [part for part in side.parts if part.op_type][:NAMED]
+def _hatch(area: Any, kind: str) -> None:
+    """Gives an area, or its field in the legend, the second cue beside its colour."""
+    area.set_hatch(3 * HATCHES[kind])
+    area.set_edgecolor((*([0.0] * 3 if ink(OF_KIND[kind]) == _INK else [1.0] * 3), 0.35))
 
 
-def _numbers(axes: Any, side: Side, areas: list[Area], places: list[float], top: int) -> None:
-    """Puts each named blob's number where its area is highest near the peak."""
+def largest(side: Side) -> list[tuple[Part, ...]]:
+    """The rows of alike blobs that are named: the largest at the peak."""
+    return [row for row in rows(side.parts) if row[0].op_type][:NAMED]
+
+
+def _numbers(
+    axes: Any,
+    side: Side,
+    stacked: list[tuple[tuple[Part, ...], list[int]]],
+    places: list[float],
+    top: int,
+) -> None:
+    """Puts each named row's number where its area is highest near the peak."""
     index = side.x.index(side.peak_x)
+    numbers = {alike(row[0]): number for number, row in enumerate(largest(side), 1)}
     low = 0
-    for area in areas:
-        size = area.bytes[index]
-        for number, part in enumerate(largest(side), 1):
-            same = (part.label, part.kind) == (area.part.label, area.part.kind)
-            if same and size > 0.03 * top:
-                axes.text(
-                    places[index] + (0.012 if places[index] % (1 + _GAP) < 0.95 else -0.02),
-                    (low + size / 2) / MIB,
-                    str(number),
-                    color="white",
-                    fontsize=8,
-                    fontweight="bold",
-                    va="center",
-                )
+    for parts, sizes in stacked:
+        size, number = sizes[index], numbers.get(alike(parts[0]))
+        if number is not None and size > 0.04 * top:
+            axes.text(
+                places[index] + (0.012 if places[index] % (1 + _GAP) < 0.95 else -0.02),
+                (low + size / 2) / MIB,
+                str(number),
+                color=ink(OF_KIND[parts[0].kind]),
+                fontsize=8,
+                fontweight="bold",
+                va="center",
+                bbox={"facecolor": OF_KIND[parts[0].kind], "edgecolor": "none", "pad": 1},
+            )
         low += size
 
 
@@ -167,7 +217,7 @@ def _resident(axes: Any, parts: tuple[Part, ...], width: float, top: int) -> int
         xytext=(2, -4),
         va="top",
         fontsize=8,
-        color="#444444",
+        color=_SOFT,
     )
     deep = min(total, top // 3)
     axes.fill_between([0, width], -deep / MIB, 0, color="#c9d1d9", alpha=0.45, linewidth=0)
@@ -175,10 +225,16 @@ def _resident(axes: Any, parts: tuple[Part, ...], width: float, top: int) -> int
 
 
 def _legend(figure: Any, sides: tuple[Side, ...]) -> None:
+    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     there = {area.part.kind for side in sides for area in side.areas if max(area.bytes, default=0)}
-    patches = [Patch(color=OF_KIND[kind], label=kind) for kind in KINDS if kind in there]
+    drawn = [kind for kind in KINDS if kind in there]
+    patches: list[Any] = [Patch(facecolor=OF_KIND[kind], label=kind) for kind in drawn]
+    for kind, patch in zip(drawn, patches, strict=True):
+        _hatch(patch, kind)
+    if any(side.measured is not None for side in sides):
+        patches.append(Line2D([], [], color=_INK, linewidth=1, label="measured"))
     if patches:
         figure.legend(
             handles=patches,
@@ -190,18 +246,16 @@ def _legend(figure: Any, sides: tuple[Side, ...]) -> None:
         )
 
 
-def _names(figure: Any, side: Side, left: float) -> None:
+def _largest(figure: Any, side: Side, names: Names, left: float) -> None:
     """Lists the largest blobs at the peak below the areas."""
-    parts = largest(side)
-    if not parts:
+    found = largest(side)
+    if not found:
         return
-    figure.text(
-        left, 0.255, f"largest {side.name}, at the peak ({side.peak_source})", fontweight="bold"
-    )
-    for number, part in enumerate(parts, 1):
-        dims = ",".join("?" if size is None else str(size) for size in part.shape or ())
-        blob = f"{part.op_type} {part.dtype}[{dims}]" if part.dtype else part.op_type
-        told = f"{number}  {format_bytes(part.bytes):>10}  {blob}"
+    figure.text(left, 0.255, f"largest {side.name}, at the peak", fontweight="bold")
+    for number, row in enumerate(found, 1):
+        size = format_bytes(sum(part.bytes for part in row))
+        told = f"{number}  {size:>10}  {title(row)}"
         figure.text(left, 0.255 - 0.042 * number, told, family="monospace", fontsize=8)
-        where = f"{part.source}, {part.decision or part.kind}"
-        figure.text(left + 0.03, 0.237 - 0.042 * number, where, fontsize=7.5, color="#555555")
+        part = row[0]
+        where = f"{names.where(part)}, {lines(row)}: {part.decision or part.kind}"
+        figure.text(left + 0.03, 0.237 - 0.042 * number, where, fontsize=7.5, color=_SOFT)

@@ -30,6 +30,8 @@ class Report:
       graphs: the step nets, before and after.
       notes: what a reader should know, in sentences.
       seconds: what took how long: ``plan`` (tracing included), ``report``, ``measure``.
+      functions: loops -> the user's Python functions that made them, where known.
+      made: where the report comes from: device, versions, arguments, options, date; in words.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Report:
     graphs: tuple[Graph, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    functions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    made: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         """The report as text of 80 columns."""
@@ -64,7 +68,9 @@ class Report:
             "name": self.name,
             "budget_bytes": self.budget,
             "notes": list(self.notes),
+            "made": dict(self.made),
             "seconds": dict(self.seconds),
+            "functions": dict(self.functions),
             "resident": [dataclasses.asdict(part) for part in self.resident],
             "before": _side(self.before),
             "after": _side(self.after),

@@ -30,6 +30,19 @@ def resident(concrete: Any, inputs: Sequence[Any]) -> tuple[Part, ...]:
     return tuple(sorted(parts, key=lambda part: -part.bytes))
 
 
+def input_names(concrete: Any) -> list[str]:
+    """The names of the variables and arguments behind a traced function's inputs, in order."""
+    inputs, captured = concrete.graph.inputs, list(concrete.captured_inputs)
+    variables = {id(one.handle): one.name for one in concrete.graph.variables}
+    known = [variables.get(id(tensor)) for tensor in captured]
+    known = [None] * (len(inputs) - len(captured)) + known
+    names = [
+        name or tensor.op.name.removesuffix("_0")
+        for name, tensor in zip(known, inputs, strict=True)
+    ]
+    return [name.partition(":")[0] for name in names]
+
+
 def weight_kinds(variables: Iterable[Any]) -> frozenset[tuple[str, Shape]]:
     """``(dtype, shape)`` of the variables that are trained."""
     return frozenset(_kind(one) for one in variables if one.trainable)

@@ -10,10 +10,12 @@ what is left out:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import LOOPS, POP, types
+from rnnmem.ir.op_table import LOOPS, POP, READ, types
 from rnnmem.ir.order import topological
 from rnnmem.passes.rematerialise.decision import INVARIANT
 from rnnmem.planning.plan import Plan
@@ -28,17 +30,22 @@ FEWEST, MOST = 40, 240
 GRAPHS = 150
 
 _HIDDEN = types("quiet")
+_HANDED_ON = ("Identity", READ)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _SMALL = 8
 """Bytes up to which a blob is a counter."""
 
 
-def graphs(original: Net, rewritten: Net, plan: Plan) -> tuple[Graph, ...]:
+def graphs(
+    original: Net, rewritten: Net, plan: Plan, inputs: Mapping[str, str] = _NOTHING
+) -> tuple[Graph, ...]:
     """The function and its step nets, before and after; shapes filled in.
 
     Args:
       original: the function as it was.
       rewritten: as it runs now; the original itself where nothing was changed.
       plan: what becomes of the original's blobs.
+      inputs: inputs of the function -> the user's names of those arguments and variables.
     """
     sides = [("before", original)]
     if rewritten is not original:
@@ -47,7 +54,11 @@ def graphs(original: Net, rewritten: Net, plan: Plan) -> tuple[Graph, ...]:
     every = every[:GRAPHS]
     most = max(FEWEST, min(MOST, NODES // len(every)))
     told = {side: Told(side, Kinds(whole, original, plan, frozenset())) for side, whole in sides}
-    drawn = [_Drawing(loops, net, told[side], most).graph() for side, loops, net in every]
+    around = {(side, loops): net for side, loops, net in every}
+    drawn = []
+    for side, loops, net in every:
+        name_of = functools.partial(_outer_name, around, side, loops, inputs)
+        drawn.append(_Drawing(loops, net, told[side], most, name_of).graph())
     there = {graph.id for graph in drawn}
     return tuple(_with_open_doors(graph, there) for graph in drawn)
 
@@ -59,6 +70,26 @@ def _nets(net: Net) -> Iterator[tuple[Place, Net]]:
         if loops not in seen:
             seen.add(loops)
             yield loops, inner
+
+
+def _outer_name(
+    nets: Mapping[tuple[str, Place], Net],
+    side: str,
+    loops: Place,
+    names: Mapping[str, str],
+    place: int,
+) -> str:
+    """The user's name of what a loop is given at a place from outside; empty where it has none."""
+    outer = nets.get((side, loops[:-1]))
+    op = None if outer is None else outer.op_by_name.get(loops[-1])
+    if outer is None or op is None:
+        return ""
+    blob = op.inputs[place]
+    while (made := outer.producer.get(blob)) is not None and made.type in _HANDED_ON:
+        blob = made.inputs[0]
+    if made is not None or len(loops) == 1:
+        return names.get(blob, "")
+    return _outer_name(nets, side, loops[:-1], names, outer.inputs.index(blob))
 
 
 def _with_open_doors(graph: Graph, there: set[str]) -> Graph:
@@ -78,8 +109,11 @@ def graph_id(side: str, loops: Place) -> str:
 class _Drawing:
     """One step net, or the function itself."""
 
-    def __init__(self, loops: Place, net: Net, told: Told, most: int):
+    def __init__(
+        self, loops: Place, net: Net, told: Told, most: int, name_of: Callable[[int], str]
+    ):
         self.loops, self.net, self.told, self.most = loops, net, told, most
+        self.name_of = name_of
         self.side = told.side
         self.ops = topological(net.ops)
 
@@ -87,9 +121,7 @@ class _Drawing:
         """The graph."""
         shown: list[Op | str] = [*self._inputs(), *self._visible()]
         edges = self._edges(shown)
-        layers = _layers(len(shown), edges)
-        spots = _spots(layers, edges)
-        nodes = tuple(map(self._node, shown, layers, spots))
+        nodes = tuple(map(self._node, shown))
         drawn = sum(isinstance(one, Op) for one in shown)
         return Graph(
             id=graph_id(self.side, self.loops),
@@ -162,9 +194,9 @@ class _Drawing:
             masks.update(dict.fromkeys(op.outputs, mask))
         return tuple(found)
 
-    def _node(self, one: Op | str, layer: int, spot: float) -> Node:
+    def _node(self, one: Op | str) -> Node:
         if isinstance(one, str):
-            return self._input_node(one, layer, spot)
+            return self._input_node(one)
         blob = next(filter(self._is_tensor, one.outputs), None)
         known = self.net.blobs[blob] if blob else Blob("", "")
         told = self.told.of_op(self.loops, self.net, one)
@@ -172,8 +204,6 @@ class _Drawing:
         return Node(
             name=one.name,
             type=self.told.type_of(self.loops, self.net, one),
-            layer=layer,
-            place=spot,
             dtype=known.dtype,
             shape=known.shape,
             bytes=known.bytes if blob else None,
@@ -181,9 +211,16 @@ class _Drawing:
             decision=told.word,
             reason=told.reason,
             opens="" if door is None else graph_id(self.side, door),
+            title=self._variable(one) if one.type == READ else "",
         )
 
-    def _input_node(self, blob: str, layer: int, spot: float) -> Node:
+    def _variable(self, op: Op) -> str:
+        """The name of the variable that an op of a step net reads."""
+        handle = op.inputs[0]
+        inside = self.loops and handle in self.net.inputs
+        return self.name_of(self.net.inputs.index(handle)) if inside else ""
+
+    def _input_node(self, blob: str) -> Node:
         known = self.net.blobs[blob]
         place = self.net.inputs.index(blob)
         same = len(self.net.outputs) > place and self._is_handed_on(blob, place)
@@ -192,9 +229,9 @@ class _Drawing:
         if same:
             word, reason = INVARIANT, "the same in every iteration"
         kind = "invariant" if same else "state"
-        return Node(
-            blob, kind, layer, spot, known.dtype, known.shape, known.bytes, blob, word, reason
-        )
+        name = self.name_of(place) if same else ""
+        shape, size = known.shape, known.bytes
+        return Node(blob, kind, known.dtype, shape, size, blob, word, reason, title=name)
 
     def _is_handed_on(self, blob: str, place: int) -> bool:
         result = self.net.outputs[place]
@@ -208,40 +245,3 @@ def _bits(mask: int) -> Iterator[int]:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
         mask ^= lowest
-
-
-def _layers(count: int, edges: tuple[tuple[int, int], ...]) -> list[int]:
-    """How deep each node stands: behind everything that it reads."""
-    layers = [0] * count
-    into: dict[int, list[int]] = {}
-    for start, end in edges:
-        into.setdefault(end, []).append(start)
-    for node in range(count):  # nodes are in topological order, inputs first
-        layers[node] = max((layers[one] + 1 for one in into.get(node, ())), default=0)
-    return layers
-
-
-def _spots(layers: list[int], edges: tuple[tuple[int, int], ...]) -> list[float]:
-    """Places in the layers: each node goes to the mean of its neighbours (Sugiyama et al. 1981)."""
-    rows: dict[int, list[int]] = {}
-    for node, layer in enumerate(layers):
-        rows.setdefault(layer, []).append(node)
-    near: dict[int, list[int]] = {}
-    for start, end in edges:
-        near.setdefault(start, []).append(end)
-        near.setdefault(end, []).append(start)
-    spots = [0.0] * len(layers)
-    for row in rows.values():
-        for place, node in enumerate(row):
-            spots[node] = place - (len(row) - 1) / 2
-    for _ in range(4):
-        for layer in sorted(rows):
-            row = rows[layer]
-            row.sort(
-                key=lambda node: (
-                    sum(spots[one] for one in near.get(node, ())) / max(1, len(near.get(node, ())))
-                )
-            )
-            for place, node in enumerate(row):
-                spots[node] = place - (len(row) - 1) / 2
-    return spots

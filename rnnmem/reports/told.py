@@ -8,7 +8,12 @@ from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import AGAIN, CHUNKS, KEEPS, REFILLS, SEGMENTS
 from rnnmem.ir.op_table import LOOPS, POP, PUSH, READ
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
-from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, ResidualDecision
+from rnnmem.passes.rematerialise.decision import (
+    HOISTED,
+    INVARIANT,
+    RECOMPUTED,
+    ResidualDecision,
+)
 from rnnmem.reports.kinds import Kinds, Place
 from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
@@ -76,12 +81,17 @@ class Told:
         return replay if replay and _is_kept(net, blob) else self.of_blob(loops, blob)
 
     def of_blob(self, loops: Place, blob: str) -> Outcome:
-        """What becomes of a blob of a forward loop; before, of what the original saves."""
+        """What becomes of a blob of a forward loop; before, what TensorFlow does with it."""
+        told = self._outcomes.get(loops, {}).get(blob, NOTHING)
+        if self.side == "after":
+            return told
         decision = self._residuals.get(loops, {}).get(blob)
-        saved = decision is not None and (decision.was_saved or not decision.is_kept)
-        if self.side == "before" and not saved:
+        if decision is None or (decision.is_kept and not decision.was_saved):
             return NOTHING
-        return self._outcomes.get(loops, {}).get(blob, NOTHING)
+        if decision.decision in (INVARIANT, HOISTED):
+            return told
+        becomes = f"; rnnmem: {told.word}, {told.reason}" if told.word not in ("", SAVED) else ""
+        return Outcome(SAVED, _EVERY.reason + becomes)
 
     def type_of(self, loops: Place, net: Net, op: Op) -> str:
         """What an op is called."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import os
 import sysconfig
 from collections.abc import Iterable, Mapping
@@ -245,20 +247,47 @@ class _SourceLines:
         self.written: dict[tuple[str, int], tuple[str, int]] = {}
 
     def __call__(self, function: str, op_name: str) -> str:
+        place = self.place(function, op_name)
+        return "" if place is None else f"{os.path.basename(place[0])}:{place[1]}"
+
+    def place(self, function: str, op_name: str) -> tuple[str, int] | None:
+        """File and line."""
         if function not in self.graphs:
             self.graphs[function] = private.graph_of_function(self.graph, function)
         graph = self.graphs[function]
         if graph is None:
-            return ""
+            return None
         try:
             op = graph.get_operation_by_name(op_name)
         except KeyError:
-            return ""
+            return None
         for frame in reversed(op.traceback or ()):
             if not frame.filename.startswith(_LIBRARIES):
                 place = frame.filename, frame.lineno
                 if place not in self.written:
                     self.written[place] = private.written_at(*place)
-                filename, line = self.written[place]
-                return f"{os.path.basename(filename)}:{line}"
+                return self.written[place]
+        return None
+
+
+def user_functions(graph: tf.Graph, names: Iterable[str]) -> dict[str, str]:
+    """Ops of a graph -> the names of the user's Python functions that made them, where known."""
+    lines = _SourceLines(graph)
+    places = {name: lines.place("", name) for name in names}
+    found = {name: _function_at(*place) for name, place in places.items() if place is not None}
+    return {name: function for name, function in found.items() if function}
+
+
+def _function_at(filename: str, line: int) -> str:
+    """The innermost function in whose text a line of a file stands; empty where there is none."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+    except SyntaxError:
         return ""
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    return max(around, key=lambda node: node.lineno).name if around else ""

@@ -359,7 +359,7 @@ def _one_iteration_late() -> Obligation:
 @_false
 def _one_iteration_short() -> Obligation:
     """A replay may run one iteration less than there are in its segment."""
-    _, refill = refills()
+    *_, refill = refills()
     left, before, length = z3.Ints("left before length")
     short = length == left - before - 1
     given = {**refill.given, "the replay runs the iterations between": short}

@@ -1,5 +1,6 @@
 """A headless Chromium that is installed on the system; none is ever downloaded."""
 
+import contextlib
 import shutil
 import tempfile
 
@@ -8,8 +9,9 @@ import pytest
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--window-size=1300,1000",
+    *("--window-size=1300,1000", "--hide-scrollbars"),
 )
+DESKTOP, PHONE = (1280, 800), (390, 844)
 
 
 def missing() -> str:
@@ -27,11 +29,9 @@ def _chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-def browser():
-    """Yields a driver, and ends the browser; a test without one is skipped."""
-    reason = missing()
-    if reason:
-        pytest.skip(reason)
+@contextlib.contextmanager
+def chromium():
+    """A driver; the browser ends with the context."""
     from selenium.webdriver import Chrome, ChromeOptions
     from selenium.webdriver.chrome.service import Service
 
@@ -46,3 +46,21 @@ def browser():
             yield driver
         finally:
             driver.quit()
+
+
+def browser():
+    """Yields a driver, and ends the browser; a test without one is skipped."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    with chromium() as driver:
+        yield driver
+
+
+def shown_as(driver, size, scheme):
+    """What is opened next is shown at a size, in a colour scheme: ``light`` or ``dark``."""
+    width, height = size
+    device = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+    scheme = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)

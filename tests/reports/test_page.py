@@ -1,18 +1,26 @@
 """The page, in a real browser: it fetches nothing, tells of what is pointed at, and descends."""
 
+import base64
 import dataclasses
+import hashlib
+import itertools
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.encode.decision import Encoding
+from rnnmem.reports import colors
+from rnnmem.reports.data import Curve
 from rnnmem.reports.page import html
 from rnnmem.sizes import MIB, format_bytes
 from tests.reports import browser as chromium
 from tests.reports.handmade_report import report
 
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
 HOSTILE = 'step</script><script>document.title="broken"</script>'
 
 
@@ -23,14 +31,18 @@ def browser():
 
 @pytest.fixture(scope="module")
 def told():
-    return report(HOSTILE, budget=3 << 20, notes=("<b>as it is</b>",))
+    made = report(HOSTILE, budget=3 << 20, notes=("<b>as it is</b>",), made={"device": "CPU:0"})
+    curve = Curve(made.before.x, tuple(9 * size // 10 for size in made.before.totals))
+    return dataclasses.replace(made, before=dataclasses.replace(made.before, measured=curve))
 
 
 @pytest.fixture
 def page(browser, told, tmp_path):
     path = tmp_path / "memory.html"
     told.save(path)
-    browser.get_log("performance")
+    chromium.shown_as(browser, chromium.DESKTOP, "light")
+    for log in ("performance", "browser"):
+        browser.get_log(log)
     browser.get(path.as_uri())
     return browser
 
@@ -48,34 +60,33 @@ def point_at(page, element):
     return every(page, "#tip")[0].text
 
 
-def area(page, label, kind):
-    found = [
-        one
-        for one in every(page, "path.area")
-        if (one.get_attribute("data-label"), one.get_attribute("data-kind")) == (label, kind)
-    ]
-    assert found, (label, kind)
-    return found[0]
-
-
-def point_into(page, path):
-    """Points at a place that is inside an area; its middle may lie outside of it."""
+def point_into(page, side, row):
+    """Points into the middle of an area, where it is highest; what is told there."""
     page.execute_script(
         """
-        const path = arguments[0], box = path.ownerSVGElement.getBoundingClientRect();
-        const view = path.ownerSVGElement.viewBox.baseVal, bound = path.getBBox();
-        const point = path.ownerSVGElement.createSVGPoint();
-        for (let i = 1; i < 40; i += 1) for (let j = 1; j < 40; j += 1) {
-          point.x = bound.x + bound.width * i / 40; point.y = bound.y + bound.height * j / 40;
-          if (!path.isPointInFill(point)) continue;
-          path.dispatchEvent(new MouseEvent("mousemove", {bubbles: true,
-            clientX: box.left + point.x / view.width * box.width,
-            clientY: box.top + point.y / view.height * box.height}));
-          return;
-        }""",
-        path,
+        const [name, number] = arguments, side = R.sides.find((one) => one.name === name);
+        const chart = charts[R.sides.indexOf(side)];
+        const i = side.areas.findIndex((area) => area.id === number);
+        const sizes = side.areas[i].bytes, j = sizes.indexOf(Math.max(...sizes));
+        const low = side.areas.slice(0, i).reduce((sum, area) => sum + area.bytes[j], 0);
+        const box = chart.over.getBoundingClientRect();
+        chart.over.dispatchEvent(new MouseEvent("mousemove", {bubbles: true, view: window,
+          clientX: box.left + chart.valToPos(side.x[j], "x"),
+          clientY: box.top + chart.valToPos(low + sizes[j] / 2, "y")}));
+        """,
+        side,
+        row["id"],
     )
     return every(page, "#tip")[0].text
+
+
+def press(page, *keys):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    actions = ActionChains(page)
+    for key in keys:
+        actions.send_keys(key)
+    actions.perform()
 
 
 def test_the_page_is_quiet_and_fetches_nothing(page):
@@ -93,12 +104,15 @@ def test_the_page_is_quiet_and_fetches_nothing(page):
 def test_text_of_the_user_stays_text(page, told):
     assert every(page, "h1")[0].text == HOSTILE
     assert page.title == f"{HOSTILE} - rnnmem"
-    assert "<b>as it is</b>" in every(page, "#rest")[0].text
+    assert "<b>as it is</b>" in every(page, "#notes")[0].text
+    assert "CPU:0" in every(page, "#made")[0].text
 
 
 def test_hovering_over_a_saved_blob_tells_shape_decision_and_reason(page, told):
+    (side, _) = page.execute_script("return R.sides")
     part = next(part for part in told.before.parts if part.kind == "saved")
-    text = point_into(page, area(page, part.label, "saved"))
+    row = next(one for one in side["areas"] if part.label in one["names"])
+    text = point_into(page, "before", row)
     dims = ",".join(map(str, part.shape))
     assert part.label in text
     assert f"{part.op_type} {part.dtype}[{dims}]" in text
@@ -108,22 +122,50 @@ def test_hovering_over_a_saved_blob_tells_shape_decision_and_reason(page, told):
 
 
 def test_both_sides_the_budget_and_the_peaks_are_drawn(page, told):
-    texts = [one.text for one in every(page, "#timeline text")]
-    assert "before" in texts and "after" in texts
-    assert format_bytes(told.before.peak_bytes) in texts
-    assert f"budget {format_bytes(told.budget)}" in texts
-    assert every(page, "#budget")
+    for side in (told.before, told.after):
+        figure = every(page, f"#side-{side.name}")[0].text
+        assert f"{side.name}: as " in figure
+        assert f"peak {format_bytes(side.peak_bytes)}" in figure
+        assert f"budget {format_bytes(told.budget)}" in figure
+        assert "forward" in figure and "gradient" in figure
+    before = every(page, "#side-before .gaps")[0].text
+    assert re.fullmatch(
+        r"Measured is at most 0 B above( \(.+\))? and 25\d\.\d KiB below \((loop|gradient)\) "
+        r"the prediction\.",
+        before,
+    ), before
+    assert not every(page, "#side-after .gaps")
+    labels = page.execute_script("return charts.map((one) => one.axes.map((axis) => axis.label))")
+    assert labels == 2 * [["allocations and releases, in order", "MiB above the resident state"]]
     figures = every(page, "#figures")[0].text
     assert format_bytes(told.after.peak_bytes) in figures
+    assert f"{told.plan.slowdown:.2f}x" in figures
+
+
+def test_areas_are_drawn_in_the_colours_of_the_legend(browser, tmp_path):
+    """What the canvas holds, against the colours that the page was given for what is large."""
+    path = tmp_path / "memory.html"
+    report(trips=12, units=128).save(path)
+    browser.get(path.as_uri())
+    drawn, known = browser.execute_script(
+        """
+        const on = charts[0].ctx, box = charts[0].bbox, found = {}, side = R.sides[0];
+        const {data} = on.getImageData(box.left, box.top, box.width, box.height);
+        for (let i = 0; i < data.length; i += 4) {
+          const hex = [...data.slice(i, i + 3)].map((one) => one.toString(16).padStart(2, "0"));
+          found["#" + hex.join("")] = (found["#" + hex.join("")] || 0) + 1;
+        }
+        const large = side.areas.filter((area) => Math.max(...area.bytes) > side.peak / 20);
+        return [found, [...new Set(large.map((area) => R.kinds[area.kind].color))]];
+        """
+    )
+    assert len(known) >= 2
+    assert all(drawn.get(color, 0) > 50 for color in known), (drawn, known)
 
 
 def test_a_click_on_a_loop_descends_and_the_path_leads_back(page):
-    loop = next(
-        one for one in every(page, "g.loop") if one.get_attribute("data-graph") == "before/loop"
-    )
-    page.execute_script(
-        "arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", loop
-    )
+    loop = every(page, "#side-before .lanes button[data-graph='before/loop']")[0]
+    page.execute_script("arguments[0].click()", loop)
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/loop"
     types = {one.get_attribute("data-type") for one in every(page, "#graph g.node")}
     assert {"MatMul", "Tanh"} <= types
@@ -132,29 +174,267 @@ def test_a_click_on_a_loop_descends_and_the_path_leads_back(page):
 
 
 def test_a_click_on_a_loop_in_the_graph_descends_too(page):
+    page.execute_script("open('before')")
     doors = every(page, "#graph g.node.door")
-    assert len(doors) == 2
+    assert [one.get_attribute("data-name") for one in doors] == ["loop", "gradient"]
     doors[1].click()
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/gradient"
 
 
-def test_saved_recomputed_and_invariant_blobs_have_their_colours(page):
+def test_what_a_node_reads_stands_above_it_and_no_two_overlap(page):
     page.execute_script("open('after/gradient')")
-    colours = {
-        decision: {
-            one.value_of_css_property("fill")
-            for one in every(page, f"g.node.decision-{decision} rect")
-        }
-        for decision in ("saved", "recomputed")
-    }
-    page.execute_script("open('before/loop')")
-    colours["invariant"] = {
-        one.value_of_css_property("fill") for one in every(page, "g.node.decision-invariant rect")
-    }
-    assert all(len(found) == 1 for found in colours.values()), colours
-    assert len(set().union(*colours.values())) == 3
+    boxes = page.execute_script(
+        "return [...document.querySelectorAll('#graph g.node rect')].map((one) => {"
+        " const b = one.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
+    )
+    edges = page.execute_script("return R.graphs.find((one) => one.id === 'after/gradient').edges")
+    assert len(boxes) > 5 and edges
+    assert all(boxes[start][3] <= boxes[end][1] + 1 for start, end in edges)
+    for number, one in enumerate(boxes):
+        for other in boxes[number + 1 :]:
+            apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1]
+            assert apart or other[3] <= one[1], (one, other)
+
+
+def test_saved_recomputed_and_invariant_blobs_have_their_colours_and_say_so(page):
+    found = {}
+    for graph, decision in (
+        ("after/gradient", "saved"),
+        ("after/gradient", "recomputed"),
+        ("before/loop", "invariant"),
+    ):
+        page.execute_script(f"open('{graph}')")
+        nodes = every(page, f"g.node.decision-{decision}")
+        assert nodes
+        for node in nodes:
+            assert decision in node.text.split("\n")
+            assert decision in node.get_attribute("aria-label")
+        rects = every(page, f"g.node.decision-{decision} rect")
+        (found[decision],) = {one.value_of_css_property("fill") for one in rects}
+    assert len(set(found.values())) == 3
     node = every(page, "g.node.decision-invariant")[0]
     assert "the same in every iteration" in point_at(page, node)
+
+
+def test_before_shows_what_tensorflow_runs_and_after_what_runs_now(page):
+    def decisions(graph):
+        page.execute_script(f"open('{graph}')")
+        nodes = every(page, "#graph g.node")
+        return {one.get_attribute("class").rpartition("decision-")[2] for one in nodes}
+
+    assert decisions("before/loop") == {"saved", "invariant", "none"}
+    assert "recomputed" in decisions("after/loop")
+
+
+def test_a_row_holds_what_is_alike_and_the_bars_are_scaled_to_the_largest(page, told):
+    rows = [side["rows"] for side in page.execute_script("return R.sides")]
+    for side, found in zip((told.before, told.after), rows, strict=True):
+        assert sum(row["bytes"] for row in found) == side.peak_bytes
+        keys = [(row["title"].partition("×")[2], row["where"], row["decision"]) for row in found]
+        assert len(keys) == len(set(keys)) or not any(key[0] for key in keys)
+    bars = every(page, "#parts .share canvas")
+    widths = [
+        float(one.get_attribute("style").partition("width: ")[2].split("%")[0]) for one in bars
+    ]
+    first_after = len(rows[0])
+    assert widths[0] == widths[first_after] == 100 == max(widths)
+    first = every(page, "#parts tbody tr")[0]
+    assert format_bytes(told.before.parts[0].bytes) in first.text
+
+
+def test_the_keyboard_reaches_areas_loops_and_nodes(page, told):
+    from selenium.webdriver.common.keys import Keys
+
+    over = every(page, "#side-before .u-over")[0]
+    page.execute_script("arguments[0].focus()", over)
+    press(page, Keys.ARROW_UP)
+    assert over.get_attribute("aria-valuetext").startswith(format_bytes(told.before.peak_bytes))
+    seen = set()
+    for _ in range(len(told.before.areas)):
+        seen.add(every(page, "#tip")[0].text.split("\n")[1])
+        press(page, Keys.ARROW_UP)
+    at_peak = {
+        area["title"]
+        for area in page.execute_script(
+            "const s = R.sides[0], j = s.x.indexOf(s.peakX);"
+            "return s.areas.filter((area) => area.bytes[j])"
+        )
+    }
+    assert seen == at_peak
+    now = int(over.get_attribute("aria-valuenow"))
+    press(page, Keys.ARROW_LEFT)
+    assert int(over.get_attribute("aria-valuenow")) == now - 1
+    width = "return charts[0].scales.x.max - charts[0].scales.x.min"
+    whole = page.execute_script(width)
+    press(page, "+")
+    assert page.execute_script(width) < whole
+    press(page, "0")
+    assert page.execute_script(width) == whole
+    loop = every(page, "#side-after .lanes button[data-graph='after/gradient']")[0]
+    page.execute_script("arguments[0].focus()", loop)
+    press(page, Keys.ENTER)
+    assert every(page, "#graph svg")[0].get_attribute("data-id") == "after/gradient"
+    page.execute_script("document.querySelector('#graph g.node[tabindex=\"0\"]').focus()")
+    names = {}
+    for key in (Keys.ARROW_LEFT, Keys.ARROW_RIGHT):  # to the first, then through all
+        for _ in every(page, "#graph g.node"):
+            node = page.switch_to.active_element
+            names[node.get_attribute("data-name")] = node.get_attribute("aria-label")
+            press(page, key)
+    graph = next(one for one in told.graphs if one.id == "after/gradient")
+    assert set(names) == {node.name for node in graph.nodes} and all(names.values())
+    assert names["e"].startswith("MatMul, float32[64,64]")
+    last = page.switch_to.active_element.get_attribute("data-name")
+    press(page, Keys.ARROW_UP)
+    assert page.switch_to.active_element.get_attribute("data-name") != last
+    page.execute_script("open('before'); document.querySelector('#graph g.node.door').focus()")
+    press(page, Keys.ENTER)
+    assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/loop"
+
+
+def test_two_fingers_zoom_and_one_tells(page):
+    chromium.shown_as(page, chromium.PHONE, "light")
+    page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        page.refresh()
+        over = every(page, "#side-before .u-over")[0]
+        page.execute_script("arguments[0].scrollIntoView({block: 'center'})", over)
+        box = page.execute_script(
+            "const b = arguments[0].getBoundingClientRect(); return [b.left, b.bottom, b.width]",
+            over,
+        )
+        left, bottom, width = box
+        span = "return charts[0].scales.x.max - charts[0].scales.x.min"
+        whole = page.execute_script(span)
+
+        def touch(kind, *shares):
+            points = [
+                {"x": left + share * width, "y": bottom - 12, "id": number}
+                for number, share in enumerate(shares)
+            ]
+            page.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        touch("touchStart", 0.5)
+        assert "at most" in every(page, "#tip")[0].text
+        touch("touchEnd")
+        touch("touchStart", 0.4, 0.6)
+        for apart in (0.12, 0.2, 0.3):
+            touch("touchMove", 0.5 - apart, 0.5 + apart)
+        touch("touchEnd")
+        assert page.execute_script(span) < 0.7 * whole
+    finally:
+        page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+def test_a_low_side_can_be_seen_at_its_own_scale(browser, tmp_path):
+    path = tmp_path / "memory.html"
+    report(segments=True).save(path)
+    browser.get(path.as_uri())
+    tops = "return charts.map((one) => one.scales.y.max)"
+    high, low = browser.execute_script(tops)
+    assert high == low
+    assert not every(browser, "#side-before .zoom button[aria-pressed]")
+    (button,) = every(browser, "#side-after .zoom button[aria-pressed]")
+    button.click()
+    assert browser.execute_script(tops)[1] < high / 2
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert browser.execute_script(tops) == [high, high]
+
+
+def test_a_notebooks_frame_runs_the_page(browser, told, tmp_path):
+    path = tmp_path / "notebook.html"
+    path.write_text(f"<!doctype html><body>{told._repr_html_()}", encoding="utf-8")
+    browser.get(path.as_uri())
+    browser.switch_to.frame(0)
+    try:
+        assert every(browser, "h1")[0].text == HOSTILE
+        assert len(every(browser, ".u-over")) == 2
+    finally:
+        browser.switch_to.default_content()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [chromium.DESKTOP, chromium.PHONE], ids=["desktop", "phone"])
+def test_the_page_is_accessible_and_as_wide_as_the_screen(page, told, size, scheme):
+    chromium.shown_as(page, size, scheme)
+    page.refresh()
+    page.execute_script("open('after/gradient')")
+    wide = page.execute_script("return document.documentElement.scrollWidth")
+    assert wide == size[0]
+    page.execute_script(AXE.read_text("utf-8"))
+    found = page.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert found["testEngine"] == {"name": "axe-core", "version": "4.14.1"}
+    assert len(found["passes"]) > 30
+    assert not [(one["id"], one["help"]) for one in found["violations"]]
+    back = every(page, "body")[0].value_of_css_property("background-color")
+    assert (sum(map(int, re.findall(r"\d+", back)[:3])) < 150) == (scheme == "dark")
+    assert not [line for line in page.get_log("browser") if line["level"] == "SEVERE"]
+
+
+def test_any_two_colours_can_be_told_apart_and_text_on_them_be_read():
+    """Distances (CIE76) of what is seen with each colour blindness (Machado et al. 2009)."""
+    for known in (colors.OF_KIND, colors.OF_DECISION):
+        for one, other in itertools.combinations(sorted(set(known.values())), 2):
+            for seen in BLINDNESS:
+                assert difference(seen, one, other) > 20, (one, other)
+        assert all(colors.contrast(colors.ink(one), one) >= 4.5 for one in known.values())
+    solid = [kind for kind, hatch in colors.HATCHES.items() if not hatch]
+    assert len(set(colors.HATCHES.values())) == len(colors.HATCHES) and len(solid) == 1
+
+
+BLINDNESS = (
+    np.eye(3),
+    [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+)
+"""Nobody's, protanopia, deuteranopia, tritanopia; on linear sRGB."""
+
+
+def difference(seen, one, other):
+    return np.linalg.norm(lab(seen, one) - lab(seen, other))
+
+
+def lab(seen, color):
+    shares = np.array([int(color[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = to_xyz @ np.clip(np.array(seen) @ linear, 0, 1) / [0.9505, 1, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_libraries_are_those_named():
+    """Unmodified: name, version, licence and hash are those of vendor/README.md."""
+    vendor = Path(colors.__file__).parent / "vendor"
+    rows = re.findall(
+        r"\| `(\S+)` \| `(.+?)`, .* \| (\S+) \| MIT, \[text\]\((\S+)\) \| `(\w+)` \|",
+        (vendor / "README.md").read_text("utf-8"),
+    )
+    assert [row[0] for row in rows] == ["uplot.min.js", "uplot.min.css", "dagre.min.js"]
+    for file, _, version, licence, digest in rows:
+        content = (vendor / file).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == digest
+        assert version.encode() in content or file.endswith(".css")
+        assert "Permission is hereby granted, free of charge" in (vendor / licence).read_text(
+            "utf-8"
+        )
+    there = {path.name for path in vendor.iterdir()} - {"README.md"}
+    assert there == {name for row in rows for name in (row[0], row[3])}
+
+
+def test_a_page_holds_the_licences_and_runs_no_other_script():
+    text = html(report(HOSTILE))
+    assert text.count("Permission is hereby granted, free of charge") == 2
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy"\s+content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none';")
+    assert "'unsafe-inline'" not in policy.partition("script-src")[2]
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 9
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
 
 
 def test_a_page_of_an_unknown_peak_says_so(browser, tmp_path):

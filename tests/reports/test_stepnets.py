@@ -35,15 +35,22 @@ def test_a_step_net_leaves_out_counters_constants_and_lists():
     nodes = list(named(body))
     pairs = {(nodes[start], nodes[end]) for start, end in body.edges}
     assert pairs == {("h", "m"), ("w", "m"), ("m", "t")}
-    layers = {name: node.layer for name, node in named(body).items()}
-    assert layers["h"] == layers["w"] == 0 < layers["m"] < layers["t"]
 
 
 def test_decisions_are_told_before_and_after():
     found = by_id(report().graphs)
     before, after = named(found["before/loop"]), named(found["after/gradient"])
-    assert {"recomputed", "saved"} & {node.decision for node in before.values()}
+    # TensorFlow saves all that the gradient reads; what becomes of it is the reason's end.
+    assert {node.decision for node in before.values()} == {"saved", "invariant", ""}
     assert before["w"].decision == "invariant"
+    told = named(found["after/loop"])
+    becomes = {name for name, node in told.items() if node.decision == "recomputed"}
+    assert becomes
+    for name in becomes:
+        assert before[name].decision == "saved"
+        assert "kept by the forward loop for every iteration; rnnmem: recomputed" in (
+            before[name].reason
+        )
     recomputed = [node for node in after.values() if node.decision == "recomputed"]
     assert recomputed and all(node.reason for node in recomputed)
     assert any(node.type == "saved blob" and node.decision == "saved" for node in after.values())
@@ -118,3 +125,11 @@ def test_what_rnnmem_counts_with_is_not_called_recomputed():
     told = report(segments=True).after
     parts = {part.label: part.kind for part in told.parts if "count" in part.label}
     assert parts and set(parts.values()) == {"temporary"}
+
+
+def test_what_is_invariant_has_the_name_of_the_users_variable():
+    net = with_known_shapes(rnn())
+    names = {blob: f"the user's {blob}" for blob in net.inputs}
+    found = by_id(graphs(net, net, Plan(), names))
+    titles = {node.name: node.title for node in found["before/loop"].nodes}
+    assert titles == {"h": "", "w": "the user's w", "m": "", "t": ""}

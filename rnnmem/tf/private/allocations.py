@@ -5,12 +5,35 @@ from __future__ import annotations
 import pathlib
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2 as _xplane_pb2
 
 _CHANGES = {"MemoryAllocation": "take", "MemoryDeallocation": "give"}
+
+
+class Change(NamedTuple):
+    """One request to an allocator, one release, or a mark in between.
+
+    Attributes:
+      time: in picoseconds.
+      kind: "take", "give", or the name of a ``tf.profiler.experimental.Trace`` that begins with
+        "rnnmem"; a mark has nothing of what follows.
+      address: of the chunk.
+      size: requested bytes.
+      allocator: its name.
+      in_use: bytes in use in the allocator afterwards, by chunks.
+      op: name of the op that asked; empty where unknown, and of a release.
+    """
+
+    time: int
+    kind: str
+    address: int = 0
+    size: int = 0
+    allocator: str = ""
+    in_use: int = 0
+    op: str = ""
 
 
 class AllocationTrace:
@@ -22,13 +45,8 @@ class AllocationTrace:
         options = tf.profiler.experimental.ProfilerOptions(device_tracer_level=0)
         tf.profiler.experimental.start(self._directory.name, options)
 
-    def stop(self) -> list[tuple[int, str, int, int]]:
-        """What happened, by time.
-
-        Returns:
-          (picoseconds, "take", address, requested bytes), (..., "give", ...), and for each
-          ``tf.profiler.experimental.Trace`` whose name starts with "rnnmem", (..., its name, 0, 0).
-        """
+    def stop(self) -> list[Change]:
+        """What happened, by time."""
         with self._directory as directory:
             tf.profiler.experimental.stop()
             files = list(pathlib.Path(directory).rglob("*.xplane.pb"))
@@ -37,15 +55,30 @@ class AllocationTrace:
         return sorted((one for plane in planes for one in _changes(plane)), key=lambda one: one[0])
 
 
-def _changes(plane: Any) -> Iterator[tuple[int, str, int, int]]:
+def _changes(plane: Any) -> Iterator[Change]:
     kinds = {key: one.name for key, one in plane.event_metadata.items()}
-    stats = {one.name: key for key, one in plane.stat_metadata.items()}
+    names = {key: one.name for key, one in plane.stat_metadata.items()}
     for line in plane.lines:
         for event in line.events:
             kind = kinds[event.metadata_id]
             time = 1000 * line.timestamp_ns + event.offset_ps
             if kind.startswith("rnnmem"):
-                yield time, kind, 0, 0
+                yield Change(time, kind)
             elif kind in _CHANGES:
-                held = {one.metadata_id: one.int64_value or one.uint64_value for one in event.stats}
-                yield time, _CHANGES[kind], held[stats["addr"]], held[stats["requested_bytes"]]
+                held = {names[one.metadata_id]: _value(one, names) for one in event.stats}
+                yield Change(
+                    time,
+                    _CHANGES[kind],
+                    held["addr"],
+                    held["requested_bytes"],
+                    held.get("allocator_name", ""),
+                    held.get("bytes_allocated", 0),
+                    held.get("tf_op", ""),
+                )
+
+
+def _value(stat: Any, names: dict[int, str]) -> Any:
+    """A number, or a text: texts that recur are told by their number among the names."""
+    which = stat.WhichOneof("value")
+    value = getattr(stat, which)
+    return names[value] if which == "ref_value" else value

@@ -1,0 +1,90 @@
+/* What stands written over a timeline: the peak, the budget, and the areas that have room for it. */
+"use strict";
+const LETTER = 7.2, LINE = 16, STEP = 8;
+
+/* Where labels stand already. */
+class Taken {
+  constructor() { this.boxes = []; }
+  has(left, right, top) {
+    return this.boxes.some((box) => left < box.right && box.left < right
+      && top < box.top + LINE && box.top < top + LINE);
+  }
+  add(left, right, top) { this.boxes.push({ left, right, top }); }
+}
+
+function placeLabels(timeline) {
+  const { chart, layer } = timeline, taken = new Taken();
+  ["left", "top", "width", "height"].forEach((one) => { layer.style[one] = chart.over.style[one]; });
+  layer.replaceChildren();
+  placeTags(timeline, taken);
+  placeAreas(timeline, taken);
+}
+function placeTags({ chart, layer, side }, taken) {
+  const wide = chart.over.clientWidth, { min, max } = chart.scales.x;
+  const x = (v) => chart.valToPos(v, "x"), y = (v) => chart.valToPos(v, "y");
+  const shows = (v) => v !== null && v >= min && v <= max;
+  function tag(text, at, top, style, endsThere) {
+    const made = el("span", { class: "tag " + style }, layer, text), width = made.offsetWidth;
+    const left = Math.max(0, Math.min(wide - width, endsThere ? at - width : at));
+    while (taken.has(left, left + width, top)) top += LINE + 1;
+    made.style.cssText = `left:${left}px;top:${Math.max(0, top)}px`;
+    taken.add(left, left + width, top);
+  }
+  if (shows(side.gradientX)) {
+    tag("forward", x(side.gradientX) - 4, 1, "", true);
+    tag("gradient", x(side.gradientX) + 4, 1, "");
+  }
+  if (shows(side.peakX)) tag("peak " + size(side.peak), x(side.peakX) + 8, y(side.peak) - 16, "peak");
+  if (R.budget) tag("budget " + size(R.budget), wide - 4, y(R.budget) - 18, "budget", true);
+  if (side.curve) {
+    const bytes = Math.max(...side.curve.bytes), at = side.curve.x[side.curve.bytes.indexOf(bytes)];
+    if (shows(at) && x(at) > 70) tag("measured", x(at) - 8, y(bytes) - 8, "", true);
+  }
+}
+function placeAreas(timeline, taken) {
+  const { chart, layer, side, tops } = timeline, y = (v) => chart.valToPos(v, "y");
+  const heights = columns(timeline);
+  side.areas.forEach((area, i) => {
+    const low = heights(i ? tops[i - 1] : tops[i].map(() => 0)).map(y);
+    const found = roomiest(low, heights(tops[i]).map(y), [area.title, area.short]);
+    if (!found || taken.has(found.left, found.right, found.top)) return;
+    const { color, ink } = R.kinds[area.kind];
+    const made = el("button", { type: "button", "data-label": area.title, "data-kind": area.kind,
+      style: `left:${found.left}px;top:${found.top}px;color:${ink};background:${color}`,
+      "aria-label": area.kind + ": " + area.title + (area.where && ", " + area.where) },
+    layer, found.label);
+    made.addEventListener("focus", () => timeline.goTo(side.x.indexOf(side.peakX), i));
+    made.addEventListener("blur", () => timeline.leave());
+    taken.add(found.left, found.left + made.offsetWidth, found.top);
+  });
+}
+/* Values at the moments -> values at every eighth pixel, straight between two moments. */
+function columns({ chart, side }) {
+  const last = side.x.length - 1, found = [];
+  for (let j = 0, px = 0; px < chart.over.clientWidth; px += STEP) {
+    const v = Math.min(side.x[last], chart.posToVal(px, "x"));
+    while (j < last - 1 && side.x[j + 1] < v) j += 1;
+    found.push([j, last ? (v - side.x[j]) / Math.max(1e-9, side.x[j + 1] - side.x[j]) : 0]);
+  }
+  return (values) => found.map(([j, on]) =>
+    values[j] + on * ((values[j + 1] ?? values[j]) - values[j]));
+}
+/* Where the first of some labels fits into an area, and of those places where it is highest. */
+function roomiest(low, up, labels) {
+  const widths = labels.map((text) => LETTER * text.length + STEP);
+  let best = { score: 0 };
+  for (let j = 0; j < low.length; j += 2) {
+    const tall = low[j] - up[j], middle = (low[j] + up[j]) / 2;
+    if (tall < LINE + 2) continue;
+    const holds = (k) => up[k] <= middle - LINE / 2 && low[k] >= middle + LINE / 2;
+    let [from, to] = [j, j];
+    while (from > 0 && holds(from - 1)) from -= 1;
+    while (to < low.length - 1 && holds(to + 1)) to += 1;
+    const which = widths.findIndex((width) => width < STEP * (to - from));
+    const score = which < 0 ? 0 : tall + 1000 * (labels.length - which);
+    if (score <= best.score) continue;
+    const left = (STEP * (from + to) - widths[which]) / 2 + 2;
+    best = { score, left, right: left + widths[which], top: middle - LINE / 2, label: labels[which] };
+  }
+  return best.score ? best : null;
+}
