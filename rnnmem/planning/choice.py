@@ -164,6 +164,13 @@ def kept(plan: Plan) -> tuple[int, float]:
     return sum(loop.total()[0] for loop in plan.loops), plan.slowdown
 
 
+def is_smaller(plan: Plan, other: Plan) -> bool:
+    """Whether a plan has the smaller predicted peak; where one is unknown, it is not told."""
+    return None not in (plan.predicted_peak, other.predicted_peak) and (
+        _predicted(plan) < _predicted(other)
+    )
+
+
 def is_cut(plan: Plan) -> bool:
     """Whether a loop of the plan has segments."""
     return any(loop.segments is not None and not loop.closed for loop in plan.loops)

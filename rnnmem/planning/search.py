@@ -24,6 +24,7 @@ from rnnmem.planning.choice import (
     budget_for,
     cannot_be_met,
     is_cut,
+    is_smaller,
     kept,
     least_held,
     needed_budget,
@@ -392,7 +393,7 @@ class Search:
                 return plan
             self._simulated[decided] = plan
             self._latest = plan, rewritten
-            if self._smallest is None or _is_smaller(plan, self._smallest[0]):
+            if self._smallest is None or is_smaller(plan, self._smallest[0]):
                 self._smallest = self._latest
         return self._simulated[decided]
 
@@ -491,12 +492,6 @@ class Search:
         if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
             raise cannot_be_met(options.budget, plan)
         return plan, rewritten
-
-
-def _is_smaller(plan: Plan, other: Plan) -> bool:
-    """Whether a plan has the smaller predicted peak; where one is unknown, it is not told."""
-    peaks = plan.predicted_peak, other.predicted_peak
-    return None not in peaks and peaks[0] < peaks[1]
 
 
 def _count(net: Net) -> int:
