@@ -199,7 +199,9 @@ class Search:
         for opening in self.candidates.opening(found):
             also(opening)
         if self.original_peak is not None:
-            also(self.candidates.with_tails())
+            # What one iteration at a time takes is too uncertain to be added to a tail's time.
+            tails = self.candidates.with_tails().within(max_slowdown)
+            found.append(overlapped(self._with_losses(tails)))
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
