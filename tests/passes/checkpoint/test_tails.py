@@ -17,19 +17,25 @@ LENGTH = 120
 WEIGHT = tf.Variable(tf.reshape(tf.sin(tf.range(48.0 * 192)), [48, 192]) / 8)
 
 
-def train_step(x):
-    """An LSTM without an input: four gates of [32, 48]."""
+def lstm(weight, batch):
+    """A train step of an LSTM that adds the same input to its four gates in every iteration."""
 
-    def body(i, h, c):
-        gates = tf.split(h @ WEIGHT + x, 4, axis=1)
-        c = c * tf.sigmoid(gates[0]) + tf.sigmoid(gates[1]) * tf.tanh(gates[2])
-        return i + 1, tf.sigmoid(gates[3]) * tf.tanh(c), c
+    def step(x):
+        def body(i, h, c):
+            gates = tf.split(h @ weight + x, 4, axis=1)
+            c = c * tf.sigmoid(gates[0]) + tf.sigmoid(gates[1]) * tf.tanh(gates[2])
+            return i + 1, tf.sigmoid(gates[3]) * tf.tanh(c), c
 
-    with tf.GradientTape() as tape:
-        start = tf.zeros([32, 48])
-        last = tf.while_loop(lambda i, h, c: i < LENGTH, body, (0, start, start))[1]
-        loss = tf.reduce_sum(last**2)
-    return loss, tape.gradient(loss, WEIGHT)
+        with tf.GradientTape() as tape:
+            start = tf.zeros([batch, weight.shape[0]])
+            last = tf.while_loop(lambda i, h, c: i < LENGTH, body, (0, start, start))[1]
+            loss = tf.reduce_sum(last**2)
+        return loss, tape.gradient(loss, weight)
+
+    return step
+
+
+train_step = lstm(WEIGHT, 32)
 
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
@@ -75,20 +81,8 @@ def test_wherever_the_last_segment_ends_bits_are_the_same_and_memory_is_what_is_
 
 
 def test_a_bound_between_all_and_none_has_a_plan_between():
-    weight = tf.Variable(tf.zeros([256, 1024]))
-
-    def step(x):  # products are most of the time: to run again is all or nothing
-        def body(i, h, c):
-            gates = tf.split(h @ weight + x, 4, axis=1)
-            c = c * tf.sigmoid(gates[0]) + tf.sigmoid(gates[1]) * tf.tanh(gates[2])
-            return i + 1, tf.sigmoid(gates[3]) * tf.tanh(c), c
-
-        with tf.GradientTape() as tape:
-            start = tf.zeros([16, 256])
-            last = tf.while_loop(lambda i, h, c: i < LENGTH, body, (0, start, start))[1]
-            loss = tf.reduce_sum(last**2)
-        return loss, tape.gradient(loss, weight)
-
+    # Products are most of the time: to run again is all or nothing.
+    step = lstm(tf.Variable(tf.zeros([256, 1024])), 16)
     x = tf.zeros([16, 1024])
     plans = [rnnmem.optimize(step, max_slowdown=bound).plan(x) for bound in (1.1, 1.2, 1.35)]
     peaks = [plan.predicted_peak for plan in plans]
