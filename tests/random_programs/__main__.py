@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import queue
 import re
 import sys
 import time
@@ -57,9 +58,9 @@ def _verify_all(seeds: range, chosen: argparse.Namespace) -> int:
         counts.update(categories)
         counts["improved"] += outcome.improved
         counts["peak above 1 MiB"] += outcome.peaks[0] > 2**20
-        counts["original not reproducible"] += bool(outcome.notes)
+        counts["with a note"] += bool(outcome.notes)
         wrong = categories - {"nothing wrong", UNUSABLE}
-        if wrong or chosen.all:
+        if wrong or outcome.notes or chosen.all:
             print(line(outcome), flush=True)
         if wrong and chosen.keep is not None:
             _keep(outcome, chosen.keep)
@@ -76,14 +77,26 @@ def _keep(outcome: Outcome, folder: Path) -> None:
     (folder / f"{outcome.seed}.py").write_text(text, encoding="utf-8")
 
 
-_COUNTED = ("improved", "peak above 1 MiB", "original not reproducible")
+_COUNTED = ("improved", "peak above 1 MiB", "with a note")
 
 
 def _outcomes(seeds: range, jobs: int, seconds: float) -> Iterator[Outcome]:
+    """What comes of each program, as soon as it does: a run that is broken off keeps the rest."""
+    found: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+
+    def verify(part: range) -> None:
+        for outcome in verified(part, seconds):
+            found.put(outcome)
+
     parts = [seeds[first : first + PROGRAMS] for first in range(0, len(seeds), PROGRAMS)]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for outcomes in pool.map(lambda part: list(verified(part, seconds)), parts):
-            yield from outcomes
+        under_way = {pool.submit(verify, part) for part in parts}
+        while under_way:
+            done, under_way = concurrent.futures.wait(under_way, timeout=1.0)
+            while not found.empty():
+                yield found.get()
+            for one in done:
+                one.result()
 
 
 def line(outcome: Outcome) -> str:

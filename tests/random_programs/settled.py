@@ -1,0 +1,77 @@
+"""What seems wrong with an optimised function, held against new traces of the original."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from tests.random_programs.executed import executed
+
+TRACES, IN_EACH = 4, 20
+"""New traces of each, and runs of each of them: the first runs of a trace go in another order, for
+all kernels count as expensive at first, and TensorFlow's graph optimizer may take another way."""
+LOAD = 2
+"""Processes beside every other trace: as much as another job on a machine of two cores."""
+_COMPUTE = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while True:
+    pass
+"""
+
+
+class Runs(Protocol):
+    """A callable with the state that it starts from."""
+
+    changes_nothing: bool
+
+    def run(self) -> tuple[list[np.ndarray], int]:
+        """All that a call leaves behind, and its peak in bytes."""
+
+    def anew(self) -> Any:
+        """The same in a trace that has not run yet; what is optimised is planned anew."""
+
+
+def in_new_traces(original: Runs, optimised: Runs) -> tuple[list, list]:
+    """Runs of each, in turn, in new traces of each, every other one of them under load.
+
+    Both are met alike by whatever else the machine does.
+    """
+    before, after = [], []
+    for number in range(TRACES):
+        one, other = original.anew(), optimised.anew()
+        with load() if number % 2 else contextlib.nullcontext():
+            for _ in range(IN_EACH):
+                before.append(one.run())
+                after.append(other.run())
+    return before, after
+
+
+def runs_the_original(original: Runs, optimised: Runs) -> bool:
+    """Whether the plan says that nothing is changed, and the original's very graphs and ops run.
+
+    Its graphs may differ from trace to trace; that of one of them must be the same, op by op.
+    """
+    if not optimised.changes_nothing:
+        return False
+    found = executed(optimised.anew().run)
+    traces = (original.anew() for _ in range(TRACES))
+    return bool(found[0]) and any(executed(one.run) == found for one in traces)
+
+
+@contextlib.contextmanager
+def load() -> Iterator[None]:
+    """Processes that compute all the while, and end with this one."""
+    command = [sys.executable, "-S", "-c", _COMPUTE]
+    others = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(LOAD)]
+    try:
+        yield
+    finally:
+        for one in others:
+            one.kill()
+            one.communicate()
