@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from rnnmem.analysis.loops import loops_of, own_loop_pairs
 from rnnmem.analysis.machine import CPU, GPU, Machine
-from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
@@ -28,6 +28,9 @@ from rnnmem.passes.accumulated_products.select import products_of
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.select import losses_of
+from rnnmem.passes.late_products.apply import apply as make_late
+from rnnmem.passes.late_products.decision import LateProduct
+from rnnmem.passes.late_products.select import late_products
 from rnnmem.passes.normalise.decision import dead_code, zero_lists
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
@@ -57,7 +60,9 @@ from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.verify import check
 
 _LOSSES = ("chunked_loss", "row_chunks")
-_BEFORE_LOOPS = (*_LOSSES, "zero_lists", "accumulated_products")
+_ALONE = ("accumulated_products", "late_products")
+"""Passes that have decided before the loops are planned, and change the Net without them."""
+_BEFORE_LOOPS = (*_LOSSES, "zero_lists", *_ALONE)
 """Passes that have decided before the loops are planned."""
 _BOUNDS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
 """Bounds on time whose plans a budget may take where residuals outside of loops run again."""
@@ -248,7 +253,7 @@ def _within(made: Compiled, target: Target, max_slowdown: float) -> Chosen | Non
     )
     if rewritten is None and search.losses:
         return None
-    if rewritten is None and made.plan.of("accumulated_products"):
+    if rewritten is None and any(map(made.plan.of, _ALONE)):
         rewritten, plan = search.net, search.with_own_peak(plan)
     names = _BEFORE_LOOPS if rewritten is not None else _LOSSES
     return search, plan.having(**{name: made.plan.of(name) for name in names}), rewritten
@@ -298,12 +303,15 @@ def _planned(net: Net, target: Target) -> Compiled:
     products = _products(whole, setting, target)
     with contextlib.nullcontext() if saved is None else of_this_function():
         whole = add_up_items(whole, products, constant)
+        late = _late_products(whole, setting, target)
+        whole = make_late(whole, late) if late else whole
     beside = None if whole is net else Search(net, setting)
     search, plan, rewritten = _chosen(Search(whole, setting, beside=beside), target)
-    if rewritten is None and products:
+    if rewritten is None and (products or late):
         rewritten, plan = search.net, search.with_own_peak(plan)
     if rewritten is not None:
-        plan = plan.having(zero_lists=gone, accumulated_products=products)
+        before = {"zero_lists": gone, "accumulated_products": products, "late_products": late}
+        plan = plan.having(**before)
     return Compiled(net, plan, rewritten, search)
 
 
@@ -316,6 +324,17 @@ def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedPr
         return saved.of("accumulated_products")
     may = "accumulated_products" in target.options.passes
     return products_of(known_net(net), setting.machine) if may else ()
+
+
+def _late_products(net: Net, setting: Setting, target: Target) -> tuple[LateProduct, ...]:
+    """The products by constants that wait for the gradient; XLA moves no constants."""
+    if not setting.keeps_alive or target.differentiated or target.left:
+        return ()
+    saved = target.options.plan
+    if saved is not None:
+        return saved.of("late_products")
+    may = "late_products" in target.options.passes
+    return late_products(with_known_shapes(net)) if may else ()
 
 
 def _setting(net: Net, target: Target) -> Setting:

@@ -1,9 +1,10 @@
 """Constants that TensorFlow multiplies with one factor of a product, rather than with the product.
 
-``constant_folding.cc`` (``ConstantPushDown``) moves a constant down a tree of products, to fold it
-with others on the way::
+``arithmetic_optimizer.cc`` (``MinimizeBroadcasts``) multiplies the smallest factors of a tree of
+products first; of those of one size, the one whose name sorts first
+(``common_subgraph_elimination.cc``)::
 
-    P = (x * y) * c    becomes    P = x * (c * y)
+    P = (x * y) * c    becomes    P = x * (c * y)    where y sorts before x
 
 What a gradient multiplies, a factor of the forward part among it, is then there twice: ``c * y``
 runs as soon as ``y`` is there, and is held until ``x`` comes. Half precision is left as it is.
@@ -28,11 +29,13 @@ class Moved:
       ops: name -> the op as it runs, of those that read something else.
       gone: blob -> the blob that stands for it, of products by a constant that another takes over.
       early: names of ops for which nothing waits any more.
+      factors: name of an op that multiplies a constant with a factor -> which input that was.
     """
 
     ops: Mapping[str, Op]
     gone: Mapping[str, str]
     early: frozenset[str]
+    factors: Mapping[str, int]
 
     def as_it_runs(self, op: Op) -> Op:
         """An op of the Net with what it reads and waits for."""
@@ -48,6 +51,7 @@ def constants_moved(net: Net) -> Moved:
     ops: dict[str, Op] = {}
     gone: dict[str, str] = {}
     early: set[str] = set()
+    factors: dict[str, int] = {}
     for op in reversed(net.ops):
         if op.name in ops or not (split := _by_constant(net, op, constants)):
             continue
@@ -55,7 +59,7 @@ def constants_moved(net: Net) -> Moved:
         child = _product(net, product, constants)
         if child is None:
             continue
-        first, second = child.inputs
+        factor, first = sorted(child.inputs, key=_sorted_as)
         inner = net.producer.get(first)
         if (
             inner is not None
@@ -66,9 +70,15 @@ def constants_moved(net: Net) -> Moved:
             gone[first] = first = below[0]
             if first in net.producer:
                 early.add(net.producer[first].name)
-        ops[child.name] = child.replace(inputs=(constant, second))
+        ops[child.name] = child.replace(inputs=(constant, factor))
+        factors[child.name] = child.inputs.index(factor)
         ops[op.name] = op.replace(type="Mul", inputs=(first, product))
-    return Moved(ops, gone, frozenset(early))
+    return Moved(ops, gone, frozenset(early), factors)
+
+
+def _sorted_as(blob: str) -> str:
+    """How a graph optimizer sorts a blob among what an op reads."""
+    return blob.removesuffix(":0")
 
 
 def _constants(ops: tuple[Op, ...]) -> set[str]:

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator
 
 from rnnmem.analysis.versions import SsaVersions
-from rnnmem.grappler.summation_order import Sums
+from rnnmem.grappler.summation_order import Sums, merged_sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import (
     ADDS,
@@ -25,6 +25,7 @@ from rnnmem.ir.op_table import (
     OpFacts,
     Work,
     facts,
+    may_fuse,
     types,
 )
 from rnnmem.ir.order import is_constant, reached
@@ -144,6 +145,14 @@ def may_be_awaited(net: Net, op: Op) -> bool:
         reader.type in CALM or _adds_alike(net, reader)
         for reader in net.readers.get(op.outputs[0], ())
     )
+
+
+def may_have_proxy(net: Net, blob: str) -> bool:
+    """Whether one more reader of a blob, a completion proxy, changes neither a fusion nor a sum."""
+    if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
+        return False
+    readers = net.readers.get(blob, ())
+    return net.fan_out(blob) > 1 or (bool(readers) and not may_fuse(net.producer[blob], readers[0]))
 
 
 _FOLDS = OpFacts(Work.MOVES, folds=False)

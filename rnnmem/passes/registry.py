@@ -87,6 +87,7 @@ PASSES = (  # in the order of application
     Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
     Pass("accumulated_products", "accumulated_products:AccumulatedProduct", NORMALISE),
+    Pass("late_products", "late_products:LateProduct", WHOLE),
     Pass("row_chunks", "chunked_loss:ChunkedLoss", WHOLE, module="chunked_loss.exact"),
     Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
     Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
@@ -124,7 +125,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         DEFAULT: DEFAULTS,
         "recompute": (*_WITH_LOOPS, "straight_line"),
         "segments": ("checkpoint",),
-        "order": ("scheduling_edges",),
+        "order": ("late_products", "scheduling_edges"),
         "vocabulary": ("chunked_loss",),
     }
 )

@@ -22,7 +22,7 @@ from rnnmem.sizes import parse_bytes
 _KNOWN = (*BY_NAME, *GROUPS)
 PROFILE_SECONDS = 10.0
 """Seconds that measuring may take where nobody says how many."""
-_OUTSIDE = ("straight_line", "row_chunks")
+_OUTSIDE = ("late_products", "straight_line", "row_chunks")
 """Passes without which loops are planned all the same."""
 
 
@@ -91,9 +91,11 @@ class Options:
 
     def simpler(self, plan: Plan) -> Iterator[tuple[Options, tuple[str, ...]]]:
         """Options by which less is done outside of loops than a plan does; the passes left out."""
-        cuts = any(not one.closed for one in plan.of("row_chunks"))
+        late = bool(plan.of("late_products"))
         runs_again = bool(plan.at_every_depth("straight_line"))
-        done = [name for name, is_done in zip(_OUTSIDE, (runs_again, cuts), strict=True) if is_done]
+        cuts = any(not one.closed for one in plan.of("row_chunks"))
+        is_done = zip(_OUTSIDE, (late, runs_again, cuts), strict=True)
+        done = [name for name, one in is_done if one]
         for count in range(1, len(done) + 1):
             for names in itertools.combinations(done, count):
                 yield self.without(names), names

@@ -1729,6 +1729,19 @@ def _straight_attention(dtype):
     return Case(forward, made, (values(B, T, H, dtype=dtype),))
 
 
+@program("straight.scaled_scores")
+def _straight_scaled_scores(dtype):
+    made = [weights(32, 32, dtype=dtype, seed=seed) for seed in range(6)]
+
+    def forward(x):
+        for query, value in zip(made[::2], made[1::2], strict=True):
+            scores = tf.matmul(x @ query, x, transpose_b=True) / 7
+            x = x + tf.nn.softmax(scores) @ (x @ value) * 0.3
+        return squares(x), x
+
+    return Case(forward, made, (values(2, 256, 32, dtype=dtype),))
+
+
 @program("straight.convolutions", dtypes=("float32",))
 def _straight_convolutions(dtype):
     model = keras.Sequential(

@@ -3,11 +3,13 @@
 import pytest
 
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan
 
 REGION = Region(ops=("a",), readers=("b",), after=(), bytes=8, seconds=0.0)
+LATE = LateProduct("p", 0, "d", 8)
 
 
 def loss(closed=""):
@@ -25,6 +27,10 @@ def loss(closed=""):
         (
             {"straight_line": (REGION,), "row_chunks": (loss("too small"), loss())},
             [("straight_line",), ("row_chunks",), ("straight_line", "row_chunks")],
+        ),
+        (
+            {"late_products": (LATE,), "straight_line": (REGION,)},
+            [("late_products",), ("straight_line",), ("late_products", "straight_line")],
         ),
     ],
 )

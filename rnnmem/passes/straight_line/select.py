@@ -16,10 +16,11 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.training_regions import NestedStep
+from rnnmem.grappler.fusion import may_have_proxy
 from rnnmem.grappler.summation_order import addends_of, merged_sums, merged_trees
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.marks import OWNED
-from rnnmem.ir.op_table import ASKS_SHAPE, may_fuse
+from rnnmem.ir.op_table import ASKS_SHAPE
 from rnnmem.ir.order import all_needed_by, all_waiting_for, reached
 from rnnmem.ir.requests import RECOMPUTE
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, choose_saved_set, is_constant
@@ -308,13 +309,13 @@ class _Segmented:
             for blob in dict.fromkeys(blob for op in ops[first : last + 1] for blob in op.inputs)
             if self._is_arriving(blob, first)
         ]
-        good = [blob for blob in arriving if _may_wait_for(self.net, blob)]
+        good = [blob for blob in arriving if may_have_proxy(self.net, blob)]
         if not good:
             before = (
                 blob for op in ops[line.turn : first][: -NEAR - 1 : -1] for blob in op.outputs
             )
             usable = (one for one in before if self._is_arriving(one, first))
-            usable = (one for one in usable if _may_wait_for(self.net, one))
+            usable = (one for one in usable if may_have_proxy(self.net, one))
             good = list(itertools.islice(usable, 1))
         earliest = min((line.place[self.net.producer[blob].name] for blob in good), default=0)
         sources = {blob: self.net.producer[blob] for blob in good}
@@ -391,14 +392,6 @@ class _Segmented:
         return sum(map(self.line.held, made))
 
 
-def _may_wait_for(net: Net, blob: str) -> bool:
-    """Whether one more reader of a blob changes neither a fusion nor a sum."""
-    if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
-        return False
-    readers = net.readers.get(blob, ())
-    return net.fan_out(blob) > 1 or (bool(readers) and not may_fuse(net.producer[blob], readers[0]))
-
-
 def begun_earlier(net: Net, candidate: Candidate) -> Candidate:
     """The same regions, where each begins when what its first readers read is there.
 
@@ -431,7 +424,7 @@ def _begun_earlier(line: Line, region: Region) -> Region:
         and line.place[producer[blob].name] >= line.turn
         and producer[blob].name not in own
         and behind <= all_waiting_for(net, [producer[blob].name])
-        and _may_wait_for(net, blob)
+        and may_have_proxy(net, blob)
     ]
     return dataclasses.replace(region, after=tuple(after)) if after else region
 

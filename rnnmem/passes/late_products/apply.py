@@ -1,0 +1,67 @@
+"""Puts a delayed input in front of a factor, which waits for the gradient.
+
+    s ─► delayed input ─► Mul ─► RealDiv by 8      runs as  s ─► delayed input ─► Mul 1/8 ─► Mul
+               ▲           ▲                                           ▲                      ▲
+               └──── d ────┘                                           └────────── d ─────────┘
+
+The constant moves to the factor as before, which is there only once the gradient d is. The delayed
+input sorts among the factors as what it hands on, and has its shape also where that is known by
+name only: TensorFlow multiplies small factors first, and compares the shapes for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.errors import NetError
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import DType, Net, Op, ShapeValue
+from rnnmem.passes.decision import planned_op
+from rnnmem.passes.late_products.decision import LateProduct
+from rnnmem.passes.schedule.apply import DELAYED_INPUT, completion_proxy
+
+LATE = "rnnmem/late"
+"""Behind a name: the same value once the gradient is there, which is sorted as the op is."""
+
+
+def apply(net: Net, products: Iterable[LateProduct]) -> Net:
+    """The Net with these products made late.
+
+    Raises:
+      NetError: a decision names an op or a blob that the Net does not have.
+    """
+    editor = NetEditor(net)
+    proxies: dict[str, str] = {}
+    for one in products:
+        op = planned_op(editor, one.product, "Mul")
+        if one.awaited not in net.producer or one.slot not in range(len(op.inputs)):
+            raise NetError(f"the plan is for another function: no blob {one.awaited!r}")
+        if one.awaited not in proxies:
+            proxies[one.awaited] = completion_proxy(editor, net.producer[one.awaited])
+        factor = op.inputs[one.slot]
+        late = _late(editor, op, factor, f"{_stem(net, factor)}/{LATE}", proxies[one.awaited])
+        inputs = (*op.inputs[: one.slot], late, *op.inputs[one.slot + 1 :])
+        editor.ops[op.name] = op.replace(inputs=inputs)
+    return editor.net()
+
+
+def _late(editor: NetEditor, op: Op, blob: str, name: str, after: str) -> str:
+    """What an op reads, of the same shape for whoever compares shapes, once another has run."""
+    kind = editor.blobs[blob]
+    shape = None if kind.shape is None else (None,) * len(kind.shape)
+    return editor.add(
+        DELAYED_INPUT,
+        (blob,),
+        ((kind.dtype, kind.shape),),
+        {"T": DType(kind.dtype), "shape": ShapeValue(shape)},
+        name=name,
+        device=op.device,
+        source=op.source,
+        controls=(after,),
+    ).outputs[0]
+
+
+def _stem(net: Net, blob: str) -> str:
+    """The name by which factors are sorted."""
+    producer = net.producer.get(blob)
+    return blob.partition(":")[0] if producer is None else producer.name
