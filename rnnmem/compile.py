@@ -33,6 +33,7 @@ from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.late_products.select import late_products
 from rnnmem.passes.normalise.decision import dead_code, zero_lists
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
+from rnnmem.passes.normalise.loop_invariants import past_loops
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
 from rnnmem.passes.registry import BY_NAME
 from rnnmem.passes.schedule.apply import with_edges
@@ -101,18 +102,15 @@ class Target:
     def by_chunks(self) -> bool:
         """Whether softmax losses may, or by a saved plan must, run by chunks."""
         saved = self.options.plan
-        return bool(self.chunk_passes) if saved is None else self.may_cut and saved.cuts_rows
-
-    @property
-    def may_cut(self) -> bool:
-        """Whether a loop over chunks may stand in the function."""
-        return not self.by_xla and not self.differentiated
+        if saved is None:
+            return bool(self.chunk_passes)
+        return not self.differentiated and saved.cuts_rows
 
     @property
     def chunk_passes(self) -> tuple[str, ...]:
         """The passes that may be used by which softmax losses run by chunks."""
         known = [one for one in ("row_chunks", "chunked_loss") if one in self.options.passes]
-        return tuple(known) if self.may_cut else ()
+        return () if self.differentiated else tuple(known)  # in which no loop may stand
 
     def within(self, max_slowdown: float) -> Target:
         """The same within a bound on time, and no budget."""
@@ -167,7 +165,7 @@ def compile_net(net: Net, target: Target) -> Compiled:
     made = dataclasses.replace(made, plan=_with_notes(made, target))
     ordered = _in_turns(made, target)
     if ordered is not made:
-        _verify(ordered)
+        _verify(ordered, target)
     return ordered
 
 
@@ -208,12 +206,12 @@ def _decided(net: Net, target: Target) -> Compiled:
     """The plan for a Net, inside loops and outside, applied and verified."""
     made = _least(net, target)
     try:
-        _verify(made)
+        _verify(made, target)
     except CheckError as error:
         fewer = () if target.options.plan is not None else target.options.simpler(made.plan)
         for options, names in fewer:
             made = _least(net, dataclasses.replace(target, options=options))
-            if _is_verified(made):
+            if _is_verified(made, target):
                 note = left_outside(names, str(error).splitlines()[0])
                 return dataclasses.replace(made, plan=made.plan.noting(note))
         raise
@@ -306,6 +304,7 @@ def _planned(net: Net, target: Target) -> Compiled:
         late = _late_products(whole, setting, target)
         whole = make_late(whole, late) if late else whole
     beside = None if whole is net else Search(net, setting)
+    whole = past_loops(whole) if target.by_xla else whole
     search, plan, rewritten = _chosen(Search(whole, setting, beside=beside), target)
     if rewritten is None and (products or late):
         rewritten, plan = search.net, search.with_own_peak(plan)
@@ -318,7 +317,9 @@ def _planned(net: Net, target: Target) -> Compiled:
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
     """The batched products that are to be added up item by item; their bits are those of a CPU."""
     saved = target.options.plan
-    if not target.may_cut or setting.machine.device != CPU.device or target.left:
+    if target.by_xla or target.differentiated or target.left:
+        return ()
+    if setting.machine.device != CPU.device:
         return ()
     if saved is not None:
         return saved.of("accumulated_products")
@@ -368,7 +369,7 @@ def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
             saved = saved.without(["straight_line"])
         if saved.cuts_rows:
             with of_this_function():
-                search = _by_chunks(plain, saved.losses)
+                search = _by_chunks(plain, saved.losses, target)
         return search, *apply_saved(search, saved)
     if target.by_xla and options.budget is not None:
         # Peaks are of TensorFlow's executor: they choose among plans, and promise nothing.
@@ -396,11 +397,11 @@ def _with_losses(
         exact = BY_NAME[name].exact
         if exact and (machine.device != CPU.device or waits_for_gradient(plain.net)):
             continue  # whose rows keep their bits was measured on a CPU
-        losses = losses_of(plain.net, machine, exact)
+        losses = losses_of(plain.net, machine, exact, target.by_xla)
         left[name] = losses
         if not all(loss.closed for loss in losses):
             try:
-                searches.append(_by_chunks(plain, losses))
+                searches.append(_by_chunks(plain, losses, target))
                 del left[name]
             except (CheckError, NetError) as error:
                 reason = f"it was not understood: {str(error).splitlines()[0]}"
@@ -411,27 +412,35 @@ def _with_losses(
     return search, plan.having(**left), rewritten
 
 
-def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...]) -> Search:
+def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Search:
     """The search for the Net with these losses by chunks."""
+    if any(not one.closed and one.compiled != target.by_xla for one in losses):
+        raise NetError("its chunks were made for another compiler")
     cut = apply_chunks(plain.net, losses, constant)
-    check(plain.net, cut, chunks=any(not one.closed and not one.exact for one in losses))
+    sums = any(not one.closed and not one.exact for one in losses)
+    check(plain.net, cut, chunks=sums, compiled=target.by_xla)
     return Search(cut, plain.setting, losses=losses, beside=plain)
 
 
-def _verify(made: Compiled) -> None:
+def _verify(made: Compiled, target: Target) -> None:
     """Lets through what the verifier can prove to compute the same.
 
     Raises:
       CheckError: it cannot.
     """
     if made.rewritten is not None:
-        plan = made.plan
-        check(made.net, made.rewritten, chunks=plan.sums_by_chunks, roundings=plan.rounds)
+        check(
+            made.net,
+            made.rewritten,
+            chunks=made.plan.sums_by_chunks,
+            roundings=made.plan.rounds,
+            compiled=target.by_xla,
+        )
 
 
-def _is_verified(made: Compiled) -> bool:
+def _is_verified(made: Compiled, target: Target) -> bool:
     try:
-        _verify(made)
+        _verify(made, target)
     except CheckError:
         return False
     return True

@@ -121,6 +121,12 @@ def bisected(steps: Sequence[Plan], fits: Callable[[Plan], bool]) -> Plan | None
     return steps[high]
 
 
+def rises(plan: Plan) -> bool:
+    """Whether more is predicted of a plan than of the original."""
+    after, before = plan.predicted_peak, plan.original_peak
+    return after is not None and before is not None and after > max(before, NEGLIGIBLE)
+
+
 def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
     """The fastest of the plans with about the least peak; unknown, the one that keeps least.
 

@@ -35,6 +35,8 @@ def decide_with_losses(searches: Sequence[Search], options: Options) -> Found:
       BudgetError: no plan is predicted to stay within the budget.
     """
     found, failed = [], []
+    if (cut := _for_xla(searches, options)) is not None:
+        return cut
     if (cut := _no_worse(searches, options)) is not None:
         return cut
     for one in searches:
@@ -48,11 +50,28 @@ def decide_with_losses(searches: Sequence[Search], options: Options) -> Found:
     best = functools.reduce(functools.partial(_better, options), found)
     search, plan, rewritten = best
     if search.losses and rewritten is not None:
-        notes = (*plan.notes, _SUMS) if plan.sums_by_chunks else plan.notes
-        return search, dataclasses.replace(plan, notes=notes), rewritten
+        return search, _told(plan), rewritten
     search, plan, rewritten = found[0]
     closed = all_closed([loss for one in searches for loss in one.losses], _NO_GAIN)
     return search, plan.having(**by_pass(closed)), rewritten
+
+
+def _told(plan: Plan) -> Plan:
+    notes = (*plan.notes, _SUMS) if plan.sums_by_chunks else plan.notes
+    return dataclasses.replace(plan, notes=notes)
+
+
+def _for_xla(searches: Sequence[Search], options: Options) -> Found | None:
+    """The plan with chunks where XLA compiles them, if the time allows it.
+
+    XLA joins chunks without a copy and holds several blobs as large as whole logits; the executor,
+    which is what is simulated, copies.
+    """
+    last = searches[-1]
+    if last.setting.keeps_alive or not last.losses:
+        return None
+    plan, rewritten = decide(last, options)
+    return None if rewritten is None else (last, _told(plan), rewritten)
 
 
 def _no_worse(searches: Sequence[Search], options: Options) -> Found | None:

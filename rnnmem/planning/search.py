@@ -19,7 +19,6 @@ from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
 from rnnmem.planning.choice import (
-    NEGLIGIBLE,
     bisected,
     budget_for,
     cannot_be_met,
@@ -29,6 +28,7 @@ from rnnmem.planning.choice import (
     least_held,
     needed_budget,
     not_worth_any,
+    rises,
     tried_in,
     worth_its_time,
 )
@@ -163,7 +163,8 @@ class Search:
         plans = self._candidates(max(1.0, left - self._tried.most))
         chosen = worth_its_time(plans, max_slowdown)
         tried = [one for one in self._tried.beside(chosen) if one.slowdown <= max_slowdown]
-        chosen = worth_its_time([chosen, *map(self.simulated, tried)], max_slowdown)
+        held = [] if tried and not self.setting.keeps_alive else [chosen]  # XLA has lists whole
+        chosen = worth_its_time([*held, *map(self.simulated, tried)], max_slowdown)
         if self.original_peak is None:
             chosen = self._no_larger(chosen, plans, left)
         plan, rewritten = self.finished(self._with_longer_segments(chosen))
@@ -171,9 +172,8 @@ class Search:
             tried = not all(one.changes_nothing for one in plans)
             why = _LARGER if self.original_peak is None else _NO_GAIN
             return (self._as_it_was(why) if tried else plan), None
-        peaks = plan.predicted_peak, plan.original_peak
-        rises = None not in peaks and peaks[0] > max(peaks[1], NEGLIGIBLE)
-        if rises and not plan.must_recompute:
+        joins = bool(self.losses) and not self.setting.keeps_alive  # XLA joins chunks uncopied
+        if rises(plan) and not plan.must_recompute and not joins:
             return self._as_it_was(_NO_GAIN), None
         return plan, rewritten
 

@@ -45,7 +45,14 @@ from rnnmem.verify.well_formed import verify_devices, verify_form, verify_signat
 __all__ = ["check"]
 
 
-def check(original: Net, rewritten: Net, *, chunks: bool = False, roundings: bool = False) -> None:
+def check(
+    original: Net,
+    rewritten: Net,
+    *,
+    chunks: bool = False,
+    roundings: bool = False,
+    compiled: bool = False,
+) -> None:
     """Proves that two Nets compute the same.
 
     Args:
@@ -54,16 +61,25 @@ def check(original: Net, rewritten: Net, *, chunks: bool = False, roundings: boo
       chunks: whether loops over chunks of rows may add sums up, which are the same but for the
         order in which they are added up.
       roundings: whether saved copies may be rounded; nothing else may be.
+      compiled: whether XLA compiles it, so that the last bits of rows may depend on how many there
+        are in a chunk.
 
     Raises:
       CheckError: it is not the same, or cannot be shown to be; ``reason`` says in a word what is
         wrong, the text adds a sentence and the few ops around the place.
     """
     verify_roundings(rewritten, roundings)
-    _verify(original, rewritten, handles_of(original), chunks=chunks)
+    _verify(original, rewritten, handles_of(original), chunks=chunks, compiled=compiled)
 
 
-def _verify(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = False) -> None:
+def _verify(
+    original: Net,
+    rewritten: Net,
+    handles: Handles,
+    *,
+    chunks: bool = False,
+    compiled: bool = False,
+) -> None:
     """Verifies two Nets whose inputs hold the handles of those variables."""
     order, signs = RunningOrder(), Signs()
     signatures = verify_form(original, order, signs)
@@ -73,7 +89,7 @@ def _verify(original: Net, rewritten: Net, handles: Handles, *, chunks: bool = F
     flat = without_nested(original, rewritten, handles, _verify)
     original = lowered_original(original, flat)
     original, flat = lower_accumulated_products(original, flat)
-    original, flat = lower_chunked_losses(original, flat, chunks)
+    original, flat = lower_chunked_losses(original, flat, chunks, compiled)
     table, flat = Table(), lower_encodings(lower_checkpoints(flat))
     operators: dict[tuple[Hashable, int], tuple[Operator, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}

@@ -1,6 +1,8 @@
-"""What has to be set before TensorFlow starts: logical devices and numbers of threads."""
+"""What has to be set before TensorFlow starts: devices, other machines and numbers of threads."""
 
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,58 +12,6 @@ import pytest
 from tests.conformance.expectations import hold
 
 ROOT = Path(__file__).resolve().parents[2]
-
-MIRRORED = """
-import keras, numpy as np, tensorflow as tf, rnnmem
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-tf.config.experimental.enable_op_determinism()
-from tests.conformance.programs import H, squares, update, values
-
-def outcome(optimised):
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(5)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with strategy.scope():
-        layers = [keras.Input((12, 8)), keras.layers.LSTM(H), keras.layers.Dense(1)]
-        model = keras.Sequential(layers)
-        variables = [one.value for one in model.trainable_variables]
-
-    def differentiated(x):
-        with tf.GradientTape() as tape:
-            loss = squares(model(x, training=True))
-        return loss, tape.gradient(loss, variables)
-
-    if optimised == "replica":  # without what the replicas do together: no function may hold that
-        differentiated = rnnmem.optimize(differentiated, max_slowdown=1e9)
-
-    def replica(x):
-        loss, gradients = differentiated(x)
-        context = tf.distribute.get_replica_context()
-        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        for variable, gradient in zip(variables, gradients):
-            variable.assign_sub(0.1 * gradient)
-        return loss
-
-    def step(x):
-        return strategy.reduce("SUM", strategy.run(replica, args=(x,)), axis=None)
-
-    step = tf.function(step)
-    if optimised == "step":
-        step = rnnmem.optimize(step, max_slowdown=1e9)
-    data = tf.data.Dataset.from_tensors(values(8, 12, 8)).unbatch().batch(8).repeat(3)
-    distributed = strategy.experimental_distribute_dataset(data)
-    if optimised == "step":
-        assert not step.plan(next(iter(distributed))).changes_nothing
-    losses = [step(one).numpy() for one in distributed]
-    return [np.asarray(losses), *model.get_weights()]
-
-before = outcome("")
-for where in WHERE:
-    after = outcome(where)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(before, after)), where
-print("same bits")
-"""
 
 THREADS = """
 import tensorflow as tf
@@ -78,26 +28,72 @@ print("same bits")
 THREADED = "several.parallel_branches", "nested.two_deep", "keras.Bidirectional"
 
 
-def run(script: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-W", "error::rnnmem.RnnmemWarning", "-c", script],
+DISTRIBUTED = "tests.conformance.distributed"
+SECONDS = 240
+"""After which workers that still run are ended."""
+TRIES = 3
+"""A port that was free may be taken by the time that its worker listens."""
+
+
+def started(*arguments: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error::rnnmem.RnnmemWarning", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert result.returncode == 0 and "same bits" in result.stdout, result.stderr[-3000:]
+
+
+def ended(processes: list[subprocess.Popen]) -> list[tuple[int, str, str]]:
+    """Code, output and errors of each; those that take too long are killed."""
+    try:
+        outputs = [one.communicate(timeout=SECONDS) for one in processes]
+    finally:
+        for one in processes:
+            one.kill()
+    return [(one.returncode, *out) for one, out in zip(processes, outputs, strict=True)]
+
+
+def run(*arguments: str) -> None:
+    ((code, output, errors),) = ended([started(*arguments)])
+    assert code == 0 and "same bits" in output, errors[-3000:]
+
+
+def cluster() -> list[str]:
+    """What `TF_CONFIG` says to each of two workers on this machine."""
+    sockets = [socket.socket() for _ in (0, 1)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    tasks = ({"type": "worker", "index": index} for index in (0, 1))
+    return [json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks]
 
 
 @pytest.mark.parametrize("threads", [1, 16])
 def test_one_and_many_threads_between_ops(threads):
-    run(THREADS.format(threads=threads, names=THREADED))
+    run("-c", THREADS.format(threads=threads, names=THREADED))
     for name in THREADED:
         hold(name, f"{threads} threads", "")
 
 
 @pytest.mark.parametrize("where", ["replica", "step"])
 def test_mirrored_strategy_on_two_devices(where):
-    run(MIRRORED.replace("WHERE", f"[{where!r}]"))
+    run("-m", DISTRIBUTED, "mirrored", where)
     hold("keras.LSTM", f"MirroredStrategy, {where}", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["replica", "step"])
+def test_multi_worker_strategy_in_two_processes(where):
+    for _ in range(TRIES):
+        arguments = "-m", DISTRIBUTED, "multi_worker", where
+        found = ended([started(*arguments, TF_CONFIG=one) for one in cluster()])
+        if not any("in use" in errors for *_, errors in found):
+            break
+    for code, output, errors in found:
+        assert code == 0 and "same bits" in output, errors[-3000:]
+    hold("keras.LSTM", f"MultiWorkerMirroredStrategy, {where}", "")

@@ -64,7 +64,8 @@ def apply_chunks(net: Net, losses: tuple[ChunkedLoss, ...], constant: Encode) ->
             if loss.lead:
                 net, region = by_tokens(net, loss.projection, loss.lead, constant)
             else:
-                region = find(known_net(net), loss.projection, loss.source, loss.exact)
+                found = known_net(net)
+                region = find(found, loss.projection, loss.source, loss.exact, loss.compiled)
         except NoRegion as error:
             raise NetError(f"projection {loss.projection!r}: {error}") from error
         net = Writer(known_net(net), net, region, loss, constant).net()
@@ -82,7 +83,7 @@ class Writer:
         self.original = net
         self.stands: dict[str, str] = {}  # sizes -> what tells them beside the loops
         self.region = region
-        self.length, self.lead = loss.length, loss.lead
+        self.length, self.lead, self.compiled = loss.length, loss.lead, loss.compiled
         self.count = None if region.whole is None else max(1, -(-region.whole // loss.length))
         self.constant = constant
         self.device = net.op_by_name[region.projection].device
@@ -158,7 +159,8 @@ class Writer:
     @property
     def known_rows(self) -> int | None:
         """How many rows there are, where nobody need ask."""
-        return self.region.whole if self.region.owned and self.told else None
+        known = self.compiled or (self.region.owned and self.told)
+        return self.region.whole if known else None
 
     @functools.cached_property
     def told(self) -> bool:

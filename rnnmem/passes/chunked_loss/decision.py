@@ -28,6 +28,7 @@ class ChunkedLoss:
       exact: whether what sums over rows is done on the whole, so that results have the same bits.
       lead: sizes, e.g. of batch and time, that are seen as one axis; none: rows are as they are.
       early: whether sizes are asked of what losses are made of, so that one loop does all.
+      compiled: whether it is written for XLA, which compiles only chunks that are all of one size.
     """
 
     projection: str
@@ -45,6 +46,7 @@ class ChunkedLoss:
     exact: bool = False
     lead: tuple[int, ...] = ()
     early: bool = False
+    compiled: bool = False
 
     @property
     def sentence(self) -> str:

@@ -45,6 +45,8 @@ class ChunkLoop:
         self.index = self._variable(first)
         self.chunks = self._loop_invariant(chunks)
         self.whole = self._loop_invariant(whole)
+        if self._fixed:
+            self._loop_invariant(self.region.source)  # whose rows the verifier counts
 
     def write(self) -> str:
         """Writes the loop, and makes what it hands outside stand for the region's; its name."""
@@ -129,13 +131,21 @@ class ChunkLoop:
 
     def _list(self, blob: str) -> str:
         kind = self.editor.blobs[blob]
+        element = self._element(blob)
+        most = number(self.editor, self.writer.count, self.constant) if self._fixed else None
         return empty_list(
-            self.editor, kind.dtype, self._element(blob), self.constant, name="rnnmem/rows"
+            self.editor, kind.dtype, element, self.constant, name="rnnmem/rows", most=most
         )
+
+    @property
+    def _fixed(self) -> int | None:
+        """How many rows every chunk has, where that may not differ."""
+        return self.writer.length if self.writer.compiled else None
 
     def _element(self, blob: str) -> tuple[int | None, ...]:
         """The shape of a chunk's rows of a blob."""
-        return (None, *(dim.number for dim in self._shape(blob)[1:]))
+        first, *others = self._shape(blob)
+        return (first.at(self._fixed), *(dim.number for dim in others))
 
     def _shape(self, blob: str) -> tuple[Dim, ...]:
         """The shape that the region has found for a blob of rows, or for a sum over them."""
@@ -169,7 +179,10 @@ class ChunkLoop:
         body = self.body
         length = number(body, self.writer.length, self.constant)
         self.start = integer(body, "Mul", self.index, length)
-        left = integer(body, "Sub", self.whole, self.start)
+        if self._fixed:  # a constant, as the compiler wants sizes
+            left = number(body, self.region.whole, self.constant)
+        else:
+            left = integer(body, "Sub", self.whole, self.start)
         self.count = integer(body, "Minimum", length, left)
 
     def _times(self, blob: str, factor: Dim) -> str:
@@ -191,12 +204,13 @@ class ChunkLoop:
         sizes = [self._times(self.count, times)]
         if len(shape) > 1:
             begins += [number(self.body, 0, self.constant)] * (len(shape) - 1)
-            sizes += [number(self.body, -1, self.constant)] * (len(shape) - 1)
+            rest = shape[1:] if self._fixed and None not in shape[1:] else [-1] * (len(shape) - 1)
+            sizes += [number(self.body, size, self.constant) for size in rest]
         given = self._loop_invariant(blob)
         return self.body.add(
             "Slice",
             (given, self._pack(begins), self._pack(sizes)),
-            ((kind.dtype, (None, *shape[1:])),),
+            ((kind.dtype, (times.at(self._fixed), *shape[1:])),),
             {
                 "T": DType(kind.dtype),
                 "Index": DType("int32"),
@@ -257,7 +271,8 @@ class ChunkLoop:
         """What is known of a blob's shape in every chunk."""
         value = self.region.values.get(blob)
         if isinstance(value, Rows):
-            return (None, *(dim.number for dim in value.shape[1:]))
+            first, *others = value.shape
+            return (first.at(self._fixed), *(dim.number for dim in others))
         return self.editor.blobs[blob].shape
 
     def _sizes(self, sizes: Sizes, dtype: str) -> str:

@@ -14,7 +14,8 @@ only a run can tell), a second loop computes the logits again.
 
 An *exact* region has only ops that give by chunks the bits of all rows (``bits`` in the op table).
 It begins with the logits, which exist whole; the gradient that leaves it is written in their place,
-and products and sums over rows read that, outside, as before.
+and products and sums over rows read that, outside, as before. What XLA compiles
+begins in front of the product, as it copies what a loop reads and writes; the gradient is whole.
 """
 
 from __future__ import annotations
@@ -112,7 +113,11 @@ class Region:
 
 
 def find(
-    known: KnownNet, projection: str, source: str | None = None, exact: bool = False
+    known: KnownNet,
+    projection: str,
+    source: str | None = None,
+    exact: bool = False,
+    compiled: bool = False,
 ) -> Region:
     """The region of a projection.
 
@@ -121,35 +126,36 @@ def find(
       projection: name of the product.
       source: the blob whose rows are cut; None: the first that will do.
       exact: whether no bit may change; its source is the logits.
+      compiled: whether XLA compiles it; its source is what the product reads.
 
     Raises:
       NoRegion: the projection cannot be run by chunks; says why.
     """
     op = known.net.op_by_name[projection]
     reasons = []
-    makers = makers_of_logits(known.net, op) if exact else []
+    makers = makers_of_logits(known.net, op) if exact and not compiled else []
     tried = [one.outputs[0] for one in reversed(makers)] or sources(known, op)
-    if exact:  # the fewest bytes first, the nearest of these
+    if makers:  # the fewest bytes first, the nearest of these
         tried.sort(key=lambda one: BYTES_PER_ELEMENT[known.net.blobs[one].dtype])
     for blob in tried if source is None else [source]:
         until = next((at for at, one in enumerate(makers, 1) if one.outputs[0] == blob), 0)
         owned = tuple(one.name for one in makers[:until])
         try:
-            return _fewest_loops(RowSlices(known, op, blob), owned)
+            return _fewest_loops(RowSlices(known, op, blob), owned, exact)
         except NoRegion as error:
             reasons.append(error)
-    raise reasons[0 if exact else -1]
+    raise reasons[0 if makers else -1]
 
 
-def _fewest_loops(rows: RowSlices, owned: tuple[str, ...]) -> Region:
+def _fewest_loops(rows: RowSlices, owned: tuple[str, ...], exact: bool) -> Region:
     """The region, with narrow ops in it only where it has fewer loops then.
 
     Elsewhere they stand as before, beside those that TensorFlow fuses them with.
     """
     found, reasons = [], []
-    for joins in (False, True) if owned else (False,):
+    for joins in (False, True) if exact else (False,):
         try:
-            found.append(_Members(rows, owned, joins).region())
+            found.append(_Members(rows, owned, joins, exact).region())
             if len(found[0].phases) == 1:
                 break
         except NoRegion as error:
@@ -162,9 +168,9 @@ def _fewest_loops(rows: RowSlices, owned: tuple[str, ...]) -> Region:
 class _Members:
     """The ops of a region, and the loops that run them."""
 
-    def __init__(self, rows: RowSlices, owned: tuple[str, ...], joins: bool):
+    def __init__(self, rows: RowSlices, owned: tuple[str, ...], joins: bool, exact: bool):
         self.rows, self.net, self.order = rows, rows.net, rows.order
-        self.owned, self.joins = owned, joins
+        self.owned, self.joins, self.exact = owned, joins, exact
         self.between: set[str] = set()  # narrow ops that wide ones wait for
         self.logits = rows.source if owned else rows.projection.outputs[0]
 
@@ -203,7 +209,7 @@ class _Members:
             if any(blob in self.wide for blob in (*op.inputs, *op.outputs))
             or op.name in self.rows.pulled
         }
-        if self.owned:
+        if self.exact:
             chosen = self._without_handed_on(set(filter(self._keeps_bits, chosen)))
             if self.joins:
                 self.between = self._between(chosen)
@@ -228,7 +234,8 @@ class _Members:
             return False
         if any(isinstance(values[blob], Partial) for blob in op.outputs):
             return False
-        return name not in self.owned and keeps_bits(self.net, op, not self._odd_columns)
+        own = not self.owned and op is self.rows.projection
+        return own or (name not in self.owned and keeps_bits(self.net, op, not self._odd_columns))
 
     @property
     def _odd_columns(self) -> Dim | None:
@@ -236,7 +243,8 @@ class _Members:
         logits = self.rows.values[self.logits]
         assert isinstance(logits, Rows)
         columns = product(logits.shape[1:])
-        return columns if columns.symbols or columns.factor % COLUMNS else None
+        odd = self.owned and (columns.symbols or columns.factor % COLUMNS)
+        return columns if odd else None
 
     def _without_handed_on(self, chosen: set[str]) -> set[str]:
         """The ops but for those that show others outside the gradient in another form."""
@@ -356,13 +364,15 @@ class _Members:
         for name in filter(self._is_wide_op, ops):
             for blob in self.net.op_by_name[name].outputs:
                 if self._leaves(blob, chosen) and blob not in self.sizes:
-                    if self.owned and blob in self.wide:
+                    if self.exact and blob in self.wide:
                         placed[level[name]].append(blob)
                         continue
                     kind = self._exported(blob)
                     (sums if kind is Partial else rows)[level[name]].append(blob)
-        if self.owned:
+        if self.exact:
             self._demand_place(placed, chosen)
+        if self.exact and not self.owned:  # what would be in its place leaves as rows do
+            rows, placed = list(map(list.__add__, rows, placed)), [[] for _ in placed]
         exported = {blob for some in rows for blob in some}
         phases = []
         for number in range(last + 1):
@@ -383,7 +393,7 @@ class _Members:
         return tuple(phases)
 
     def _demand_place(self, placed: list[list[str]], chosen: set[str]) -> None:
-        """Refuses a gradient that cannot be written in the place of the logits."""
+        """Refuses a gradient that cannot be written in the place of the logits, or be alone."""
         found = [blob for some in placed for blob in some]
         readers = self.net.readers.get(self.logits, ())
         whole = [op for op in readers if op.name not in chosen and op.type not in ASKS_SHAPE]
@@ -397,7 +407,7 @@ class _Members:
             raise NoRegion(f"the logits are read as a whole (by {[op.name for op in whole][:1]})")
         if len(found) != len(placed[-1]) or len(found) > 1:
             raise NoRegion(f"as much as the logits is read as a whole ({found[:2]})")
-        for blob in found:
+        for blob in found if self.owned else ():
             alike = self.net.blobs[blob].dtype == self.net.blobs[self.logits].dtype
             here, there = (self.rows.values[one] for one in (blob, self.logits))
             assert isinstance(here, Rows) and isinstance(there, Rows)

@@ -20,7 +20,7 @@ from rnnmem.passes.rematerialise.requests import ops_kept
 CHUNK_BYTES = 4 * 2**20
 """Bytes of logits that a chunk is to have, about; each chunk needs a few times as much.
 
-An exact chunk, in which no matrices are multiplied, has a quarter.
+An exact chunk, in which no matrices are multiplied, has a quarter, one that XLA compiles half.
 """
 FEWEST, MOST = 256, 1024
 """Tokens that a chunk has at least, for products to be fast, and at most."""
@@ -28,16 +28,22 @@ FEWEST, MOST = 256, 1024
 ALIGNED = 64
 """Tokens of which an exact chunk has a multiple, so that kernels round each as among all."""
 
+_SHORTEST = 8
+"""How many times shorter than wanted chunks of one size may be at most."""
 _ONE_CHUNK = "all tokens fit in one chunk"
 
 
-def losses_of(net: Net, machine: Machine, exact: bool = False) -> tuple[ChunkedLoss, ...]:
+def losses_of(
+    net: Net, machine: Machine, exact: bool = False, compiled: bool = False
+) -> tuple[ChunkedLoss, ...]:
     """What may be decided for each projection with a softmax loss, closed where nothing can be.
 
     Args:
       net: the whole step, inlined.
       machine: what estimates of time assume.
-      exact: whether no bit may change; of logits that all fit in a chunk, nothing is said then.
+      exact: whether nothing is added up in another order; of logits that all fit in a chunk,
+        nothing is said then.
+      compiled: whether XLA compiles it.
     """
     known = known_net(net)
     found: list[ChunkedLoss] = []
@@ -55,6 +61,7 @@ def losses_of(net: Net, machine: Machine, exact: bool = False) -> tuple[ChunkedL
             bytes=kind.bytes,
             line=str(op.source),
             exact=exact,
+            compiled=compiled,
         )
         tried = [_seen(known, one, taken, machine) for one in _views(known, op, loss)]
         best = min(tried, key=lambda one: one.cost)
@@ -67,9 +74,9 @@ def losses_of(net: Net, machine: Machine, exact: bool = False) -> tuple[ChunkedL
 def _views(known: KnownNet, op: Op, loss: ChunkedLoss) -> Iterator[ChunkedLoss]:
     """The loss by the rows that its logits have and, where these count no tokens, by tokens."""
     yield loss
-    if loss.exact and loss.bytes is None:
+    if loss.exact and loss.bytes is None and not loss.compiled:
         yield dataclasses.replace(loss, early=True)
-    if loss.exact:
+    if loss.exact and not loss.compiled:
         for lead in leads(known, op):
             yield dataclasses.replace(loss, lead=lead)
 
@@ -112,27 +119,32 @@ def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine)
 
 def _found(known: KnownNet, loss: ChunkedLoss) -> tuple[KnownNet, Region]:
     if not loss.lead:
-        return known, find(known, loss.projection, exact=loss.exact)
+        return known, find(known, loss.projection, exact=loss.exact, compiled=loss.compiled)
     seen, region = by_tokens(known.net, loss.projection, loss.lead, plain)
     return known_net(seen), region
 
 
 def _opened(loss: ChunkedLoss, known: KnownNet, region: Region, machine: Machine) -> ChunkedLoss:
-    logits = region.values[region.source if loss.exact else loss.blob]
+    in_place = loss.exact and not loss.compiled
+    logits = region.values[region.source if in_place else loss.blob]
     assert isinstance(logits, Rows)
     columns = logits.shape[-1].number
     if columns is None:
         raise NoRegion("the size of the vocabulary is known only at run time")
     size = BYTES_PER_ELEMENT[loss.dtype]
-    fewest, most = (ALIGNED, CHUNK_BYTES // 4) if loss.exact else (FEWEST, CHUNK_BYTES)
+    fewest, most = (ALIGNED, CHUNK_BYTES // 4) if in_place else (FEWEST, CHUNK_BYTES)
+    if loss.compiled:
+        fewest, most = fewest // 2, most // 2
     tokens = min(MOST, max(fewest, most // (columns * size)))
     # Tokens in a row whose number only a run can tell are taken for 64.
     per_row = product(logits.shape[:-1]).factor * 64 ** (
         len(product(logits.shape[:-1]).symbols) - 1
     )
     length = max(1, tokens // max(1, per_row))
-    if loss.exact:
+    if in_place:
         length = _aligned(tokens, product(logits.shape[:-1]))
+    if loss.compiled:
+        length = _dividing(length, region.whole)
     if region.whole is not None and length >= region.whole:
         return dataclasses.replace(loss, closed=_ONE_CHUNK)
     opened = dataclasses.replace(
@@ -151,6 +163,16 @@ def _aligned(tokens: int, row: Dim) -> int:
         raise NoRegion("how many tokens a row has, only a run can tell")
     unit = ALIGNED // math.gcd(ALIGNED, row.factor)
     return max(1, tokens // (row.factor * unit)) * unit
+
+
+def _dividing(length: int, rows: int | None) -> int:
+    """At most so many rows, of which all rows are a multiple."""
+    if rows is None:
+        raise NoRegion("how many rows there are, only a run can tell, and XLA compiles one number")
+    found = next(one for one in range(min(length, rows), 0, -1) if not rows % one)
+    if found * _SHORTEST < min(length, rows):
+        raise NoRegion(f"XLA compiles chunks of one size, and {rows} rows have no such parts")
+    return found
 
 
 def _seconds(loss: ChunkedLoss, known: KnownNet, region: Region, machine: Machine) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
-from rnnmem.ir.builders import Encode, number
+from rnnmem.ir.builders import number
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import GET, READ
@@ -50,9 +50,8 @@ def apply(net: Net, lists: Iterable[RebuiltList], context: Context) -> Net:
                     for edge in context.of("gradient_start")
                     if edge.op == gradient and edge.after not in (*made.ops, *made.zeros)
                 ]
-                rows = made.table and context.keeps_alive
-                if rows and _asks_for_rows(editor.ops[gradient], made.blob):
-                    _look_up(editor, made, gradient, others, context.constant)
+                if made.table and _asks_for_rows(editor.ops[gradient], made.blob):
+                    _look_up(editor, made, gradient, others, context)
                 else:
                     _give(editor, made, gradient, others)
     return editor.net()
@@ -66,7 +65,7 @@ def _asks_for_rows(loop: Op, blob: str) -> bool:
 
 
 def _look_up(
-    editor: NetEditor, made: RebuiltList, gradient: str, others: list[str], constant: Encode
+    editor: NetEditor, made: RebuiltList, gradient: str, others: list[str], context: Context
 ) -> None:
     """Lets one gradient loop look up the rows of its iteration, in place of the list of all."""
     lookup = editor.ops[made.ops[0]]
@@ -86,7 +85,7 @@ def _look_up(
     table, indices = loop.invariant(read.outputs[0]), loop.invariant(lookup.inputs[1])
     for op in loop.body.original.readers.get(argument, ()):
         if op.type == GET:
-            _look_up_row(loop.body, op, table, indices, constant)
+            _look_up_row(loop.body, op, table, indices, context)
             continue
         kind = editor.blobs[made.blob], loop.body.blobs[op.outputs[0]]
         asked = editor.add(
@@ -104,11 +103,11 @@ def _look_up(
     loop.finish()
 
 
-def _look_up_row(body: NetEditor, item: Op, table: str, indices: str, constant: Encode) -> None:
+def _look_up_row(body: NetEditor, item: Op, table: str, indices: str, context: Context) -> None:
     """Looks up what the op takes out of a list of rows."""
     place, rows = body.blobs[indices], body.blobs[item.outputs[0]]
     wanted = place.dtype, None if place.shape is None else place.shape[1:]
-    axis = number(body, 0, constant)
+    axis = number(body, 0, context.constant)
 
     def gathered(params: str, index: str, kind: tuple) -> str:
         dtypes = {"Tparams": kind[0], "Tindices": body.blobs[index].dtype, "Taxis": "int32"}
@@ -127,7 +126,12 @@ def _look_up_row(body: NetEditor, item: Op, table: str, indices: str, constant: 
 
     row = gathered(table, gathered(indices, item.inputs[1], wanted), (rows.dtype, rows.shape))
     shown = hidden(
-        body, row, rows.shape, name="rnnmem/looked_up", stands_for=item.name, optional=True
+        body,
+        row,
+        rows.shape,
+        name="rnnmem/looked_up",
+        stands_for=item.name,
+        optional=context.keeps_alive,
     )
     body.rename(rows.name, shown)
     body.swap(item.name, shown.rpartition(":")[0])

@@ -70,13 +70,16 @@ from rnnmem.verify.lowering.rows import (
 _MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
 
 
-def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]:
+def lower_chunked_losses(
+    original: Net, net: Net, sums: bool, compiled: bool = False
+) -> tuple[Net, Net]:
     """A Net of the same values, but for the order of sums, without loops over chunks.
 
     Args:
       original: the Net as it was.
       net: the Net with such loops.
       sums: whether sums may be added up by chunks.
+      compiled: whether last bits of rows may depend on how many there are in a chunk.
 
     What both Nets know of a source's number of rows is written alike in both, however it is told.
 
@@ -90,7 +93,7 @@ def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]
     first = net
     for op in net.ops:
         if op.type in LOOPS and CHUNKS in op.attributes:
-            proof = _Proof(net, net.op_by_name[op.name], first, sums)
+            proof = _Proof(net, net.op_by_name[op.name], first, sums, compiled)
             proof.verify()
             net = proof.flattened()
             sources[before_barrier(proof.outer, proof.source)] = lead_of(op)
@@ -104,11 +107,11 @@ def lower_chunked_losses(original: Net, net: Net, sums: bool) -> tuple[Net, Net]
 class _Proof:
     """That one loop is one over chunks."""
 
-    def __init__(self, net: Net, loop: Op, first: Net, sums: bool):
+    def __init__(self, net: Net, loop: Op, first: Net, sums: bool, compiled: bool):
         self.outer = net
         self.first = first  # with all the loops
         self.loop = loop
-        self.sums = sums
+        self.sums, self.compiled = sums, compiled
         self.body = loop.nets["body"]
         self.variables = variables(loop)
         self.loop_invariant = {
@@ -130,7 +133,7 @@ class _Proof:
         self._verify_ops()
         if not self.sums:
             self._demand(not self.summed, "sums are added up in another order")
-            for op in other_bits(self.body, self.values, self.length):
+            for op in () if self.compiled else other_bits(self.body, self.values, self.length):
                 other = f"{op.type} of some rows may have other last bits than of all"
                 self._demand(False, other, op.name)
 
@@ -198,17 +201,28 @@ class _Proof:
         below = self._starts_at(op.inputs[0])
         return factor * below if below is not None and isinstance(factor, int) else None
 
-    def _is_count(self, op: Op | None) -> bool:
-        """Whether the op tells how many rows the chunk has."""
+    def _count_of(self, op: Op | None) -> str:
+        """What tells how many rows there are, if the op tells how many the chunk has; or empty."""
         if op is None or op.type != "Minimum" or number(self.body, op.inputs[0]) != self.length:
-            return False
+            return ""
+        if self._is_fixed and number(self.body, op.inputs[1]) == self.rows:
+            same = (
+                one
+                for one in self.loop_invariant.values()
+                if self.outer.blobs[one].dtype == "int32" and number(self.outer, one) == self.rows
+            )
+            return next(same, "")
         left = made_by(self.body, op.inputs[1], "Sub")
-        return (
-            left is not None
-            and (counted := self.loop_invariant.get(left.inputs[0])) is not None
-            and (counted == self.whole or number(self.outer, counted) == (self.rows or -1))
-            and self._starts_at(left.inputs[1]) == 1
-        )
+        if left is None or self._starts_at(left.inputs[1]) != 1:
+            return ""
+        counted = self.loop_invariant.get(left.inputs[0], "")
+        told = counted == self.whole or number(self.outer, counted) == (self.rows or -1)
+        return counted if told else ""
+
+    @property
+    def _is_fixed(self) -> bool:
+        """Whether every chunk has as many rows."""
+        return self.rows is not None and not self.rows % self.length
 
     # --- what it hands outside
 
@@ -263,7 +277,7 @@ class _Proof:
             and limit is not None
             and limit.inputs[0] == ramp.inputs[0]
             and self._starts_at(ramp.inputs[0]) == 1
-            and self._is_count(self.body.producer.get(limit.inputs[1]))
+            and self._count_of(self.body.producer.get(limit.inputs[1]))
             and number(self.body, ramp.inputs[2]) == 1,
             "what is written is not in the place of the chunk's rows",
             write.name,
@@ -354,10 +368,9 @@ class _Proof:
             self.stands_for[argument] = self.source
         program = []
         for op in topological(self.body.ops):
-            if self._is_count(op):
+            if counted := self._count_of(op):
                 self.values[op.outputs[0]] = Sizes(ROW)
-                left = self.body.producer[op.inputs[1]]
-                self.stands_for[op.outputs[0]] = self.loop_invariant[left.inputs[0]]
+                self.stands_for[op.outputs[0]] = counted
             elif op.type == "Slice" and (part := self._part(op)) is not None:
                 self.values[op.outputs[0]] = part
                 self.stands_for[op.outputs[0]] = self.stands_for[op.inputs[0]]
@@ -388,7 +401,10 @@ class _Proof:
             and shape is not None
             and len(shape) == len(begin.inputs) == len(size.inputs)
             and all(number(self.body, blob) == 0 for blob in begin.inputs[1:])
-            and all(number(self.body, blob) == -1 for blob in size.inputs[1:]),
+            and all(
+                number(self.body, blob) in {-1, -1 if whole is None else whole}
+                for blob, whole in zip(size.inputs[1:], shape[1:], strict=True)
+            ),
             f"{op.name!r} leaves something out",
             op.name,
         )
