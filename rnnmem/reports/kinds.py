@@ -22,11 +22,14 @@ from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work
 from rnnmem.ir.order import through_identities
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
+from rnnmem.planning.names import GRADIENT_SCOPES
+from rnnmem.planning.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
-from rnnmem.reports.names import GRADIENT_SCOPES
-from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.simulate.buffers import Origin
+
+STATE = "state"
+"""What saved arguments of step nets are called."""
 
 Place = tuple[str, ...]
 """Names of the loops around a step net, outermost first."""
@@ -104,6 +107,13 @@ class Kinds:
         if origin.saved_in in self._writers.get(origin.loops, ()):
             return self._writers[origin.loops][origin.saved_in]
         return self._ops.get(origin.loops, {}).get(origin.op)
+
+    def type_of(self, origin: Origin) -> str:
+        """What wrote a buffer: the type of the op, or ``state``, as `explain` calls it."""
+        if origin.saved_in in self._states:
+            return STATE
+        op = self.op(origin)
+        return op.type if op else ""
 
     def outcome(self, origin: Origin) -> Outcome | None:
         """What becomes of a blob, where it was decided on."""
@@ -208,13 +218,24 @@ class Kinds:
         return found
 
     @functools.cached_property
+    def _states(self) -> frozenset[str]:
+        """What step nets are given."""
+        return frozenset(blob for loops, net in places(self.net) if loops for blob in net.inputs)
+
+    @functools.cached_property
     def _writers(self) -> Mapping[Place, Mapping[str, Op]]:
-        """Loops -> the blobs that their step nets push -> the ops that write those."""
+        """Loops -> the blobs that their step nets push -> the ops that write those.
+
+        A state is written by the iteration before.
+        """
         found: dict[Place, dict[str, Op]] = {}
         for loops, net in places(self.net):
-            for op in net.ops:
-                if op.type == PUSH and op.inputs[1] in net.producer:
-                    found.setdefault(loops, {})[op.inputs[1]] = net.producer[op.inputs[1]]
+            following = dict(zip(net.inputs, net.outputs, strict=False)) if loops else {}
+            for op in (op for op in net.ops if op.type == PUSH):
+                blob = op.inputs[1]
+                written = through_identities(net, following.get(blob, blob))
+                if written in net.producer:
+                    found.setdefault(loops, {})[blob] = net.producer[written]
         return found
 
     @functools.cached_property

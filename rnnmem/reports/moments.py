@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rnnmem.planning.outcomes import Outcome
 from rnnmem.reports.data import (
     ALLOCATOR,
     KINDS,
@@ -17,8 +18,7 @@ from rnnmem.reports.data import (
     Side,
 )
 from rnnmem.reports.kinds import Kinds
-from rnnmem.reports.outcomes import Outcome
-from rnnmem.simulate.buffers import Origin
+from rnnmem.simulate.buffers import Origin, shares
 from rnnmem.simulate.timeline import Record
 
 MOMENTS = 300
@@ -151,10 +151,11 @@ class _Parts:
         areas: dict[tuple, dict[int, int]] = {}
         at_peak: list[Part] = []
         for index, (holder, change, total) in enumerate(self.record.log):
-            key = self.key_of[id(holder.origin)]
-            size = live[key] = live.get(key, 0) + change
-            if not size:
-                del live[key]
+            for origin, share in shares(holder, change):
+                key = self.key_of[id(origin)]
+                size = live[key] = live.get(key, 0) + share
+                if not size:
+                    del live[key]
             if index == peak:
                 at_peak = [self._part(one, size) for one, size in live.items()]
                 at_peak.append(_chunks(self.record.in_use[index] - total))
@@ -178,8 +179,7 @@ class _Parts:
         """Part -> the most bytes that it takes at once."""
         live: dict[tuple, int] = {}
         most: dict[tuple, int] = {}
-        for holder, change, _ in self.record.log:
-            origin = holder.origin
+        for origin, change in (one for entry in self.record.log for one in shares(*entry[:2])):
             key = self.key_of.get(id(origin))
             if key is None:
                 key = self.key_of[id(origin)] = self._key(origin)
@@ -206,7 +206,7 @@ class _Parts:
             label=f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob,
             kind=kind,
             bytes=0,
-            op_type=op.type if op else "",
+            op_type=self.kinds.type_of(origin),
             dtype="" if origin.dtype == "variant" else origin.dtype,
             shape=origin.shape,
             source=str((op.source if op else origin.source) or origin.op),

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from rnnmem.planning.names import Names
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
 from rnnmem.reports.data import KINDS, RESIDENT, Graph, Node, Part, Side
 from rnnmem.reports.measured import gaps
-from rnnmem.reports.names import Names, names_of
+from rnnmem.reports.names import names_of
 from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import format_bytes
 

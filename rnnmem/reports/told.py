@@ -14,8 +14,8 @@ from rnnmem.passes.rematerialise.decision import (
     RECOMPUTED,
     ResidualDecision,
 )
+from rnnmem.planning.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.kinds import Kinds, Place
-from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
 
 NOTHING = Outcome("", "")

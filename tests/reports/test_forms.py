@@ -8,7 +8,7 @@ import pytest
 
 from rnnmem.errors import OptionError
 from rnnmem.planning.plan import Plan
-from rnnmem.reports.data import KINDS, Side
+from rnnmem.reports.data import KINDS, SAVED, Part, Side
 from rnnmem.reports.report import Report
 from rnnmem.sizes import format_bytes
 from tests.reports.handmade_report import report
@@ -34,6 +34,17 @@ def test_the_curve_is_as_high_as_the_peak(told):
     start = lines.index("before, over one run:")
     assert lines[start + 1].split("┤")[0].strip() == format_bytes(told.before.peak_bytes)
     assert any(block in lines[start + 1] for block in "▁▂▃▄▅▆▇█")
+
+
+def test_the_text_has_one_row_for_parts_that_are_alike():
+    gates = [
+        Part(f"cell: g{i}", SAVED, 2**20, "Tanh", "float32", (512, 512), f"cell.py:{i}", ("cell",))
+        for i in (7, 8, 8)
+    ]
+    before = Side("before", 3 * 2**20, parts=tuple(gates), peak_source="cell.py:9")
+    text = str(Report("step", before, before, Plan()))
+    rows = [" ".join(line.split()) for line in text.splitlines() if "Tanh" in line]
+    assert rows == ["3.0 MiB 3 × Tanh float32[512,512] cell.py:7, 8 saved"]
 
 
 def test_where_nothing_was_changed_there_is_one_side():

@@ -104,3 +104,9 @@ def test_before_a_blob_says_what_becomes_of_it_under_segments():
     parts = report(segments=True).before.parts
     residuals = {part.label: part.decision for part in parts if part.kind == SAVED}
     assert residuals["loop: h"] == "checkpointed"
+
+
+def test_what_a_loop_hands_to_its_next_iteration_is_a_state_as_explain_calls_it():
+    """h is an argument of the step net; the line is that of the op that wrote it."""
+    part = next(part for part in told(rnn(limit=150)).parts if part.label == "loop: h")
+    assert (part.op_type, part.kind) == ("state", SAVED)
