@@ -84,9 +84,15 @@ class Names:
         scopes = [
             scope
             for scope in name.split("/")[:-1]
-            if scope[:1].islower() and scope not in taken and not _is_technical(scope)
+            if scope[:1].islower() and scope not in taken and not is_technical(scope)
         ]
         return _COUNTER.sub("", scopes[-1]) if scopes else ""
+
+    def places(self, parts: Iterable[InLoops], most: int = 3) -> str:
+        """Where some blobs are that are alike: each place once."""
+        found = list(dict.fromkeys(map(self.where, parts)))
+        more = f" and {len(found) - most} more" if len(found) > most else ""
+        return "; ".join(found[:most]) + more
 
     def where(self, part: InLoops) -> str:
         """The loop and the layer that a blob belongs to."""
@@ -130,6 +136,7 @@ def _scope(loop: str) -> str:
     return _OURS.get(scopes[-1], scopes[-1]) if scopes else ""
 
 
-def _is_technical(scope: str) -> bool:
+def is_technical(scope: str) -> bool:
+    """Whether a name scope is TensorFlow's own, or ours."""
     technical = scope in ("gradient_tape", "gradients", "rnnmem", "again", "body", "cond")
     return technical or scope.endswith("_grad") or bool(_LOOP.match(scope))

@@ -18,16 +18,19 @@ from rnnmem.analysis.loops import Loop, loop_pairs
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
-from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work, types
+from rnnmem.ir.order import through_identities, topological
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
+from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_DECISION
+from rnnmem.passes.straight_line.apply import CLONE as OUTSIDE
 from rnnmem.planning.names import GRADIENT_SCOPES
 from rnnmem.planning.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.simulate.buffers import Origin
 
+_IN_PLACE = types("in_place")
 STATE = "state"
 """What saved arguments of step nets are called."""
 
@@ -68,7 +71,9 @@ class Kinds:
             return GRADIENT
         if origin.is_result:
             return OUTPUT
-        return RECOMPUTED if self.runs_again(origin.loops, origin.op) else TEMPORARY
+        if self.runs_again(origin.loops, origin.op):
+            return RECOMPUTED
+        return SAVED if self._is_kept_outside(origin) else TEMPORARY
 
     def runs_again(self, loops: Place, op: str) -> bool:
         """Whether an op of the variant computes once more what the original computes once."""
@@ -120,7 +125,39 @@ class Kinds:
         replayed = self.replayed(origin.loops)
         if replayed is not None:
             return replayed
+        if origin.op in self._run_again_outside and self._is_kept_outside(origin):
+            return Outcome(RECOMPUTED_DECISION, "runs again near the gradient that reads it")
         return self._outcomes.get(origin.loops, {}).get(origin.saved_in or origin.blob)
+
+    def _is_kept_outside(self, origin: Origin) -> bool:
+        """Whether a buffer is of the forward part, outside of loops, and the gradient reads it."""
+        return not origin.loops and origin.blob in self._kept_outside
+
+    @functools.cached_property
+    def _kept_outside(self) -> frozenset[str]:
+        """Blobs outside of loops that the gradient reads, or whose buffers hold such a one.
+
+        x ─► MatMul ─► BiasAdd ─► Tanh ─► gradient        BiasAdd and Tanh take MatMul's buffer
+        """
+        found: set[str] = set()
+        for op in reversed(topological(self.net.ops)):
+            if self._is_of_gradient(op.name):
+                continue
+            for blob in op.outputs:
+                readers = self.net.readers.get(blob, ())
+                taking = readers[0] if len(readers) == 1 and _may_take(readers[0]) else None
+                handed_on = taking is not None and not found.isdisjoint(taking.outputs)
+                if handed_on or any(self._is_of_gradient(one.name) for one in readers):
+                    found.add(blob)
+        return frozenset(found)
+
+    def _is_of_gradient(self, name: str) -> bool:
+        return name.startswith(GRADIENT_SCOPES) or self._is_clone(name)
+
+    @functools.cached_property
+    def _run_again_outside(self) -> frozenset[str]:
+        regions = self.plan.at_every_depth("straight_line")
+        return frozenset(name for region in regions for name in region.ops)
 
     @functools.cached_property
     def _replaying(self) -> frozenset[Place]:
@@ -132,7 +169,7 @@ class Kinds:
         )
 
     def _is_clone(self, name: str) -> bool:
-        return name.startswith(CLONED) or f"/{CLONED}" in name
+        return any(name.startswith(one) or f"/{one}" in name for one in (CLONED, OUTSIDE))
 
     @functools.cached_property
     def _rebuilt_lists(self) -> frozenset[str]:
@@ -241,6 +278,13 @@ class Kinds:
     @functools.cached_property
     def _outcomes(self) -> Mapping[Place, Mapping[str, Outcome]]:
         return outcomes(self.plan)
+
+
+def _may_take(op: Op) -> bool:
+    """Whether the result of an op may be in the buffer of what it reads."""
+    facts = TABLE.get(op.type)
+    known = facts is not None and (facts.view or facts.work is Work.POINTWISE)
+    return known or op.type in _IN_PLACE
 
 
 def _prefixes(loops: Place) -> Iterator[Place]:

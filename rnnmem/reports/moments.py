@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rnnmem.planning.outcomes import Outcome
+from rnnmem.planning.outcomes import REPLAYED, Outcome
 from rnnmem.reports.data import (
     ALLOCATOR,
     KINDS,
@@ -70,7 +70,8 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
 def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None:
     """Where the gradient begins: what parts its changes best from those of the forward part.
 
-    Some of its ops (zeros, shapes) wait for nothing, and run long before.
+    Some of its ops (zeros, shapes) wait for nothing, and run long before. Where all do, there is
+    no such place.
     """
     is_gradient = {
         id(origin): kinds.is_of_gradient(origin)
@@ -84,7 +85,7 @@ def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None
         balance += -1 if is_gradient[id(holder.origin)] else 1
         if balance > best:
             best, start = balance, place
-    return start
+    return start if best and start < axis[-1] else None
 
 
 def _axis(record: Record) -> list[float]:
@@ -199,7 +200,8 @@ class _Parts:
     def _described(self, kind: str, blob: str, origin: Origin) -> Part:
         op, told = self.kinds.op(origin), self.kinds.outcome(origin)
         if kind == RECOMPUTED:
-            told = Outcome(RECOMPUTED, told.reason if told else _AGAIN)
+            replayed = told is not None and told.word == REPLAYED
+            told = Outcome(REPLAYED if replayed else RECOMPUTED, told.reason if told else _AGAIN)
         if kind not in (SAVED, TEMPORARY, RECOMPUTED):
             told = None
         return Part(

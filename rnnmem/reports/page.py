@@ -206,7 +206,7 @@ def _row(parts: tuple[Part, ...], names: Names) -> dict[str, Any]:
         "short": (f"{len(parts)} × " if len(parts) > 1 else "") + (part.op_type or part.label),
         "names": [one.label for one in parts[:_LISTED]],
         "more": max(0, len(parts) - _LISTED),
-        "where": names.where(part) if part.op_type else "",
+        "where": names.places(parts) if part.op_type else "",
         "lines": lines(parts[:_LISTED]),
         "bytes": sum(one.bytes for one in parts),
         "kind": part.kind,
