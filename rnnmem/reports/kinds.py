@@ -30,7 +30,7 @@ from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.simulate.buffers import Origin
 
-_IN_PLACE = types("in_place")
+_IN_PLACE, _FILLS = types("in_place"), types("fills")
 STATE = "state"
 """What saved arguments of step nets are called."""
 
@@ -141,7 +141,7 @@ class Kinds:
         """
         found: set[str] = set()
         for op in reversed(topological(self.net.ops)):
-            if self._is_of_gradient(op.name):
+            if self._is_of_gradient(op.name) or op.type in _FILLS:  # zeros that it begins with
                 continue
             for blob in op.outputs:
                 readers = self.net.readers.get(blob, ())

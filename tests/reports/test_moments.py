@@ -139,6 +139,9 @@ def test_what_the_gradient_reads_outside_of_loops_is_saved():
     assert kind_of(outside(), "t") == (SAVED, "")
     assert kind_of(outside(), "u") == (TEMPORARY, "")
     assert kind_of(outside(), "gradient_tape/t") == (TEMPORARY, "")
+    zeros = op("zeros", "ZerosLike", "m", "f[64,64]")
+    used = op("gradient_tape/z", "MatMul", "zeros w", "f[64,64]")
+    assert kind_of(outside(zeros, used), "zeros") == (TEMPORARY, "")
 
 
 def test_regions_outside_of_loops_are_told_as_run_again():
