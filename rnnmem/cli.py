@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.metadata
 import os
 import platform
@@ -10,7 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from rnnmem import commands
 from rnnmem.errors import BudgetError, OptionError, RnnmemError
@@ -103,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit code: 0 done, 1 an error of ours or of the function, 2 an option that cannot be, 3
       the budget cannot be met; a wrong command line exits with 2.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _refuse(parser if "parser" not in options else options.parser, unknown)
     try:
         return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
@@ -214,6 +218,14 @@ class _PrintCompletion(argparse.Action):
         parser.exit()
 
 
+def _refuse(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
+    """Ends with the usage of the command, and the option that may be meant."""
+    known = list(parser._option_string_actions)
+    near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+    told = f"; did you mean {near[0]}?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{told}")
+
+
 def _command(made: Any, name: str, what: str) -> argparse.ArgumentParser:
     """A command's parser; what it does is the function of its name in `rnnmem.commands`."""
     parser = made.add_parser(
@@ -223,7 +235,7 @@ def _command(made: Any, name: str, what: str) -> argparse.ArgumentParser:
         epilog=("" if name in ("optimize", "doctor") else _ON_A_FUNCTION) + _EXAMPLES[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=getattr(commands, name))
+    parser.set_defaults(run=getattr(commands, name), parser=parser)
     parser.add_argument(
         "--traceback", action="store_true", help="on an error, print where it comes from"
     )

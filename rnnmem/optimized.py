@@ -20,6 +20,7 @@ from rnnmem.errors import BudgetError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
+from rnnmem.planning.names import functions_of
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
@@ -290,7 +291,9 @@ class Optimized(Generic[P, R]):
         plan = trace.plan()
         notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
-        return explain(_noted(plan, notes), name=name, frontier=frontier)
+        net = trace.work.nets()[0]
+        functions = spared("the functions of loops", lambda: functions_of(net), {}, notes)
+        return explain(_noted(plan, notes), name=name, frontier=frontier, functions=functions)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """The function for these arguments before and after, as Nets; traces, but runs nothing.

@@ -33,10 +33,17 @@ def as_html(parts: Iterable[Table | str]) -> str:
 def _as_html(part: Table | str) -> str:
     if isinstance(part, str):
         return f"<p>{html.escape(part)}</p>"
-    headings = "".join(f"<th>{html.escape(str(one.header))}</th>" for one in part.columns)
+    sides = [f'style="text-align:{one.justify}"' for one in part.columns]
+    headings = "".join(
+        f"<th {side}>{html.escape(str(one.header))}</th>"
+        for side, one in zip(sides, part.columns, strict=True)
+    )
     rows = zip(*(column.cells for column in part.columns), strict=True)
     cells = (
-        "".join(f'<td style="text-align:left">{html.escape(str(cell))}</td>' for cell in row)
+        "".join(
+            f"<td {side}>{html.escape(str(cell))}</td>"
+            for side, cell in zip(sides, row, strict=True)
+        )
         for row in rows
     )
     body = "".join(f"<tr>{row}</tr>" for row in cells)
@@ -81,7 +88,13 @@ def plain_text(parts: Iterable[Table | str], width: int = _WIDEST, *, wraps: boo
     """
     out = io.StringIO()
     console = Console(
-        file=out, width=_WIDEST, no_color=True, highlight=False, markup=False, emoji=False
+        file=out,
+        width=_WIDEST,
+        no_color=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_jupyter=False,  # else it shows what it prints in the notebook, and writes nothing
     )
     for part in parts:
         folds = wraps if isinstance(part, str) else not part.columns[-1].no_wrap

@@ -242,6 +242,15 @@ def test_measure_verifies_where_it_is_asked_to(script, capsys):
     assert "after/before" in told.out or "--device=CPU comes too late" in told.err
 
 
+def test_a_misspelt_option_gets_the_usage_of_its_command_and_the_one_that_may_be_meant(capsys):
+    for option, near in (("--bugdet=3", "; did you mean --budget?\n"), ("--xyzzy", ": --xyzzy\n")):
+        with pytest.raises(SystemExit) as left:
+            main(["explain", "train.py:step", option])
+        assert left.value.code == USAGE
+        told = capsys.readouterr().err
+        assert "usage: rnnmem explain" in told and told.endswith(near)
+
+
 def test_the_version_is_told(capsys):
     with pytest.raises(SystemExit) as left:
         main(["--version"])

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     },
     # Deciding and applying.
     "passes": {"analysis", "grappler", "ir", "simulate", "storage"},
-    "planning": {"analysis", "ir", "passes", "simulate"},
+    "planning": {"analysis", "ir", "passes", "simulate", "tables"},
     "storage": {"analysis", "ir"},
     # What knows TensorFlow.
     "tf": {

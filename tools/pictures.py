@@ -1,10 +1,12 @@
-"""Makes docs/images: the picture of a report, and its page on a desktop, in the dark, on a phone.
+"""Makes docs/images: a report's picture and page, and the quick start in terminal and notebook.
 
     python -m tools.pictures
 
-All are of the translation model's train step (`python -m models.nmt.benchmark`, 50 tokens). It runs
-that step, so what is measured differs a little from time to time. It needs the test extra, and a
-Chromium with its driver.
+The report is of the translation model's train step (`python -m models.nmt.benchmark`, 50 tokens).
+That step is run, so what is measured differs a little from time to time: each picture holds its
+figures as text, too, and a test compares them with the table's. The terminal has 80 columns; the
+page is shown on a desktop, in the dark and on a phone. It needs the test extra, a Chromium with its
+driver, and for the notebook `pip install nbconvert ipykernel`.
 """
 
 import base64
@@ -14,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -21,9 +24,12 @@ sys.path.insert(0, str(ROOT))
 import rnnmem  # noqa: E402
 from models.nmt.workloads import WORKLOADS, make_batch, make_step  # noqa: E402
 from tests.reports.browser import DESKTOP, PHONE, chromium, missing, shown_as  # noqa: E402
+from tools import first_minutes  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 WORKLOAD = "attention-50"
+FIGURES = "Description"
+"""What a picture's own figures are called in it."""
 STEP_NET = "after/while_1"
 """The decoder's forward loop."""
 
@@ -32,29 +38,46 @@ def main() -> None:
     """Writes the files."""
     if missing():
         sys.exit(missing())
-    rnnmem.enable_cpu_memory_stats()
-    workload = WORKLOADS[WORKLOAD]
-    step = rnnmem.optimize(make_step(workload.config))
-    report = rnnmem.report(step, *make_batch(workload))
     IMAGES.mkdir(exist_ok=True)
-    _write("report.png", report.to_png())
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        page = Path(folder) / "report.html"
-        report.save(page)
-        for name, size, scheme in (
-            ("page.png", DESKTOP, "light"),
-            ("page-dark.png", DESKTOP, "dark"),
-            ("page-phone.png", PHONE, "light"),
+    with chromium() as browser:
+        shown_as(browser, first_minutes.SIZE, "light")
+        for name, page in (
+            ("terminal.png", first_minutes.terminal()),
+            ("notebook.png", first_minutes.notebook()),
         ):
-            shown_as(browser, size, scheme)
-            browser.get(page.as_uri())
-            _, top, _, high = _box(browser, "#timeline ~ .legend")
-            _write(name, _shot(browser, 0, 0, size[0], top + high + 40))
-        shown_as(browser, DESKTOP, "light")
-        browser.get(page.as_uri())
-        browser.execute_script(f"open({STEP_NET!r}); byId('graph').style.maxHeight = 'none'")
-        _write("step-net.png", _shot(browser, *_box(browser, "#step-nets")))
-    print(report.summary())
+            _open(browser, page)
+            _write(name, _shot(browser, *_box(browser, first_minutes.SHOWN)))
+        rnnmem.enable_cpu_memory_stats()
+        workload = WORKLOADS[WORKLOAD]
+        step = rnnmem.optimize(make_step(workload.config))
+        _of_report(rnnmem.report(step, *make_batch(workload)), browser)
+
+
+def _of_report(report, browser) -> None:
+    """The picture of a report, and those of its page."""
+    told = report.summary()
+    _write("report.png", report.to_png(), told)
+    for name, size, scheme in (
+        ("page.png", DESKTOP, "light"),
+        ("page-dark.png", DESKTOP, "dark"),
+        ("page-phone.png", PHONE, "light"),
+    ):
+        shown_as(browser, size, scheme)
+        _open(browser, report.to_html())
+        _, top, _, high = _box(browser, "#timeline ~ .legend")
+        _write(name, _shot(browser, 0, 0, size[0], top + high + 40), told)
+    shown_as(browser, DESKTOP, "light")
+    _open(browser, report.to_html())
+    browser.execute_script(f"open({STEP_NET!r}); byId('graph').style.maxHeight = 'none'")
+    _write("step-net.png", _shot(browser, *_box(browser, "#step-nets")), told)
+    print(told)
+
+
+def _open(browser, page: str) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".html", encoding="utf-8") as file:
+        file.write(page)
+        file.flush()
+        browser.get(Path(file.name).as_uri())
 
 
 def _box(browser, selector: str) -> list[float]:
@@ -73,9 +96,12 @@ def _shot(browser, x: float, y: float, width: float, height: float) -> bytes:
     return base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
 
 
-def _write(name: str, content: bytes) -> None:
+def _write(name: str, content: bytes, told: str = "") -> None:
+    """Writes a picture; ``told`` are the figures that it shows."""
     image = Image.open(io.BytesIO(content)).convert("RGB")
-    image.save(IMAGES / name, optimize=True)
+    known = PngInfo()
+    known.add_text(FIGURES, told)
+    image.save(IMAGES / name, optimize=True, pnginfo=known)
     print(f"docs/images/{name}: {(IMAGES / name).stat().st_size / 1024:.0f} KiB", flush=True)
 
 

@@ -206,11 +206,21 @@ class Plan:
         """Whether sums over tokens are added up in another order by that."""
         return any(not loss.closed and not loss.exact for loss in self.losses)
 
-    def _repr_html_(self) -> str:
-        """The plan in a notebook."""
-        from rnnmem.planning.as_html import html_of  # it is made of plans
+    def __str__(self) -> str:
+        """The plan as `explain` tells it, without those that could run instead of it."""
+        from rnnmem import tables
+        from rnnmem.planning import telling  # it is made of plans
 
-        return html_of(self)
+        width = tables.terminal_width()
+        told = telling.parts(self, telling.names_in(self))
+        return tables.plain_text(told, width or tables.WIDTH, wraps=width is not None)
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        from rnnmem import tables
+        from rnnmem.planning import telling
+
+        return tables.as_html(telling.parts(self, telling.names_in(self)))
 
     def to_data(self) -> dict[str, Any]:
         """The plan as dicts, lists, texts and numbers."""

@@ -12,7 +12,8 @@ import tensorflow as tf
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import Net, Path
-from rnnmem.ir.op_table import LOOPS
+from rnnmem.planning.names import functions_of, names_in
+from rnnmem.planning.sentences import sentences
 from rnnmem.reports.data import Side
 from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.kinds import Kinds
@@ -21,12 +22,10 @@ from rnnmem.reports.moments import side
 from rnnmem.reports.provenance import provenance
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import input_names, resident, weight_kinds
-from rnnmem.reports.sentences import sentences
 from rnnmem.reports.stepnets import Graph, graphs
 from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
-from rnnmem.tf.functions import user_functions
 from rnnmem.tf.gc import paused
 from rnnmem.tf.trips import observed_trips
 
@@ -90,6 +89,8 @@ def report_on(
         more.append("the report covers the function together with its gradient")
     for path, trips in observed.items():
         more.append(f"loop {path.text} ran {trips} iterations on these arguments")
+    functions = spared("the functions of loops", lambda: functions_of(inspection.net), {}, more)
+    naming = names_in(plan, functions)
     tensors = inputs or inspection.original.graph.inputs
     held = spared("what is resident", lambda: resident(inspection.original, tensors), (), more)
     return Report(
@@ -100,16 +101,10 @@ def report_on(
         resident=held,
         budget=inspection.options.budget,
         graphs=drawn,
-        notes=(*plan.notes, *sentences(plan, most=1), *more),
-        functions=spared("the functions of loops", functools.partial(_functions, inspection), {}),
+        notes=(*plan.notes, *sentences(plan, naming, most=1), *more),
+        functions=functions,
         made=spared("the provenance", lambda: provenance(inspection.options, held), {}),
     )
-
-
-def _functions(inspection: Inspection) -> Mapping[str, str]:
-    """Loops outside of loops -> the user's functions that made them."""
-    ops = () if inspection.net is None else inspection.net.ops
-    return user_functions(inspection.original.graph, [op.name for op in ops if op.type in LOOPS])
 
 
 def _recorded(known: KnownNet, compiled: bool) -> Record:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from rnnmem.passes.encode.decision import SAVED_AS
 from rnnmem.passes.rematerialise.decision import DEAD, HOISTED, INNER, INVARIANT
 from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_DECISION
+from rnnmem.planning.outcomes import CHECKPOINTED, REPLAYED
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
-from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED
 
 OF_KIND: Mapping[str, str] = {
     OUTPUT: "#1d5a9c",

@@ -20,7 +20,7 @@ OUTPUT, TEMPORARY, ALLOCATOR = "output", "temporary", "allocator"
 KINDS: Mapping[str, str] = {
     OUTPUT: "results that the function returns",
     GRADIENT: "gradients of weights, and what they are summed from",
-    SAVED: "blobs that a loop keeps for its gradient loop",
+    SAVED: "blobs that are kept for the gradient",
     RECOMPUTED: "blobs that the gradient computes once more",
     TEMPORARY: "everything else that ops hand to each other",
     ALLOCATOR: "allocator rounding",

@@ -18,15 +18,21 @@ from rnnmem.analysis.loops import Loop, loop_pairs
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
-from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work, types
+from rnnmem.ir.order import through_identities, topological
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
+from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_DECISION
+from rnnmem.passes.straight_line.apply import CLONE as OUTSIDE
+from rnnmem.planning.names import GRADIENT_SCOPES
+from rnnmem.planning.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
-from rnnmem.reports.names import GRADIENT_SCOPES
-from rnnmem.reports.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.simulate.buffers import Origin
+
+_IN_PLACE, _FILLS = types("in_place"), types("fills")
+STATE = "state"
+"""What saved arguments of step nets are called."""
 
 Place = tuple[str, ...]
 """Names of the loops around a step net, outermost first."""
@@ -65,7 +71,9 @@ class Kinds:
             return GRADIENT
         if origin.is_result:
             return OUTPUT
-        return RECOMPUTED if self.runs_again(origin.loops, origin.op) else TEMPORARY
+        if self.runs_again(origin.loops, origin.op):
+            return RECOMPUTED
+        return SAVED if self._is_kept_outside(origin) else TEMPORARY
 
     def runs_again(self, loops: Place, op: str) -> bool:
         """Whether an op of the variant computes once more what the original computes once."""
@@ -105,12 +113,51 @@ class Kinds:
             return self._writers[origin.loops][origin.saved_in]
         return self._ops.get(origin.loops, {}).get(origin.op)
 
+    def type_of(self, origin: Origin) -> str:
+        """What wrote a buffer: the type of the op, or ``state``, as `explain` calls it."""
+        if origin.saved_in in self._states:
+            return STATE
+        op = self.op(origin)
+        return op.type if op else ""
+
     def outcome(self, origin: Origin) -> Outcome | None:
         """What becomes of a blob, where it was decided on."""
         replayed = self.replayed(origin.loops)
         if replayed is not None:
             return replayed
+        if origin.op in self._run_again_outside and self._is_kept_outside(origin):
+            return Outcome(RECOMPUTED_DECISION, "runs again near the gradient that reads it")
         return self._outcomes.get(origin.loops, {}).get(origin.saved_in or origin.blob)
+
+    def _is_kept_outside(self, origin: Origin) -> bool:
+        """Whether a buffer is of the forward part, outside of loops, and the gradient reads it."""
+        return not origin.loops and origin.blob in self._kept_outside
+
+    @functools.cached_property
+    def _kept_outside(self) -> frozenset[str]:
+        """Blobs outside of loops that the gradient reads, or whose buffers hold such a one.
+
+        x ─► MatMul ─► BiasAdd ─► Tanh ─► gradient        BiasAdd and Tanh take MatMul's buffer
+        """
+        found: set[str] = set()
+        for op in reversed(topological(self.net.ops)):
+            if self._is_of_gradient(op.name) or op.type in _FILLS:  # zeros that it begins with
+                continue
+            for blob in op.outputs:
+                readers = self.net.readers.get(blob, ())
+                taking = readers[0] if len(readers) == 1 and _may_take(readers[0]) else None
+                handed_on = taking is not None and not found.isdisjoint(taking.outputs)
+                if handed_on or any(self._is_of_gradient(one.name) for one in readers):
+                    found.add(blob)
+        return frozenset(found)
+
+    def _is_of_gradient(self, name: str) -> bool:
+        return name.startswith(GRADIENT_SCOPES) or self._is_clone(name)
+
+    @functools.cached_property
+    def _run_again_outside(self) -> frozenset[str]:
+        regions = self.plan.at_every_depth("straight_line")
+        return frozenset(name for region in regions for name in region.ops)
 
     @functools.cached_property
     def _replaying(self) -> frozenset[Place]:
@@ -122,7 +169,7 @@ class Kinds:
         )
 
     def _is_clone(self, name: str) -> bool:
-        return name.startswith(CLONED) or f"/{CLONED}" in name
+        return any(name.startswith(one) or f"/{one}" in name for one in (CLONED, OUTSIDE))
 
     @functools.cached_property
     def _rebuilt_lists(self) -> frozenset[str]:
@@ -208,18 +255,36 @@ class Kinds:
         return found
 
     @functools.cached_property
+    def _states(self) -> frozenset[str]:
+        """What step nets are given."""
+        return frozenset(blob for loops, net in places(self.net) if loops for blob in net.inputs)
+
+    @functools.cached_property
     def _writers(self) -> Mapping[Place, Mapping[str, Op]]:
-        """Loops -> the blobs that their step nets push -> the ops that write those."""
+        """Loops -> the blobs that their step nets push -> the ops that write those.
+
+        A state is written by the iteration before.
+        """
         found: dict[Place, dict[str, Op]] = {}
         for loops, net in places(self.net):
-            for op in net.ops:
-                if op.type == PUSH and op.inputs[1] in net.producer:
-                    found.setdefault(loops, {})[op.inputs[1]] = net.producer[op.inputs[1]]
+            following = dict(zip(net.inputs, net.outputs, strict=False)) if loops else {}
+            for op in (op for op in net.ops if op.type == PUSH):
+                blob = op.inputs[1]
+                written = through_identities(net, following.get(blob, blob))
+                if written in net.producer:
+                    found.setdefault(loops, {})[blob] = net.producer[written]
         return found
 
     @functools.cached_property
     def _outcomes(self) -> Mapping[Place, Mapping[str, Outcome]]:
         return outcomes(self.plan)
+
+
+def _may_take(op: Op) -> bool:
+    """Whether the result of an op may be in the buffer of what it reads."""
+    facts = TABLE.get(op.type)
+    known = facts is not None and (facts.view or facts.work is Work.POINTWISE)
+    return known or op.type in _IN_PLACE
 
 
 def _prefixes(loops: Place) -> Iterator[Place]:

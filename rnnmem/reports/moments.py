@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rnnmem.planning.outcomes import REPLAYED, Outcome
 from rnnmem.reports.data import (
     ALLOCATOR,
     KINDS,
@@ -17,8 +18,7 @@ from rnnmem.reports.data import (
     Side,
 )
 from rnnmem.reports.kinds import Kinds
-from rnnmem.reports.outcomes import Outcome
-from rnnmem.simulate.buffers import Origin
+from rnnmem.simulate.buffers import Origin, shares
 from rnnmem.simulate.timeline import Record
 
 MOMENTS = 300
@@ -70,7 +70,8 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
 def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None:
     """Where the gradient begins: what parts its changes best from those of the forward part.
 
-    Some of its ops (zeros, shapes) wait for nothing, and run long before.
+    Some of its ops (zeros, shapes) wait for nothing, and run long before. Where all do, there is
+    no such place.
     """
     is_gradient = {
         id(origin): kinds.is_of_gradient(origin)
@@ -84,7 +85,7 @@ def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None
         balance += -1 if is_gradient[id(holder.origin)] else 1
         if balance > best:
             best, start = balance, place
-    return start
+    return start if best and start < axis[-1] else None
 
 
 def _axis(record: Record) -> list[float]:
@@ -151,10 +152,11 @@ class _Parts:
         areas: dict[tuple, dict[int, int]] = {}
         at_peak: list[Part] = []
         for index, (holder, change, total) in enumerate(self.record.log):
-            key = self.key_of[id(holder.origin)]
-            size = live[key] = live.get(key, 0) + change
-            if not size:
-                del live[key]
+            for origin, share in shares(holder, change):
+                key = self.key_of[id(origin)]
+                size = live[key] = live.get(key, 0) + share
+                if not size:
+                    del live[key]
             if index == peak:
                 at_peak = [self._part(one, size) for one, size in live.items()]
                 at_peak.append(_chunks(self.record.in_use[index] - total))
@@ -178,8 +180,7 @@ class _Parts:
         """Part -> the most bytes that it takes at once."""
         live: dict[tuple, int] = {}
         most: dict[tuple, int] = {}
-        for holder, change, _ in self.record.log:
-            origin = holder.origin
+        for origin, change in (one for entry in self.record.log for one in shares(*entry[:2])):
             key = self.key_of.get(id(origin))
             if key is None:
                 key = self.key_of[id(origin)] = self._key(origin)
@@ -199,14 +200,15 @@ class _Parts:
     def _described(self, kind: str, blob: str, origin: Origin) -> Part:
         op, told = self.kinds.op(origin), self.kinds.outcome(origin)
         if kind == RECOMPUTED:
-            told = Outcome(RECOMPUTED, told.reason if told else _AGAIN)
+            replayed = told is not None and told.word == REPLAYED
+            told = Outcome(REPLAYED if replayed else RECOMPUTED, told.reason if told else _AGAIN)
         if kind not in (SAVED, TEMPORARY, RECOMPUTED):
             told = None
         return Part(
             label=f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob,
             kind=kind,
             bytes=0,
-            op_type=op.type if op else "",
+            op_type=self.kinds.type_of(origin),
             dtype="" if origin.dtype == "variant" else origin.dtype,
             shape=origin.shape,
             source=str((op.source if op else origin.source) or origin.op),

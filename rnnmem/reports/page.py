@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from rnnmem.planning.names import Names
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
 from rnnmem.reports.data import KINDS, RESIDENT, Graph, Node, Part, Side
 from rnnmem.reports.measured import gaps
-from rnnmem.reports.names import Names, names_of
+from rnnmem.reports.names import names_of
 from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import format_bytes
 
@@ -205,7 +206,7 @@ def _row(parts: tuple[Part, ...], names: Names) -> dict[str, Any]:
         "short": (f"{len(parts)} × " if len(parts) > 1 else "") + (part.op_type or part.label),
         "names": [one.label for one in parts[:_LISTED]],
         "more": max(0, len(parts) - _LISTED),
-        "where": names.where(part) if part.op_type else "",
+        "where": names.places(parts) if part.op_type else "",
         "lines": lines(parts[:_LISTED]),
         "bytes": sum(one.bytes for one in parts),
         "kind": part.kind,

@@ -6,9 +6,10 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from rnnmem.errors import OptionError
+from rnnmem.planning.names import Names
 from rnnmem.reports.colors import HATCHES, OF_KIND, ink
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
-from rnnmem.reports.names import Names, names_of
+from rnnmem.reports.names import names_of
 from rnnmem.reports.rows import alike, areas, lines, rows, title
 from rnnmem.sizes import MIB, format_bytes
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 NAMED = 5
 """Rows of alike blobs that are named on each side."""
+_THIN, _APART, _ASIDE = 0.04, 0.075, 0.3
+"""Of the height: areas that hold no number, and numbers beside them; of a side: how far beside."""
 _SIDES = {"before": "before: as TensorFlow runs it", "after": "after: as rnnmem runs it"}
 _INK, _SOFT = "#14181d", "#55606d"
 _STYLE = {
@@ -182,24 +185,49 @@ def _numbers(
     places: list[float],
     top: int,
 ) -> None:
-    """Puts each named row's number where its area is highest near the peak."""
+    """Puts each named row's number into its area at the peak; beside it, where that is thin."""
     index = side.x.index(side.peak_x)
     numbers = {alike(row[0]): number for number, row in enumerate(largest(side), 1)}
-    low = 0
+    low, thin = 0, []
     for parts, sizes in stacked:
         size, number = sizes[index], numbers.get(alike(parts[0]))
-        if number is not None and size > 0.04 * top:
-            axes.text(
-                places[index] + (0.012 if places[index] % (1 + _GAP) < 0.95 else -0.02),
-                (low + size / 2) / MIB,
-                str(number),
-                color=ink(OF_KIND[parts[0].kind]),
-                fontsize=8,
-                fontweight="bold",
-                va="center",
-                bbox={"facecolor": OF_KIND[parts[0].kind], "edgecolor": "none", "pad": 1},
-            )
+        middle, kind = low + size / 2, parts[0].kind
+        if number is not None and size > _THIN * top:
+            aside = 0.012 if places[index] % (1 + _GAP) < 0.95 else -0.02
+            _number(axes, number, kind, places[index] + aside, middle)
+        elif number is not None and size:
+            thin.append((middle, number, kind))
         low += size
+    aside = _ASIDE if places[index] % (1 + _GAP) < 0.65 else -_ASIDE
+    for (middle, number, kind), height in zip(thin, _apart(thin, _APART * top), strict=True):
+        ends = [places[index], places[index] + aside], [middle / MIB, height / MIB]
+        for color, width in (("white", 2.0), (_INK, 0.7)):
+            axes.plot(*ends, color=color, linewidth=width, zorder=5)
+        _number(axes, number, kind, places[index] + aside, height)
+
+
+def _apart(thin: list[tuple[float, int, str]], least: float) -> list[float]:
+    """Heights of numbers beside the areas, in their order, so that none covers another."""
+    heights: list[float] = []
+    for middle, _, _ in thin:
+        heights.append(max(middle, heights[-1] + least) if heights else middle)
+    return heights
+
+
+def _number(axes: Any, number: int, kind: str, x: float, height: float) -> None:
+    color = OF_KIND[kind]
+    axes.text(
+        x,
+        height / MIB,
+        str(number),
+        color=ink(color),
+        fontsize=8,
+        fontweight="bold",
+        ha="center",
+        va="center",
+        zorder=7,
+        bbox={"facecolor": color, "edgecolor": "white", "linewidth": 0.6, "pad": 1.5},
+    )
 
 
 def _resident(axes: Any, parts: tuple[Part, ...], width: float, top: int) -> int:
@@ -257,5 +285,5 @@ def _largest(figure: Any, side: Side, names: Names, left: float) -> None:
         told = f"{number}  {size:>10}  {title(row)}"
         figure.text(left, 0.255 - 0.042 * number, told, family="monospace", fontsize=8)
         part = row[0]
-        where = f"{names.where(part)}, {lines(row)}: {part.decision or part.kind}"
+        where = f"{names.places(row, 2)}, {lines(row)}: {part.decision or part.kind}"
         figure.text(left + 0.03, 0.237 - 0.042 * number, where, fontsize=7.5, color=_SOFT)

@@ -11,9 +11,9 @@ from typing import Any
 
 from rnnmem.errors import OptionError
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.sentences import sentences
 from rnnmem.reports import terminal
 from rnnmem.reports.data import Graph, Part, Side
-from rnnmem.reports.sentences import sentences
 
 
 @dataclasses.dataclass(frozen=True)

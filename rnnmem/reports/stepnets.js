@@ -41,7 +41,7 @@ function drawGraph(graph) {
   const { width, height } = layout.graph();
   const svg = el("svg:svg", { width, height, viewBox: `0 0 ${width} ${height}`, "data-id": graph.id,
     role: "group", "aria-label": `step net of ${graph.names.at(-1) || R.name}, ${graph.side}` }, host);
-  svg.style.setProperty("--least", width * .72 + "px");
+  svg.style.setProperty("--least", width * .8 + "px");
   const edges = graph.edges.map(([from, to]) => {
     const [first, ...rest] = layout.edge(from, to).points;
     const ends = rest.map((p, i) => i < rest.length - 1  // round the corners at the points between
@@ -103,5 +103,7 @@ function drawGraph(graph) {
     nodes[to].setAttribute("tabindex", 0);
     nodes[to].focus();
   }
-  host.scrollLeft = (host.scrollWidth - host.clientWidth) / 2;
+  const first = layout.node(order[0]).x * svg.getBoundingClientRect().width / width;
+  host.scrollLeft = svg.getBoundingClientRect().left - host.getBoundingClientRect().left
+    + host.scrollLeft + first - host.clientWidth / 2;
 }

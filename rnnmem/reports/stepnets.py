@@ -17,14 +17,17 @@ from types import MappingProxyType
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, POP, READ, types
 from rnnmem.ir.order import topological
-from rnnmem.passes.rematerialise.decision import INVARIANT
+from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import Graph, Node
 from rnnmem.reports.kinds import Kinds, Place, places
+from rnnmem.reports.layers import layers
 from rnnmem.reports.told import Told
 
 NODES = 6000
 """Ops that are drawn in all, about."""
+LAYERED = 60
+"""Ops from which on a function without loops is drawn by its layers."""
 FEWEST, MOST = 40, 240
 """Ops that one graph may have at least, and at most."""
 GRAPHS = 150
@@ -55,10 +58,10 @@ def graphs(
     most = max(FEWEST, min(MOST, NODES // len(every)))
     told = {side: Told(side, Kinds(whole, original, plan, frozenset())) for side, whole in sides}
     around = {(side, loops): net for side, loops, net in every}
-    drawn = []
+    drawn: list[Graph] = []
     for side, loops, net in every:
         name_of = functools.partial(_outer_name, around, side, loops, inputs)
-        drawn.append(_Drawing(loops, net, told[side], most, name_of).graph())
+        drawn += _Drawing(loops, net, told[side], most, name_of).graphs()
     there = {graph.id for graph in drawn}
     return tuple(_with_open_doors(graph, there) for graph in drawn)
 
@@ -117,20 +120,62 @@ class _Drawing:
         self.side = told.side
         self.ops = topological(net.ops)
 
-    def graph(self) -> Graph:
-        """The graph."""
-        shown: list[Op | str] = [*self._inputs(), *self._visible()]
-        edges = self._edges(shown)
-        nodes = tuple(map(self._node, shown))
-        drawn = sum(isinstance(one, Op) for one in shown)
+    def graphs(self) -> list[Graph]:
+        """The graph; of a large function without loops, one of its layers, and one of each."""
+        shown = [op for op in self.ops if self._shows(op)]
+        large = not self.loops and len(shown) > LAYERED
+        layer_of: Mapping[str, str] = {}
+        if large and not any(op.type in LOOPS for op in self.ops):
+            layer_of = layers(shown, lambda op: self.told.runs_again(self.loops, op))
+        if not layer_of:
+            return [self._graph(self.loops, [*self._inputs(), *self._visible(shown)], len(shown))]
+        of_layer: dict[str, list[Op]] = {}
+        for op in shown:
+            of_layer.setdefault(layer_of[op.name], []).append(op)
+        drawn = [self._of_layers(of_layer)]
+        for layer, ops in of_layer.items():
+            drawn.append(self._graph((layer,), list(self._largest(ops)), len(ops)))
+        return drawn
+
+    def _graph(self, loops: Place, shown: list[Op | str], ops: int) -> Graph:
+        """The graph of some ops, of all ``ops`` that there are, and of inputs."""
+        number = {one.name: index for index, one in enumerate(shown) if isinstance(one, Op)}
+        given = {one: index for index, one in enumerate(shown) if isinstance(one, str)}
         return Graph(
-            id=graph_id(self.side, self.loops),
-            title=f"step net of {self.loops[-1]}" if self.loops else "the whole function",
-            loops=self.loops,
+            id=graph_id(self.side, loops),
+            title=f"step net of {loops[-1]}" if loops else "the whole function",
+            loops=loops,
             side=self.side,
-            nodes=nodes,
-            edges=edges,
-            left_out=sum(map(self._shows, self.ops)) - drawn,
+            nodes=tuple(map(self._node, shown)),
+            edges=self._edges(number, given),
+            left_out=ops - len(number),
+        )
+
+    def _of_layers(self, of_layer: Mapping[str, list[Op]]) -> Graph:
+        """The function, a node for each layer."""
+        place = {layer: index for index, layer in enumerate(of_layer)}
+        number = {op.name: place[layer] for layer, ops in of_layer.items() for op in ops}
+        return Graph(
+            id=graph_id(self.side, ()),
+            title="the whole function",
+            loops=(),
+            side=self.side,
+            nodes=tuple(self._layer(layer, ops) for layer, ops in of_layer.items()),
+            edges=self._edges(number, {}),
+        )
+
+    def _layer(self, layer: str, ops: list[Op]) -> Node:
+        again = sum(self.told.runs_again(self.loops, op) for op in ops)
+        return Node(
+            name=layer,
+            type="layer",
+            dtype="",
+            shape=None,
+            bytes=sum(map(self._size, ops)),
+            source=str(ops[0].source or layer),
+            decision=RECOMPUTED if again else "",
+            reason=f"{len(ops)} ops" + (" run again" if again == len(ops) else ""),
+            opens=graph_id(self.side, (layer,)),
         )
 
     def _inputs(self) -> list[str]:
@@ -147,12 +192,15 @@ class _Drawing:
         small = known.bytes is not None and known.bytes <= _SMALL
         return known.dtype not in ("variant", "resource") and not small
 
-    def _visible(self) -> list[Op]:
+    def _visible(self, shown: list[Op]) -> list[Op]:
         """The ops to be drawn."""
         loops = [op for op in self.ops if op.type in LOOPS]
         if not self.loops and loops:
             return loops[: self.most]
-        found = [op for op in self.ops if self._shows(op)]
+        return self._largest(shown)
+
+    def _largest(self, found: list[Op]) -> list[Op]:
+        """As many of some ops as are drawn at most, those of most interest."""
         if len(found) <= self.most:
             return found
         ranked = sorted(found, key=self._rank)
@@ -173,23 +221,24 @@ class _Drawing:
     def _size(self, op: Op) -> int:
         return sum(self.net.blobs[blob].bytes or 0 for blob in op.outputs)
 
-    def _edges(self, shown: list) -> tuple[tuple[int, int], ...]:
-        """Pairs of nodes between which data flows, through nothing that is drawn."""
-        masks: dict[str, int] = {}
-        number = {}
-        for index, one in enumerate(shown):
-            if isinstance(one, Op):
-                number[one.name] = index
-            else:
-                masks[one] = 1 << index
-        found = []
+    def _edges(
+        self, number: Mapping[str, int], given: Mapping[str, int]
+    ) -> tuple[tuple[int, int], ...]:
+        """Pairs of nodes between which data flows, through nothing that is drawn.
+
+        Args:
+          number: names of ops -> the node that each is drawn in.
+          given: inputs of the net -> the node of each.
+        """
+        masks = {blob: 1 << index for blob, index in given.items()}
+        found: dict[tuple[int, int], None] = {}
         for op in self.ops:
             mask = 0
             for blob in op.inputs:
                 mask |= masks.get(blob, 0)
             own = number.get(op.name)
             if own is not None:
-                found += [(index, own) for index in _bits(mask)]
+                found.update(dict.fromkeys((one, own) for one in _bits(mask) if one != own))
                 mask = 1 << own
             masks.update(dict.fromkeys(op.outputs, mask))
         return tuple(found)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from rnnmem.ir.graph import kind_text
+from rnnmem.planning.outcomes import every_loop
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
-from rnnmem.reports.outcomes import every_loop
+from rnnmem.reports.rows import lines, rows, title
 from rnnmem.sizes import format_bytes
 from rnnmem.tables import plain_text, table_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _ROWS = 10
-"""Parts that are named for each side."""
+"""Rows of parts that are alike, for each side."""
 _NUMBER = 11
 """Columns of a number of bytes."""
 _HEIGHT = 8
@@ -93,13 +93,13 @@ def _curve(side: Side, top: int) -> list[str]:
         if not heights[column]:
             place = last * (column + 0.5) / columns
             heights[column] = round(np.interp(place, side.x, side.totals))
-    lines = []
+    curve = []
     for row in reversed(range(_HEIGHT)):
         cells = (8 * _HEIGHT * size / max(1, top) - 8 * row for size in heights)
         bars = "".join(_BLOCKS[max(0, min(8, round(cell)))] for cell in cells)
         label = format_bytes(top) if row == _HEIGHT - 1 else "0" if not row else ""
-        lines.append(f"{label:>11} ┤{bars}".rstrip())
-    return [f"{side.name}, over one run:", *lines]
+        curve.append(f"{label:>11} ┤{bars}".rstrip())
+    return [f"{side.name}, over one run:", *curve]
 
 
 def _parts(side: Side) -> list[Table | str]:
@@ -109,21 +109,15 @@ def _parts(side: Side) -> list[Table | str]:
         return ["", f"{side.name}: the peak is not known before a run; unknown: {shown}"]
     if not side.parts:
         return ["", f"{side.name}: nothing is allocated above what is resident"]
-    told = f"the peak {side.name}, at {side.peak_source}, consists of"
-    kinds = table_of(("bytes", told), ("bytes",), width=_NUMBER)
+    heading = f"the peak {side.name}, at {side.peak_source}, consists of"
+    kinds = table_of(("bytes", heading), ("bytes",), width=_NUMBER)
     for kind, size in side.by_kind().items():
         kinds.add_row(format_bytes(size), f"{kind}: {KINDS[kind]}")
     blobs = table_of(("bytes", "blob", "line", "decision"), ("bytes",), width=_NUMBER)
-    named = [part for part in side.parts if part.op_type][:_ROWS]
-    for part in named:
-        blobs.add_row(
-            format_bytes(part.bytes), _blob(part), part.source, part.decision or part.kind
-        )
+    for row in rows(part for part in side.parts if part.op_type)[:_ROWS]:
+        told = format_bytes(sum(part.bytes for part in row))
+        blobs.add_row(told, title(row), lines(row), row[0].decision or row[0].kind)
     return ["", kinds, "", blobs]
-
-
-def _blob(part: Part) -> str:
-    return f"{part.op_type} {kind_text(part.dtype, part.shape)}" if part.dtype else part.op_type
 
 
 def _resident(parts: tuple[Part, ...]) -> Table:

@@ -14,8 +14,8 @@ from rnnmem.passes.rematerialise.decision import (
     RECOMPUTED,
     ResidualDecision,
 )
+from rnnmem.planning.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.kinds import Kinds, Place
-from rnnmem.reports.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
 
 NOTHING = Outcome("", "")
@@ -69,11 +69,15 @@ class Told:
             return self._checkpoints(loops)
         if op.attributes.get(SEGMENTS) == REFILLS:
             return Outcome(RECOMPUTED, self._kinds.replay_of(loops).reason)
-        if op.type == READ:
+        if op.type == READ and loops:
             return _VARIABLE
         if self._kinds.runs_again(loops, op.name) and not op.nets:
             return self._run_again(loops, net, op)
         return NOTHING
+
+    def runs_again(self, loops: Place, op: Op) -> bool:
+        """Whether an op computes once more what the original computes once."""
+        return self._kinds.runs_again(loops, op.name)
 
     def of_input(self, loops: Place, net: Net, blob: str) -> Outcome:
         """What becomes of an argument of a step net."""

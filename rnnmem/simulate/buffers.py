@@ -337,6 +337,20 @@ class ListValue:
 Value = Buffer | ListValue | Member | None
 
 
+def shares(holder: Buffer | Series, change: int) -> list[tuple[Origin, int]]:
+    """What a change of a holder's bytes consists of: where from, and how many of them.
+
+    An element of a series may be a list, of buffers that several ops made:
+
+        series of lists [h][g][g]      change +3 buffers      h: +1 buffer, g: +2 buffers
+    """
+    template = holder.template if isinstance(holder, Series) else ()
+    if not template or not change:
+        return [(holder.origin, change)]
+    elements = change // holder.bytes
+    return [(origin, elements * size * count) for size, origin, count in template if size]
+
+
 def _one_of(series: Series) -> Buffer | ListValue:
     """One element taken out of a series, as a value of its own."""
     if not series.template:

@@ -29,7 +29,16 @@ from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
 from rnnmem.ir.lines import Line
 from rnnmem.simulate import bfc
-from rnnmem.simulate.buffers import Buffer, Ledger, LimitReached, ListValue, Origin, Series, Span
+from rnnmem.simulate.buffers import (
+    Buffer,
+    Ledger,
+    LimitReached,
+    ListValue,
+    Origin,
+    Series,
+    Span,
+    shares,
+)
 from rnnmem.simulate.executor import Run, Setting
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.steps import Program, Step, spare
@@ -257,9 +266,10 @@ def _alive(ledger: Ledger) -> tuple[Alive, ...]:
     sizes: dict[int, int] = {}
     origins: dict[int, Origin] = {}
     for holder, change, _ in ledger.log[: ledger.peak_entries]:
-        key = id(holder.origin)
-        origins[key] = holder.origin
-        sizes[key] = sizes.get(key, 0) + change
+        for origin, share in shares(holder, change):
+            key = id(origin)
+            origins[key] = origin
+            sizes[key] = sizes.get(key, 0) + share
     found = [_named(origins[key], size) for key, size in sizes.items() if size]
     return tuple(sorted(found, key=lambda alive: -alive.bytes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import os
 import sysconfig
@@ -15,6 +16,7 @@ from rnnmem.errors import NotUnderstood
 from rnnmem.grappler.boundaries import with_boundaries
 from rnnmem.ir.awaited import with_awaited_results
 from rnnmem.ir.graph import VARIABLE_SHAPES, FunctionRef, Net
+from rnnmem.ir.lines import Written
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.tf import private
 from rnnmem.tf.exporter import export_graph_def, tensor_names
@@ -247,11 +249,13 @@ class _SourceLines:
         self.written: dict[tuple[str, int], tuple[str, int]] = {}
 
     def __call__(self, function: str, op_name: str) -> str:
-        place = self.place(function, op_name)
-        return "" if place is None else f"{os.path.basename(place[0])}:{place[1]}"
+        place = self._place(function, op_name)
+        if place is None:
+            return ""
+        text = f"{os.path.basename(place[0])}:{place[1]}"
+        return Written(text, functools.partial(_function_at, *place))
 
-    def place(self, function: str, op_name: str) -> tuple[str, int] | None:
-        """File and line."""
+    def _place(self, function: str, op_name: str) -> tuple[str, int] | None:
         if function not in self.graphs:
             self.graphs[function] = private.graph_of_function(self.graph, function)
         graph = self.graphs[function]
@@ -268,14 +272,6 @@ class _SourceLines:
                     self.written[place] = private.written_at(*place)
                 return self.written[place]
         return None
-
-
-def user_functions(graph: tf.Graph, names: Iterable[str]) -> dict[str, str]:
-    """Ops of a graph -> the names of the user's Python functions that made them, where known."""
-    lines = _SourceLines(graph)
-    places = {name: lines.place("", name) for name in names}
-    found = {name: _function_at(*place) for name, place in places.items() if place is not None}
-    return {name: function for name, function in found.items() if function}
 
 
 def _function_at(filename: str, line: int) -> str:

@@ -25,10 +25,33 @@ def test_every_file_is_shown_and_made():
     assert there <= {path.resolve() for _, path in shown()}
     assert all(path.name in made for path in there)
     wanted = re.findall(r'"([\w-]+\.png)"', (ROOT / "tools" / "pictures.py").read_text("utf-8"))
-    assert len(wanted) == 5
+    assert len(wanted) == 7
     assert {IMAGES / name for name in wanted} <= there
 
 
 @pytest.mark.parametrize("path", sorted(IMAGES.iterdir()), ids=lambda path: path.name)
 def test_a_picture_stays_small(path):
     assert path.stat().st_size < 300_000
+
+
+OF_REPORT = ("report.png", "page.png", "page-dark.png", "page-phone.png", "step-net.png")
+"""Pictures of one report: on the translation model, 50 tokens, default settings."""
+NEAR = 0.15
+"""A measured peak differs from run to run: which free chunk is taken varies."""
+
+
+def figures(name):
+    """What a picture says of itself: {"predicted": (before, after), "measured": ...}, in MiB."""
+    told = pytest.importorskip("PIL.Image").open(IMAGES / name).text["Description"]
+    row = re.compile(r"^(predicted|measured) +([0-9.]+) MiB +([0-9.]+) MiB$", re.MULTILINE)
+    return {what: (float(one), float(other)) for what, one, other in row.findall(told)}
+
+
+def test_pictures_of_the_report_show_the_figures_of_the_table():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    table = re.search(r"^\| 50, default \| ([0-9.]+) MiB \| ([0-9.]+) MiB ", readme, re.MULTILINE)
+    for name in OF_REPORT:
+        found = figures(name)
+        assert found == figures("report.png") and found.keys() == {"predicted", "measured"}
+        for peaks in found.values():
+            assert peaks == pytest.approx([float(one) for one in table.groups()], rel=NEAR)

@@ -1,4 +1,4 @@
-from rnnmem.ir.lines import Line, either
+from rnnmem.ir.lines import Line, Written, either, function_of
 
 
 def test_a_line_is_looked_up_once_and_when_it_is_read():
@@ -25,3 +25,12 @@ def test_the_first_line_that_is_known():
 
 def test_neither_is_looked_up_before():
     either(Line(lambda: 1 / 0), Line(lambda: 1 / 0))
+
+
+def test_a_line_knows_the_function_that_it_stands_in():
+    asked = []
+    written = Written("train.py:88", lambda: asked.append(1) or "encode")
+    line = either(Line(str), Line(lambda: written))
+    assert str(line) == "train.py:88" and not asked
+    assert function_of(line) == function_of(written) == "encode"
+    assert function_of("train.py:88") == function_of(Line(str)) == ""

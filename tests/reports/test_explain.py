@@ -113,13 +113,13 @@ def test_loops_inside_loops_are_told_and_counted():
     inner = LoopPlan(("while", "deep"), ("g",), trips=3, residuals=(decision(),))
     text = report(loop(decision(), inner=(inner,)))
     assert text.startswith("train_step: 2 loops rewritten")
-    assert "loop while/deep" in text
+    assert "loop while › deep" in text
 
 
 def test_peaks_are_told_where_they_are_known():
     text = report(loop(decision()), original_peak=130 * 2**20, predicted_peak=42 * 2**20)
     assert "130.0 MiB as it was, 42.0 MiB now" in text
-    assert "peak" not in report(loop(decision()))
+    assert "predicted peak: open, as sizes are" in report(loop(decision()))
     assert "? as it was" in report(loop(decision()), predicted_peak=1)
 
 
@@ -247,8 +247,8 @@ def test_what_other_passes_decided_has_a_table_with_the_place():
     assert told == [
         "the function mul waits for sum",
         "the function tanh waits for sum",
-        "training/body mul waits for sum",
-        "training/body tanh waits for sum",
+        "training mul waits for sum",
+        "training tanh waits for sum",
     ]
 
 
@@ -286,7 +286,7 @@ def test_in_a_terminal_a_report_fits_it_and_elsewhere_no_sentence_is_broken(monk
 def test_equal_rows_are_one():
     same = [decision(blob, reason="alike") for blob in ("b", "c", "d")]
     text = report(loop(*same, decision("e", reason="another")))
-    assert "3 x Tanh float32[2,128]" in text
+    assert "3 × Tanh float32[2,128]" in text
     assert text.count("alike") == 1 and text.count("another") == 1
 
 
@@ -317,4 +317,33 @@ def test_notebooks_show_explanations_and_plans_as_tables():
         assert {"why", "decision", "train.py:88"} <= set(texts)
         assert any("1024.0 MiB as it was, 1.0 MiB now" in text for text in texts)
         assert any("run again near their gradient" in text for text in texts)
-    assert Cells(Plan()._repr_html_()).texts == ["estimated step time: 1.00x"]
+    nothing = "no loop with a gradient was found, nothing was to be done"
+    assert Cells(Plan()._repr_html_()).texts == [nothing]
+    assert str(Plan()) == f"{nothing}\n"
+
+
+def test_a_plan_tells_by_itself_what_explain_tells_of_it():
+    """Under segments a decision alone says what no iteration of the forward loop does."""
+    cut = Segments(7, wanted=(decision().blob,))
+    plan = Plan(loops=(dataclasses.replace(loop(decision()), segments=cut),))
+    explained = explain(plan, name="f").text(200)
+    rows = [line.split() for line in explained.splitlines() if "Tanh float32" in line]
+    assert ["replayed"] == [row[5] for row in rows]
+    for line in str(plan).splitlines()[1:]:
+        assert " ".join(line.split()) in " ".join(explained.split())
+    texts = Cells(plan._repr_html_()).texts
+    assert "replayed" in texts and "saved" not in texts
+
+
+def test_loops_are_told_by_the_user_s_names():
+    path = ("model/encoder_1/while",)
+    gradient = "gradient_tape/model/encoder_1/while/model/encoder_1/while_grad"
+    edges = (("scheduling_edges", (Edge(gradient, None, path[0]),)),)
+    keras = dataclasses.replace(loop(decision()), path=path, closed="too odd")
+    text = report(keras, decisions=edges)
+    assert "loop encoder (train.py:80), 50 iterations\n" in text
+    assert "left as it was: loop encoder (train.py:80): too odd" in text
+    assert "gradient of encoder waits for encoder" in text
+    by_hand = Plan(loops=(loop(decision()),))
+    told = explain(by_hand, name="f", functions={"while": "roll"}).text()
+    assert "loop roll (train.py:80), 50 iterations\n" in told

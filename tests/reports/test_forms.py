@@ -8,8 +8,10 @@ import pytest
 
 from rnnmem.errors import OptionError
 from rnnmem.planning.plan import Plan
-from rnnmem.reports.data import KINDS, Side
+from rnnmem.reports.data import KINDS, SAVED, Part, Side
+from rnnmem.reports.picture import largest
 from rnnmem.reports.report import Report
+from rnnmem.reports.rows import alike, areas
 from rnnmem.sizes import format_bytes
 from tests.reports.handmade_report import report
 
@@ -34,6 +36,17 @@ def test_the_curve_is_as_high_as_the_peak(told):
     start = lines.index("before, over one run:")
     assert lines[start + 1].split("┤")[0].strip() == format_bytes(told.before.peak_bytes)
     assert any(block in lines[start + 1] for block in "▁▂▃▄▅▆▇█")
+
+
+def test_the_text_has_one_row_for_parts_that_are_alike():
+    gates = [
+        Part(f"cell: g{i}", SAVED, 2**20, "Tanh", "float32", (512, 512), f"cell.py:{i}", ("cell",))
+        for i in (7, 8, 8)
+    ]
+    before = Side("before", 3 * 2**20, parts=tuple(gates), peak_source="cell.py:9")
+    text = str(Report("step", before, before, Plan()))
+    rows = [" ".join(line.split()) for line in text.splitlines() if "Tanh" in line]
+    assert rows == ["3.0 MiB 3 × Tanh float32[512,512] cell.py:7, 8 saved"]
 
 
 def test_where_nothing_was_changed_there_is_one_side():
@@ -80,6 +93,22 @@ def test_the_svg_names_the_five_largest_blobs_and_the_budget(told):
     for part in [part for part in told.before.parts if part.op_type][:5]:
         assert f"{part.op_type} {part.dtype}" in texts
     assert told.to_svg() == content  # the same report gives the same file
+
+
+def test_every_listed_blob_that_can_be_seen_has_its_number_in_or_beside_its_area(told):
+    pytest.importorskip("matplotlib")
+    texts = [
+        element.text
+        for element in ElementTree.fromstring(told.to_svg()).iter()
+        if element.tag.endswith("text")
+    ]
+    seen = []
+    for side in (told.before, told.after):
+        drawn = {alike(parts[0]) for parts, _ in areas(side)}
+        seen += [n for n, row in enumerate(largest(side), 1) if alike(row[0]) in drawn]
+    assert max(seen) >= 4
+    for number in seen:
+        assert texts.count(str(number)) == seen.count(number)
 
 
 def test_the_trace_counts_what_is_in_use_and_has_a_slice_for_each_loop(told):

@@ -5,12 +5,14 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Net
+from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import MOMENTS, side
+from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.timeline import counted_peak, record
 from tests.handmade import encoded, make_net, op, rnn
 from tests.reports.handmade_report import report
@@ -104,3 +106,59 @@ def test_before_a_blob_says_what_becomes_of_it_under_segments():
     parts = report(segments=True).before.parts
     residuals = {part.label: part.decision for part in parts if part.kind == SAVED}
     assert residuals["loop: h"] == "checkpointed"
+
+
+def test_what_a_loop_hands_to_its_next_iteration_is_a_state_as_explain_calls_it():
+    """h is an argument of the step net; the line is that of the op that wrote it."""
+    part = next(part for part in told(rnn(limit=150)).parts if part.label == "loop: h")
+    assert (part.op_type, part.kind) == ("state", SAVED)
+
+
+def outside(*more):
+    """x -> m -> t -> loss, and its gradient; t takes m's buffer, u is read by the loss alone."""
+    ops = [
+        op("m", "MatMul", "x w", "f[64,64]"),
+        op("t", "Tanh", "m", "f[64,64]"),
+        op("u", "MatMul", "t w", "f[64,64]"),
+        op("loss", "MatMul", "u w", "f[64,64]"),
+        op("gradient_tape/t", "TanhGrad", "t loss", "f[64,64]"),
+        *more,
+    ]
+    return make_net({"x": "f[64,64]", "w": "f[64,64]"}, ops, [ops[-1].op.name])
+
+
+def kind_of(net, name, **plan):
+    kinds = Kinds(net, net, Plan(**plan), frozenset())
+    origin = Origin(op=name, blob=name, dtype="float32", shape=(64, 64))
+    told = kinds.outcome(origin)
+    return kinds.kind(origin), told.word if told else ""
+
+
+def test_what_the_gradient_reads_outside_of_loops_is_saved():
+    assert kind_of(outside(), "m") == (SAVED, "")
+    assert kind_of(outside(), "t") == (SAVED, "")
+    assert kind_of(outside(), "u") == (TEMPORARY, "")
+    assert kind_of(outside(), "gradient_tape/t") == (TEMPORARY, "")
+    zeros = op("zeros", "ZerosLike", "m", "f[64,64]")
+    used = op("gradient_tape/z", "MatMul", "zeros w", "f[64,64]")
+    assert kind_of(outside(zeros, used), "zeros") == (TEMPORARY, "")
+
+
+def test_regions_outside_of_loops_are_told_as_run_again():
+    region = Region(("m", "t"), ("gradient_tape/t",), (), 1, 0.0)
+    plan = {"decisions": (("straight_line", (region,)),)}
+    assert kind_of(outside(), "t", **plan) == (SAVED, "recomputed")
+    assert kind_of(outside(), "u", **plan) == (TEMPORARY, "")
+    original = outside()
+    rewritten = outside(op("m/rnnmem/clone", "MatMul", "x w", "f[64,64]"))
+    kinds = Kinds(rewritten, original, Plan(**plan), frozenset())
+    assert kinds.kind(Origin(op="m/rnnmem/clone", blob="m/rnnmem/clone")) == RECOMPUTED
+
+
+def test_where_the_gradient_runs_first_there_is_no_place_where_it_begins():
+    ops = [
+        op("gradient_tape/m", "MatMul", "x x", "f[64,64]"),
+        op("m", "MatMul", "gradient_tape/m x", "f[64,64]"),
+    ]
+    assert told(make_net({"x": "f[64,64]"}, ops, ["m"])).gradient_x is None
+    assert told(rnn(limit=5)).gradient_x is not None

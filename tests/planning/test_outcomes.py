@@ -5,8 +5,8 @@ import pytest
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED, Encoding
 from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED, LoopPlan, ResidualDecision
+from rnnmem.planning.outcomes import CHECKPOINTED, REPLAYED, other_states, outcome, outcomes
 from rnnmem.planning.plan import NestedPlan, Plan
-from rnnmem.reports.outcomes import CHECKPOINTED, REPLAYED, other_states, outcome, outcomes
 
 
 def decision(blob, word=SAVED, *, size=1024, was_saved=True):

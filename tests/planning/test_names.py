@@ -2,8 +2,8 @@
 
 import pytest
 
+from rnnmem.planning.names import Names
 from rnnmem.reports.data import SAVED, TEMPORARY, Area, Part, Side
-from rnnmem.reports.names import Names
 from rnnmem.reports.rows import areas, lines, rows, title
 
 KERAS = ("model/encoder_1/while", "model/decoder/while")
@@ -44,6 +44,20 @@ def test_a_loop_has_the_name_of_its_layer_or_of_the_function_that_made_it(
 def test_a_blob_is_told_by_its_loop_and_its_layer(label, loops, told):
     part = Part(label, TEMPORARY, 4, "MatMul", loops=loops)
     assert Names(KERAS, {}).where(part) == told
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        (f"{GRADIENT} waits for {KERAS[0]}", "gradient of encoder waits for encoder"),
+        (f"{GRADIENT}/body: 1 op taken out", "gradient of encoder: 1 op taken out"),
+        ("gradient_tape/model/decoder_2/Slice_1 waits", "gradient of decoder/Slice_1 waits"),
+        ("gradient_tape/while/zeros waits for AddN", "gradient_tape/while/zeros waits for AddN"),
+        ("1.5 MiB and/or more (x.py:3), a/B", "1.5 MiB and/or more (x.py:3), a/B"),
+    ],
+)
+def test_a_sentence_has_the_names_of_loops_and_layers(sentence, told):
+    assert Names(KERAS, {}).told(sentence) == told
 
 
 def gate(name, size, source, kind=SAVED):

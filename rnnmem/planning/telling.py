@@ -1,0 +1,122 @@
+"""A plan as lines and tables: peaks, what becomes of each residual, other decisions, notes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from rnnmem.ir.graph import kind_text
+from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.rematerialise.decision import LoopPlan, ResidualDecision
+from rnnmem.planning.names import names_in as names_in
+from rnnmem.planning.outcomes import (
+    CHECKPOINTED,
+    REPLAYED,
+    Outcome,
+    every_loop,
+    of_states,
+    other_states,
+    outcome,
+)
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.sentences import AS_THEY_ARE, Naming, beside_loops, called, of_loops
+from rnnmem.sizes import format_bytes
+from rnnmem.tables import table_of
+
+
+def parts(plan: Plan, naming: Naming = AS_THEY_ARE, name: str = "") -> Iterator[Table | str]:
+    """What a plan decides.
+
+    Args:
+      plan: it.
+      naming: what loops and ops are called.
+      name: the function's; empty: not told.
+    """
+    yield from _summary(plan, naming, name)
+    yield from _tables(list(every_loop(plan)), naming)
+    decided = list(beside_loops(plan, naming))
+    if decided:
+        yield _decisions(decided)
+
+
+def _summary(plan: Plan, naming: Naming, name: str) -> list[str]:
+    lines = [f"{name}: {_verdict(plan)}" if name else _verdict(plan)]
+    if plan.original_peak is not None or plan.predicted_peak is not None:
+        lines.append(
+            f"predicted peak above resident: {format_bytes(plan.original_peak)} as it was, "
+            f"{format_bytes(plan.predicted_peak)} now"
+        )
+    elif plan.loops:
+        lines.append("predicted peak: open, as sizes are; a report tells it for its arguments")
+    if not plan.changes_nothing:
+        lines.append(f"estimated step time: {plan.told_time}")
+    lines += [f"note: {note}" for note in plan.notes]
+    return [*lines, *of_loops(plan, naming)]
+
+
+def _verdict(plan: Plan) -> str:
+    changed = sum(not loop.closed for loop, _ in every_loop(plan))
+    chunked = sum(not loss.closed for loss in plan.losses)
+    regions = len(plan.at_every_depth("straight_line"))
+    loops = any(True for _ in plan.every_loop())
+    told = [f"{changed} loop{'s' if changed != 1 else ''} rewritten"] if changed else []
+    if chunked:
+        told.append(f"{chunked} softmax loss{'es' if chunked != 1 else ''} by chunks of tokens")
+    if regions:
+        told.append(f"{regions} region{'s' if regions != 1 else ''} outside of loops run again")
+    if told:
+        return ", ".join(told)
+    if loops and plan.changes_nothing:
+        return "nothing was to be gained, the function runs as it was"
+    if loops:
+        return "0 loops rewritten"
+    if plan.notes:
+        return "left as it was"
+    return "no loop with a gradient was found, nothing was to be done"
+
+
+def _tables(loops: list[tuple[LoopPlan, Segments | None]], naming: Naming) -> Iterator[Table | str]:
+    """What becomes of each blob, by the bytes that it has in an iteration; equal rows are one."""
+    for loop, around in loops:
+        if not loop.residuals:
+            continue
+        yield f"{called(loop, naming).label}, {_iterations(loop)}"
+        table = table_of(("bytes", "each iteration", "line", "decision", "why"), ("bytes",))
+        rows = Counter(
+            _row(decision, loop, outcome(decision, loop, around))
+            for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0))
+        )
+        others = None if loop.closed else other_states(loop)
+        if others is not None and loop.segments is not None:
+            rows[_row(others, loop, of_states(loop.segments))] += 1
+        for (size, what, *rest), count in rows.items():
+            table.add_row(size, f"{count} × {what}" if count > 1 else what, *rest)
+        yield table
+
+
+def _iterations(loop: LoopPlan) -> str:
+    return "? iterations" if loop.trips is None else f"{loop.trips} iterations"
+
+
+def _decisions(decided: list[tuple[str, str, str]]) -> Table:
+    """What other passes decided, and where."""
+    table = table_of(("pass", "where", "decision"))
+    for name, place, told in decided:
+        table.add_row(name, place or "the function", told)
+    return table
+
+
+def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str, ...]:
+    word = told.word
+    if decision.is_kept and not decision.was_saved and word not in (CHECKPOINTED, REPLAYED):
+        word = f"{word} now"
+    kind = f" {kind_text(decision.dtype, decision.shape)}" if decision.dtype else ""
+    return (
+        format_bytes(decision.bytes),
+        decision.op_type + kind,
+        decision.source,
+        "left" if loop.closed else word,
+        loop.closed or told.reason,
+    )
