@@ -14,7 +14,7 @@ def html_of(plan: Plan) -> str:
     peaks = plan.original_peak, plan.predicted_peak
     lines = [f"estimated step time: {plan.told_time}", *(f"note: {one}" for one in plan.notes)]
     if peaks != (None, None):
-        before, after = map(format_bytes, peaks)
+        before, after = plan.told_peaks
         lines.insert(0, f"predicted peak above resident: {before} as it was, {after} now")
     return "".join(
         (

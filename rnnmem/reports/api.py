@@ -13,6 +13,7 @@ from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import Net, Path
 from rnnmem.ir.op_table import LOOPS
+from rnnmem.planning.intervals import around
 from rnnmem.reports.data import Side
 from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.kinds import Kinds
@@ -23,9 +24,11 @@ from rnnmem.reports.report import Report
 from rnnmem.reports.resident import input_names, resident, weight_kinds
 from rnnmem.reports.sentences import sentences
 from rnnmem.reports.stepnets import Graph, graphs
+from rnnmem.simulate.interval import peak_interval
 from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
+from rnnmem.tf.device import executor_threads
 from rnnmem.tf.functions import user_functions
 from rnnmem.tf.gc import paused
 from rnnmem.tf.trips import observed_trips
@@ -70,7 +73,8 @@ def report_on(
             def timeline() -> Side:
                 first = whole if original is None else original
                 kinds = Kinds(whole, first, plan, weights)
-                return with_measured(side(name, _recorded(known, compiled), kinds), found)
+                told = side(name, _recorded(known, compiled), kinds)
+                return with_measured(_with_interval(told, known), found)
 
             return spared(f"the timeline {name}", timeline, unknown, more), whole
 
@@ -118,6 +122,12 @@ def _recorded(known: KnownNet, compiled: bool) -> Record:
     if not compiled:
         return found
     return dataclasses.replace(found, unknown=("the buffers that XLA lays out",))
+
+
+def _with_interval(side: Side, known: KnownNet) -> Side:
+    """The same with the lowest and the highest peak; the one that is drawn lies between."""
+    found = None if side.peak_bytes is None else peak_interval(known, executor_threads())
+    return dataclasses.replace(side, peak_interval=around(found, side.peak_bytes))
 
 
 def _known(

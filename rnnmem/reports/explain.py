@@ -78,10 +78,8 @@ def explain(plan: Plan, *, name: str, frontier: tuple[Plan, ...] = ()) -> Explan
 def _summary(plan: Plan, name: str) -> list[str]:
     lines = [f"{name}: {_verdict(plan)}"]
     if plan.original_peak is not None or plan.predicted_peak is not None:
-        lines.append(
-            f"predicted peak above resident: {format_bytes(plan.original_peak)} as it was, "
-            f"{format_bytes(plan.predicted_peak)} now"
-        )
+        before, after = plan.told_peaks
+        lines.append(f"predicted peak above resident: {before} as it was, {after} now")
     if not plan.changes_nothing:
         lines.append(f"estimated step time: {plan.told_time}")
     lines += [f"note: {note}" for note in plan.notes]
