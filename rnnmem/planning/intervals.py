@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
-from rnnmem.ir.graph import Net
+from rnnmem.analysis.shape_rules import Fact
+from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.graph import Net, Path
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.interval import Interval, peak_interval
+from rnnmem.simulate.timeline import counted_peak
+
+SEEN = "peaks are those at the sizes of the first call; the function does not tell them"
 
 
 def with_intervals(plan: Plan, net: Net, rewritten: Net | None, threads: int) -> Plan:
@@ -27,6 +33,41 @@ def with_intervals(plan: Plan, net: Net, rewritten: Net | None, threads: int) ->
         plan,
         original_interval=around(original, before),
         predicted_interval=around(changed, after),
+    )
+
+
+def at_sizes(
+    plan: Plan,
+    nets: tuple[Net, Net | None],
+    inputs: Sequence[Fact],
+    trips: Mapping[Path, int],
+    threads: int,
+) -> Plan:
+    """The plan with its peaks at the sizes of a call, which its Net does not tell.
+
+    Args:
+      plan: what was decided; without a predicted peak.
+      nets: the function as it was, and what the plan makes of it; None: it is as it was.
+      inputs: what the function's inputs are in the call.
+      trips: path of a loop op -> iterations, where only a run tells.
+      threads: that run its ops side by side.
+
+    Returns:
+      The plan as it was where not even the call's sizes tell.
+    """
+    net, rewritten = nets
+    before = known_net(net, inputs, None, trips)
+    after = before if rewritten is None else known_net(rewritten, inputs, None, trips)
+    peaks = counted_peak(before), counted_peak(after)
+    if None in peaks:
+        return plan
+    return dataclasses.replace(
+        plan,
+        original_peak=peaks[0],
+        predicted_peak=peaks[1],
+        original_interval=around(peak_interval(before, threads), peaks[0]),
+        predicted_interval=around(peak_interval(after, threads), peaks[1]),
+        notes=(*plan.notes, SEEN),
     )
 
 

@@ -7,8 +7,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import Net, Path
@@ -31,7 +29,7 @@ from rnnmem.tf import private
 from rnnmem.tf.device import executor_threads
 from rnnmem.tf.functions import user_functions
 from rnnmem.tf.gc import paused
-from rnnmem.tf.trips import observed_trips
+from rnnmem.tf.trips import facts_of, observed_trips
 
 
 def report_on(
@@ -156,24 +154,11 @@ def _facts(
     """What the inputs of a Net are in this call."""
     if inspection.net is None:
         return None
-    count = len(inspection.net.inputs)
     if inputs is None and batch is None:
         return None
     if inputs is None:
         inputs = inspection.original.graph.inputs
-    known = [_fact(one, batch) if _is_dense(one) else Fact() for one in inputs]
-    return known[:count] + [Fact()] * (count - len(known))
-
-
-def _fact(value: Any, batch: int | None) -> Fact:
-    shape = tuple(value.shape)
-    if shape and shape[0] is None:
-        shape = batch, *shape[1:]
-    return Fact(shape=shape)
-
-
-def _is_dense(value: Any) -> bool:
-    return value.dtype not in (tf.resource, tf.variant) and value.shape.rank is not None
+    return facts_of(inspection.net, inputs, batch)
 
 
 def _renamed(side: Side, name: str) -> Side:
