@@ -6,7 +6,6 @@ import logging
 import time
 
 from rnnmem.planning.plan import Plan
-from rnnmem.sizes import format_bytes
 
 LOG = logging.getLogger("rnnmem")
 LOG.addHandler(logging.NullHandler())  # without one, Python prints warnings of a library by itself
@@ -32,8 +31,8 @@ def planned(name: str, where: str, plan: Plan, began: float) -> None:
         where,
         len(changed),
         len(loops),
-        format_bytes(plan.predicted_peak),
-        format_bytes(plan.original_peak),
+        plan.told_peaks[1],
+        plan.told_peaks[0],
         plan.slowdown,
         time.perf_counter() - began,
     )

@@ -20,6 +20,7 @@ from rnnmem.errors import BudgetError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
+from rnnmem.planning.intervals import SEEN
 from rnnmem.planning.names import functions_of
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
@@ -101,6 +102,9 @@ class Optimized(Generic[P, R]):
             return self.__wrapped__(*args, **kwargs)
         trace = self._trace_of(args, kwargs)
         verifies = self._options.verify and id(trace.original) not in self._verified
+        inputs = functools.partial(private.flat_inputs, self._base, trace.original, args, kwargs)
+        if tf.executing_eagerly():
+            trace.work.see(inputs)
         trace.work.forget_nets()
         if private.a_tape_is_active():
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
@@ -111,7 +115,6 @@ class Optimized(Generic[P, R]):
                 return private.call(self._base, trace.function, args, kwargs)
 
         call = functools.partial(self.call_traced, args=args, kwargs=kwargs)
-        inputs = functools.partial(private.flat_inputs, self._base, trace.original, args, kwargs)
         if not private.a_tape_is_active():
             if self._options.holds_time and tf.executing_eagerly():
                 trace = self._within_time(trace, call, inputs)
@@ -230,6 +233,8 @@ class Optimized(Generic[P, R]):
         """What runs under a plan that fits if it is as far off as this one; None: there is none."""
         budget, predicted = self._options.budget, trace.plan().predicted_peak
         if budget is None or predicted is None or trace.function is trace.original:
+            return None
+        if SEEN in trace.work.plan.notes:  # without sizes there is no other plan to be chosen
             return None
         stricter = dataclasses.replace(self._options, budget=min(predicted, budget**2 // peak))
         try:

@@ -84,6 +84,22 @@ def format_bytes(size: int | None) -> str:
     return f"{size / MIB:.1f} MiB"
 
 
+def format_interval(interval: tuple[int, int] | None, size: int | None = None) -> str:
+    """Prints between which bytes something lies: "23.1 to 27.4 MiB"; one number where that is all.
+
+    Args:
+      interval: the lowest and the highest; None: they are not known.
+      size: what is printed then.
+    """
+    if interval is None:
+        return format_bytes(size)
+    low, high = map(format_bytes, interval)
+    if low == high:
+        return low
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
 def _parse_text(text: str, name: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:

@@ -31,15 +31,18 @@ from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op
 from rnnmem.passes.straight_line.apply import CLONE
+from rnnmem.planning.choice import budget_for, cannot_be_met
+from rnnmem.planning.intervals import at_sizes
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.tf import private
-from rnnmem.tf.device import check_budget
+from rnnmem.tf.device import check_budget, executor_threads
 from rnnmem.tf.functions import function_of
 from rnnmem.tf.gc import paused
 from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.inlined_calls import other_arithmetic_called, other_gradient_called, shapes_of_call
 from rnnmem.tf.optimized import other_arithmetic, other_gradient
+from rnnmem.tf.trips import facts_of, observed_trips
 
 DISABLE = "RNNMEM_DISABLE"
 """Set to 1 in the environment, every function runs as TensorFlow runs it."""
@@ -197,6 +200,7 @@ class Work:
         self.plan = Plan()
         self.made: Compiled | None = None
         self._called: dict[tuple[str, ...], bool] = {}  # shapes -> whether the original runs
+        self.was_called = False
         self.otherwise = ""  # the op that was found to be computed in another way
 
     def compile(self, left: str = "") -> Compiled:
@@ -329,6 +333,36 @@ class Work:
         if made.search is not None:
             self.machine = made.search.setting.machine
         return made
+
+    def see(self, inputs: Callable[[], Sequence[Any]]) -> None:
+        """Takes from the first call what the Nets do not tell: the plan has peaks at its sizes.
+
+        Iterations that only a run tells of are counted where a budget is to be held.
+
+        Args:
+          inputs: gives the tensors of the call.
+
+        Raises:
+          BudgetError: at these sizes the plan is not predicted to stay within the budget.
+        """
+        if self.was_called:
+            return
+        self.was_called = True
+        made, plan, budget = self.made, self.plan, self.options.budget
+        planned = plan.loops or plan.losses or plan.of("straight_line")
+        if made is None or not planned or plan.predicted_peak is not None:
+            return
+        if private.is_compiled(self.concrete):
+            return
+        given = inputs()
+        facts, trips = facts_of(made.net, given), {}
+        if budget is not None:
+            trips = observed_trips(known_net(made.net, facts), made.net, given)
+        self.plan = at_sizes(plan, (made.net, made.rewritten), facts, trips, executor_threads())
+        known = self.plan.predicted_peak is not None
+        if known and budget is not None and budget_for(self.plan) > budget:
+            self.was_called, self.plan, seen = False, plan, self.plan
+            raise cannot_be_met(budget, seen, "at the sizes of this call")
 
     def forget_nets(self) -> None:
         """Lets go of what only reports read."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rnnmem.errors import OptionError, RnnmemError
-from rnnmem.sizes import format_bytes, parse_bytes, parse_count
+from rnnmem.sizes import format_bytes, format_interval, parse_bytes, parse_count
 
 
 @pytest.mark.parametrize(
@@ -124,3 +124,13 @@ def test_counts_are_whole_numbers_above_zero():
     for bad in (0, -1, 2.0, True, None, "4"):
         with pytest.raises(OptionError, match=f"stages={bad!r} is not a count"):
             parse_count(bad, "stages")
+
+
+def test_an_interval_is_one_number_where_that_is_all():
+    mib = 2**20
+    assert format_interval((23 * mib, 27 * mib)) == "23.0 to 27.0 MiB"
+    assert format_interval((23 * mib, 23 * mib + 1)) == "23.0 MiB"
+    assert format_interval((1000 * 2**10, 2 * mib)) == "1000.0 KiB to 2.0 MiB"
+    assert format_interval((100, 512)) == "100 to 512 B"
+    assert format_interval(None, 3 * mib) == "3.0 MiB"
+    assert format_interval(None) == "?"

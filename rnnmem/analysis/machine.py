@@ -145,6 +145,8 @@ FIRST_REGION = 2 << 20
 """Bytes of the first region; each is twice the one before (``bfc_allocator.cc``)."""
 LARGEST_LOSS = 128 << 20
 """Bytes that a chunk may have too many, at most (``bfc_allocator.cc``)."""
+LARGEST_LEFT = 1 << 20
+"""Bytes of the largest chunks that earlier runs leave in an arena. By hand."""
 STRING_BYTES = 24
 """Bytes of a string in a tensor (``tstring``); its letters are not the allocator's."""
 FEW_STRINGS = 1024
@@ -153,6 +155,8 @@ ONE_BY_ONE = 512
 """Equal buffers that are booked at once are laid out one by one, up to so many. By hand."""
 ARENAS = 4
 """Arenas that a run is laid into, of which the worst counts. By hand."""
+MOST_ARENAS = 16
+"""The same where it is asked how bad it may get."""
 LONGEST_LOG = 50_000
 """Changes up to which a run is laid out at all. By hand, as `MOST_RUNS`."""
 

@@ -18,6 +18,7 @@ from rnnmem.passes.rebuild_lists.decision import RebuiltList
 from rnnmem.passes.registry import BY_NAME, PASSES, Kind
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.as_json import from_data, to_data
+from rnnmem.sizes import format_interval
 
 FORMAT = 2
 """Number of the JSON's format; files without one are of the first."""
@@ -72,6 +73,9 @@ class Plan:
       measured_slowdown: the same as measured beside the original, or None.
       original_peak: estimated peak of the original above the resident state, in bytes, or None.
       predicted_peak: the same for the rewritten Net.
+      original_interval: the lowest and the highest peak that a run of the original may have, in
+        bytes, or None; `original_peak` lies between.
+      predicted_interval: the same for the rewritten Net.
       worst_peak: the same where a thread is held up; known where a budget asked for it, not kept.
       nested: decisions for step nets that hold loop pairs of their own, inner ones first; each plan
         is for one run of its step net.
@@ -84,6 +88,8 @@ class Plan:
     measured_slowdown: float | None = None
     original_peak: int | None = None
     predicted_peak: int | None = None
+    original_interval: tuple[int, int] | None = None
+    predicted_interval: tuple[int, int] | None = None
     worst_peak: int | None = dataclasses.field(default=None, compare=False)
     nested: tuple[NestedPlan, ...] = ()
 
@@ -118,6 +124,14 @@ class Plan:
         measured = self.measured_slowdown
         told = "" if measured is None else f", measured {measured:.2f}x"
         return f"{self.slowdown:.2f}x{told}"
+
+    @property
+    def told_peaks(self) -> tuple[str, str]:
+        """Predicted peaks as text, of the original and of the rewritten Net."""
+        return (
+            format_interval(self.original_interval, self.original_peak),
+            format_interval(self.predicted_interval, self.predicted_peak),
+        )
 
     @property
     def losses(self) -> tuple[ChunkedLoss, ...]:
@@ -252,7 +266,14 @@ class Plan:
 def without_peaks(plan: Plan) -> Plan:
     """The plan where no peak can be predicted: it tells none, nor do those nested in it."""
     nested = (dataclasses.replace(one, plan=without_peaks(one.plan)) for one in plan.nested)
-    return dataclasses.replace(plan, original_peak=None, predicted_peak=None, nested=tuple(nested))
+    return dataclasses.replace(
+        plan,
+        original_peak=None,
+        predicted_peak=None,
+        original_interval=None,
+        predicted_interval=None,
+        nested=tuple(nested),
+    )
 
 
 def _data(plan: Plan) -> dict[str, Any]:

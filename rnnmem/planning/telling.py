@@ -44,10 +44,8 @@ def parts(plan: Plan, naming: Naming = AS_THEY_ARE, name: str = "") -> Iterator[
 def _summary(plan: Plan, naming: Naming, name: str) -> list[str]:
     lines = [f"{name}: {_verdict(plan)}" if name else _verdict(plan)]
     if plan.original_peak is not None or plan.predicted_peak is not None:
-        lines.append(
-            f"predicted peak above resident: {format_bytes(plan.original_peak)} as it was, "
-            f"{format_bytes(plan.predicted_peak)} now"
-        )
+        before, after = plan.told_peaks
+        lines.append(f"predicted peak above resident: {before} as it was, {after} now")
     elif plan.loops:
         lines.append("predicted peak: open, as sizes are; a report tells it for its arguments")
     if not plan.changes_nothing:

@@ -7,11 +7,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import Net, Path
+from rnnmem.planning.intervals import around
 from rnnmem.planning.names import functions_of, names_in
 from rnnmem.planning.sentences import sentences
 from rnnmem.reports.data import Side
@@ -23,11 +22,13 @@ from rnnmem.reports.provenance import provenance
 from rnnmem.reports.report import Report
 from rnnmem.reports.resident import input_names, resident, weight_kinds
 from rnnmem.reports.stepnets import Graph, graphs
+from rnnmem.simulate.interval import peak_interval
 from rnnmem.simulate.timeline import Record, record
 from rnnmem.spared import spared
 from rnnmem.tf import private
+from rnnmem.tf.device import executor_threads
 from rnnmem.tf.gc import paused
-from rnnmem.tf.trips import observed_trips
+from rnnmem.tf.trips import facts_of, observed_trips
 
 
 def report_on(
@@ -69,7 +70,8 @@ def report_on(
             def timeline() -> Side:
                 first = whole if original is None else original
                 kinds = Kinds(whole, first, plan, weights)
-                return with_measured(side(name, _recorded(known, compiled), kinds), found)
+                told = side(name, _recorded(known, compiled), kinds)
+                return with_measured(_with_interval(told, known), found)
 
             return spared(f"the timeline {name}", timeline, unknown, more), whole
 
@@ -115,6 +117,12 @@ def _recorded(known: KnownNet, compiled: bool) -> Record:
     return dataclasses.replace(found, unknown=("the buffers that XLA lays out",))
 
 
+def _with_interval(side: Side, known: KnownNet) -> Side:
+    """The same with the lowest and the highest peak; the one that is drawn lies between."""
+    found = None if side.peak_bytes is None else peak_interval(known, executor_threads())
+    return dataclasses.replace(side, peak_interval=around(found, side.peak_bytes))
+
+
 def _known(
     net: Net | None, facts: list[Fact] | None, observed: Mapping[Path, int]
 ) -> KnownNet | None:
@@ -141,24 +149,11 @@ def _facts(
     """What the inputs of a Net are in this call."""
     if inspection.net is None:
         return None
-    count = len(inspection.net.inputs)
     if inputs is None and batch is None:
         return None
     if inputs is None:
         inputs = inspection.original.graph.inputs
-    known = [_fact(one, batch) if _is_dense(one) else Fact() for one in inputs]
-    return known[:count] + [Fact()] * (count - len(known))
-
-
-def _fact(value: Any, batch: int | None) -> Fact:
-    shape = tuple(value.shape)
-    if shape and shape[0] is None:
-        shape = batch, *shape[1:]
-    return Fact(shape=shape)
-
-
-def _is_dense(value: Any) -> bool:
-    return value.dtype not in (tf.resource, tf.variant) and value.shape.rank is not None
+    return facts_of(inspection.net, inputs, batch)
 
 
 def _renamed(side: Side, name: str) -> Side:

@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from rnnmem.ir.graph import Shape
+from rnnmem.sizes import format_interval
 
 SAVED, RECOMPUTED, GRADIENT = "saved", "recomputed", "weight gradient"
 OUTPUT, TEMPORARY, ALLOCATOR = "output", "temporary", "allocator"
@@ -123,6 +124,7 @@ class Side:
     Attributes:
       name: ``before`` or ``after``.
       peak_bytes: the predicted peak; None where a size that matters is unknown.
+      peak_interval: the lowest and the highest that a run may have; None where it is unknown.
       measured_bytes: the allocator's peak; None where nothing was measured.
       parts: what the predicted peak consists of, largest first; their bytes add up to it.
       peak_x: where on the axis the peak is.
@@ -149,6 +151,12 @@ class Side:
     unknown: tuple[str, ...] = ()
     gradient_x: float | None = None
     measured: Curve | None = None
+    peak_interval: tuple[int, int] | None = None
+
+    @property
+    def told_peak(self) -> str:
+        """The predicted peak as text."""
+        return format_interval(self.peak_interval, self.peak_bytes)
 
     @property
     def totals(self) -> tuple[int, ...]:

@@ -128,7 +128,7 @@ def _figures(report: Report, sides: list[Side]) -> list[tuple[str, str, str]]:
         measured = side.measured_bytes
         told = "not measured" if measured is None else f"{format_bytes(measured)} measured"
         what = f"predicted peak {side.name}" if len(sides) > 1 else "predicted peak"
-        found.append((what, format_bytes(side.peak_bytes), told))
+        found.append((what, side.told_peak, told))
     if len(sides) > 1:
         measured_time = report.plan.measured_slowdown
         told = "not measured" if measured_time is None else f"{measured_time:.2f}x measured"

@@ -96,10 +96,10 @@ def _draw(report: Report, figure: Any) -> None:
 def _headline(report: Report, changed: bool) -> str:
     before, after = report.before.peak_bytes, report.after.peak_bytes
     if not changed:
-        return f"peak {format_bytes(before)}, nothing was changed"
+        return f"peak {report.before.told_peak}, nothing was changed"
     saved = f" ({100 * (after / before - 1):+.0f} %)" if before and after is not None else ""
     return (
-        f"peak {format_bytes(before)} before, {format_bytes(after)} after{saved}, "
+        f"peak {report.before.told_peak} before, {report.after.told_peak} after{saved}, "
         f"estimated step time {report.plan.told_time}"
     )
 
@@ -150,7 +150,7 @@ def _side(axes: Any, side: Side, left: float, top: int) -> None:
             )
     peak = left + side.peak_x / last
     axes.plot([peak], [side.peak_bytes / MIB], marker="v", color=_INK, markersize=5)
-    told = f"{format_bytes(side.peak_bytes)} predicted"
+    told = f"{side.told_peak} predicted"
     if side.measured_bytes is not None:
         told += f"\n{format_bytes(side.measured_bytes)} measured"
     axes.annotate(

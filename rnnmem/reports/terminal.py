@@ -73,7 +73,7 @@ def _peaks(report: Report, changed: bool) -> Table:
     numbers = ("before", "after") if changed else ("bytes",)
     table = table_of(("peak above resident", *numbers), numbers, width=_NUMBER)
     sides = (report.before, report.after) if changed else (report.before,)
-    table.add_row("predicted", *(format_bytes(side.peak_bytes) for side in sides))
+    table.add_row("predicted", *(side.told_peak for side in sides))
     if any(side.measured_bytes is not None for side in sides):
         table.add_row("measured", *(format_bytes(side.measured_bytes) for side in sides))
     if report.budget is not None:

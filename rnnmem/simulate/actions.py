@@ -48,8 +48,14 @@ def _view(run: Run, step: Step, frame: Frame) -> list[Value]:
 
 
 def _row(run: Run, step: Step, frame: Frame) -> Sequence[Value]:
-    """A row of what is resident takes nothing; of anything else it is counted apart from it."""
-    return [None] if run.value(step, frame, 0) is None else _allocate(run, step, frame)
+    """A row of what is resident takes nothing; of anything else it is counted apart from it.
+
+    Outside of loops it may hold all of it: in a loop, rows that are saved would hold it for each.
+    """
+    held = run.value(step, frame, 0)
+    if held is None or (run.setting.rows_hold and not step.origins[0].loops):
+        return _view(run, step, frame)
+    return _allocate(run, step, frame)
 
 
 def _views(run: Run, step: Step, frame: Frame) -> list[Value]:

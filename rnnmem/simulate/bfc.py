@@ -20,8 +20,10 @@ from rnnmem.analysis.machine import (
     ARENAS,
     FIRST_REGION,
     GRANULE,
+    LARGEST_LEFT,
     LARGEST_LOSS,
     LONGEST_LOG,
+    MOST_ARENAS,
     ONE_BY_ONE,
 )
 
@@ -104,7 +106,12 @@ class Allocator:
             self._region *= 2
 
 
-def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int, limit: float = math.inf) -> int:
+def counted_peak(
+    log: Sequence[tuple[Holder, int, int]],
+    peak: int,
+    limit: float = math.inf,
+    arenas: int = ARENAS,
+) -> int:
     """The peak that memory statistics would show, for a run of this log.
 
     How chunks lie depends on everything that ran before, so the run is laid into some arenas that
@@ -115,17 +122,56 @@ def counted_peak(log: Sequence[tuple[Holder, int, int]], peak: int, limit: float
         holder has an attribute ``bytes``, of one buffer.
       peak: the most bytes alive; what is said of a run too long to be laid out.
       limit: from which on nobody asks how high the peak is; it may be higher than is said then.
+      arenas: how many arenas the run is laid into.
     """
     if len(log) > LONGEST_LOG:
         return peak
     requests, _ = _requests(log)
     wanted = requests[: _last_of_more(requests, peak)]
     worst = 0
-    for seed in range(ARENAS):
+    for seed in range(arenas):
         worst = max(worst, max(_laid_out(wanted, seed, limit), default=0))
         if worst >= limit:
             break
     return worst
+
+
+def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
+    """The least peak that memory statistics would show, for a run of this log.
+
+    Small chunks that fit may be at hand, left by what ran before; of large ones the arena that lays
+    them out best counts, of those that are broken up and one that nothing has run in.
+
+    Args:
+      log: as `counted_peak` has it.
+      peak: the most bytes alive; what is said of a run too long to be laid out.
+    """
+    if len(log) > LONGEST_LOG:
+        return peak
+    requests, _ = _requests(log)
+    if max(requests, default=0) < LARGEST_LEFT:
+        return peak
+    arenas = (Allocator(), *(_broken_up(random.Random(seed)) for seed in range(MOST_ARENAS)))
+    return min(_with_large_losses(requests, allocator) for allocator in arenas)
+
+
+def _with_large_losses(requests: Sequence[int], allocator: Allocator) -> int:
+    """The most bytes in use, where small chunks are no larger than what was asked for."""
+    live = most = 0
+    held: list[tuple[int, int]] = []  # chunk, bytes that it counts
+    for request in requests:
+        if request > 0:
+            chunk = allocator.take(request)
+            counted = chunk >> ADDRESS if request >= LARGEST_LEFT else request
+            held.append((chunk, counted))
+            live += counted
+            most = max(most, live)
+        else:
+            chunk, counted = held[~request]
+            allocator.give(chunk)
+            held.append((0, 0))
+            live -= counted
+    return most
 
 
 def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
@@ -197,7 +243,8 @@ def _laid_out(requests: Sequence[int], seed: int, limit: float = math.inf) -> li
 def _broken_up(random: random.Random) -> Allocator:
     """An arena in which chunks of all sizes up to a MiB are in use and free."""
     allocator = Allocator()
-    chunks = [allocator.take(GRANULE * int(2 ** random.uniform(0, 12))) for _ in range(60)]
+    steps = math.log2(LARGEST_LEFT // GRANULE)
+    chunks = [allocator.take(GRANULE * int(2 ** random.uniform(0, steps))) for _ in range(60)]
     random.shuffle(chunks)
     for chunk in chunks[:40]:
         allocator.give(chunk)

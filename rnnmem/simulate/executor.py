@@ -23,36 +23,19 @@ from rnnmem.analysis.machine import PAUSE, STALL, STEADY_AFTER
 from rnnmem.ir.marks import REFILLS
 from rnnmem.simulate.actions import ACTIONS
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value, series_like
+from rnnmem.simulate.dealing import asks, makes, take_least
 from rnnmem.simulate.extrapolation import extrapolation, lists_of
+from rnnmem.simulate.setting import Deals, Setting
 from rnnmem.simulate.steps import Kind, Program, Step
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Setting:
-    """What all runs of one simulation share.
-
-    Attributes:
-      ledger: where buffers are booked.
-      threads: that run ops side by side.
-      events: takes (op, bytes alive) of every op; None: nobody asks for them.
-      newest_first: which of several ops that become ready together is dealt out first: the last
-        one, not the first. TensorFlow's executor does either, as threads happen to wake.
-      stalled: an op whose thread is held up while it runs, until nothing but loops can go on.
-    """
-
-    ledger: Ledger
-    threads: int
-    events: list[tuple[str, int]] | None = None
-    newest_first: bool = False
-    stalled: Step | None = None
 
 
 class Frame:
     """One iteration of a step net (or the one run of a Net)."""
 
-    __slots__ = ("left", "number", "uses", "values", "waits")
+    __slots__ = ("left", "number", "program", "uses", "values", "waits")
 
     def __init__(self, program: Program, number: int):
+        self.program = program
         self.number = number
         self.values: list[Value] = [None] * program.slots
         self.uses = list(program.uses)
@@ -107,6 +90,8 @@ class Run:
         self.begun: dict[tuple[int, int], _Begun] = {}
         self.constant: dict[int, Value] = {}
         self.begins = self.ends = True  # whether it has its loop's first iteration, and the last
+        self.least = setting.deals is Deals.LEAST and not eager
+        self.loops_early = setting.deals is Deals.LEAST and eager and program.has_several_loops
         if iterations:
             self._open(0)
 
@@ -242,14 +227,14 @@ class Run:
             steps = self.program.steps
             inline = self.inline[thread]
             kept = None
-            deal = ready.pop if self.setting.newest_first else ready.popleft
+            deal = ready.pop if self.setting.deals is Deals.NEWEST else ready.popleft
             while ready:
                 task = deal()
                 step = steps[task[1]]
-                if step.cheap:
+                if step.cheap and not ((self.least or self.loops_early) and makes(step)):
                     loop = step.inner and step.kind is Kind.LOOP
                     (self.late if loop else inline).append(task)
-                elif step.sums and self._pauses(task[0]):
+                elif self._held_up(step) and self._pauses(task[0]):
                     self.held.append(task)
                     self._pause()
                 else:
@@ -257,7 +242,7 @@ class Run:
                         self.own[thread].append(kept)
                     kept = task
             if kept is not None:
-                (self.own[thread] if inline else inline).append(kept)
+                (self.own[thread] if inline or self.least else inline).append(kept)
         if idle := self.idle:
             if thread in idle:
                 idle.remove(thread)
@@ -267,9 +252,12 @@ class Run:
                     idle.remove(other)
                     self._next(other)
 
+    def _held_up(self, step: Step) -> bool:
+        return step.lags if self.setting.sums_lag else step.sums
+
     def _pauses(self, frame: Frame) -> bool:
         """Whether the sums of the first iteration are held up, so that others run ahead of them."""
-        if self.window == 1 or frame.number:
+        if self.window == 1 or frame.number or self.setting.is_good:
             return False
         return not self.paused_until or self.now < self.paused_until
 
@@ -289,7 +277,9 @@ class Run:
         if inline := self.inline[thread]:
             frame, index = inline.popleft()
         elif own := self.own[thread]:
-            frame, index = own.pop()
+            if self.late and self.loops_early and asks(*own[-1]) > 0:
+                own = self.late
+            frame, index = take_least(own) if self.least else own.pop()
         else:
             queue = next(filter(None, self.own), None)
             if queue is None:
@@ -365,7 +355,7 @@ class Run:
     # --- step nets
 
     def _call(self, frame: Frame, step: Step) -> list[Value]:
-        """Runs the Net with the highest peak of those that may be run."""
+        """Runs one of the Nets that may be run."""
         body = self._chosen(step, frame.number)
         first = len(step.inputs) - len(body.inputs)
         inner = Run(body, self.setting)
@@ -378,7 +368,9 @@ class Run:
         return results
 
     def _chosen(self, step: Step, iteration: int) -> Program:
-        """The Net that a call or branch runs: of those that it may, the one with the highest peak.
+        """The Net that a call or branch runs: of those that it may, the one of the highest peak.
+
+        Of the lowest, where the run is to be a good one.
 
         A segment begins in the first iteration that is looked at. States are kept of that one, and
         of one more which stands for all later ones.
@@ -387,7 +379,10 @@ class Run:
             begins = not iteration and (self.begins or step.segments == REFILLS)
             taken = begins or self._keeps_later(step, iteration)
             return step.inner[list(step.op.nets).index("then_branch" if taken else "else_branch")]
-        return max(step.inner, key=self._peak_alone) if len(step.inner) > 1 else step.inner[0]
+        if len(step.inner) == 1:
+            return step.inner[0]
+        chosen = min if self.setting.is_good else max
+        return chosen(step.inner, key=self._peak_alone)
 
     def _peak_alone(self, program: Program) -> int:
         ledger = Ledger()
@@ -420,15 +415,19 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            steady_state = step.steady_state or step.window + STEADY_AFTER
+            steady_state = step.steady_state or self._window(step) + STEADY_AFTER
             iterations = trips if trips <= 2 * steady_state + 1 else steady_state
-            run = Run(step.inner[0], self.setting, iterations, step.window)
+            run = Run(step.inner[0], self.setting, iterations, self._window(step))
             run.ends = iterations == trips
             self.begun[key] = _Begun(run, trips, len(self.ledger.log))
             for position, slot in enumerate(step.inputs):
                 if slot < 0:
                     run.give(position, None)
         return self.begun[key]
+
+    def _window(self, step: Step) -> int:
+        """Iterations of a loop under way at once."""
+        return 1 if self.setting.in_turn else step.window
 
     def _feed(self) -> None:
         """Lets loops that wait for inputs do with the others what they can."""
@@ -471,7 +470,7 @@ class Run:
             skipped, before = begun.trips - 2 * steady_state, len(log)
             extrapolation(state, steady_state, skipped)
             leapt = before, len(log)
-            last = Run(step.inner[0], self.setting, steady_state, step.window)
+            last = Run(step.inner[0], self.setting, steady_state, self._window(step))
             last.begins = False
             state = last.execute(state)
             span = Span(loops, begun.entries, len(log), begun.trips, leapt, skipped, steady_state)

@@ -25,10 +25,10 @@ from rnnmem.analysis.machine import (
 )
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
-from rnnmem.analysis.variable_effects import handle_of, names_a_function, written_by
+from rnnmem.analysis.variable_effects import handle_of, written_by
 from rnnmem.grappler.constant_products import constants_moved
 from rnnmem.grappler.cse import Congruent
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, FunctionRef, Net, Op, static
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
     ADVANCES,
@@ -46,6 +46,7 @@ from rnnmem.ir.marks import (
 )
 from rnnmem.ir.op_table import (
     ASKS_SHAPE,
+    BRANCHES,
     BROADCASTS,
     LOOPS,
     MAY_RERUN,
@@ -64,6 +65,7 @@ from rnnmem.ir.order import through_identities
 from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.lists import fill_in, kept_states
 from rnnmem.simulate.steps import Kind, Program, Step, connect
+from rnnmem.simulate.traits import moves_only_ones, names_functions
 
 _KINDS: Mapping[str, Kind] = {
     "cut": Kind.COPY,
@@ -107,6 +109,7 @@ def compile_net(
     variables: frozenset[int] | None = None,
     around: int | None = None,
     live: Needed | None = None,
+    prunes: bool = False,
 ) -> Program:
     """Prepares a Net.
 
@@ -118,12 +121,14 @@ def compile_net(
       variables: for a loop's body, positions of the variables that are needed.
       around: iterations of the loop around it, or of the segment that it runs again.
       live: what a run needs; None: it is found out.
+      prunes: whether a branch leaves out what nobody reads, as TensorFlow does.
     """
-    return _Compiler(known, loops, unknown, machine, variables, around).run(live)
+    return _Compiler(known, loops, unknown, machine, variables, around, prunes).run(live)
 
 
 class _Compiler:
-    def __init__(self, known, loops, unknown, machine, variables, around):
+    def __init__(self, known, loops, unknown, machine, variables, around, prunes):
+        self.prunes = prunes
         self.machine = machine
         self.variables = variables
         self.around = around
@@ -265,7 +270,7 @@ class _Compiler:
 
     def _note_opaque(self, op: Op) -> None:
         """What an op holds or runs that is not looked into is unknown, not nothing."""
-        if is_compiled_call(op) or _names_functions(op):
+        if is_compiled_call(op) or names_functions(op):
             self.unknown[f"what {op.name} runs"] = None
         elif not op.nets and op.type not in _HOLDERS:
             for blob in op.outputs:
@@ -344,7 +349,7 @@ class _Compiler:
             return read.dtype == written.dtype
         if op.type == "Transpose":
             order = self._value(op.inputs[1])
-            return isinstance(order, tuple) and _moves_only_ones(read.shape, order)
+            return isinstance(order, tuple) and moves_only_ones(read.shape, order)
         return op.type in _SKIPS
 
     def _value(self, blob: str):
@@ -415,13 +420,22 @@ class _Compiler:
             self._name_accumulators(op, step.inner[0])
         else:
             around = self._segments(op, step) if SEGMENTS in op.attributes else None
+            inner = [self.known.inner[op.name, key] for key in op.nets]
             step.inner = tuple(
-                self._compiled(self.known.inner[op.name, key], self.loops, None, around)
-                for key in op.nets
+                self._compiled(one, self.loops, None, around, self._needed_of(op, one))
+                for one in inner
             )
 
+    def _needed_of(self, op: Op, inner: KnownNet) -> Needed | None:
+        """What a branch needs to compute of it; None: all that is handed out."""
+        if not self.prunes or op.type not in BRANCHES:
+            return None
+        read = {blob for one in self.needed.ops for blob in one.inputs} | {*self.net.outputs}
+        handed = zip(op.outputs, inner.net.outputs, strict=True)
+        return needed(inner.net.replace(outputs=tuple(one for blob, one in handed if blob in read)))
+
     def _compiled(self, known: KnownNet, loops: tuple[str, ...], *inside: Any) -> Program:
-        return compile_net(known, loops, self.unknown, self.machine, *inside)
+        return compile_net(known, loops, self.unknown, self.machine, *inside, prunes=self.prunes)
 
     def _segments(self, op: Op, step: Step) -> int | None:
         """Notes what the branch does; returns iterations of the longest segment."""
@@ -481,19 +495,3 @@ def in_place_inputs(op: Op, written: list[Blob], net) -> tuple[int, ...]:
             if read[position].dtype == dtype and read[position].bytes == size
         ]
     )
-
-
-def _names_functions(op: Op) -> bool:
-    for name, value in op.attributes.items():
-        if isinstance(value, (tuple, FunctionRef)) and name[0] != "_" and names_a_function(value):
-            return True
-    return False
-
-
-def _moves_only_ones(shape, order: tuple[int | None, ...]) -> bool:
-    """Whether a transposition leaves the elements where they are."""
-    axes = static(order)
-    if axes is None or shape is None:
-        return False
-    wide = [axis for axis in axes if shape[axis] != 1]
-    return wide == sorted(wide)

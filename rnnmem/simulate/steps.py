@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterator, Mapping
 
 from rnnmem.ir.graph import Op
@@ -60,6 +61,7 @@ class Step:
         1``.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
+      lags: it adds to a loop variable that nothing else in the iteration reads.
       eager: a loop whose ops start as soon as what they read is there.
       inner: programs of its step nets.
       segments: what a branch that segments added does (`rnnmem.analysis.segment_lengths`).
@@ -87,6 +89,7 @@ class Step:
     steady_state: int = 0
     saved: str = ""
     sums: bool = False
+    lags: bool = False
     eager: bool = False
     inner: tuple[Program, ...] = ()
     segments: bytes = b""
@@ -126,6 +129,11 @@ class Program:
     absent: tuple[int, ...]
     waits: list[int]
     roots: list[int]
+
+    @functools.cached_property
+    def has_several_loops(self) -> bool:
+        """Whether one loop may run before what another one reads is made."""
+        return sum(step.kind is Kind.LOOP for step in self.steps) > 1
 
 
 def connect(program: Program, congruent_op: Mapping[str, str], is_body: bool) -> None:
@@ -183,7 +191,19 @@ def _mark_sums(program: Program) -> None:
         step = writer.get(behind_views(slot))
         if step is not None and step.kind is Kind.ALLOCATE:
             added = [behind_views(one) for one in step.inputs]
-            step.sums = not step.cheap and program.inputs[position] in added
+            given = program.inputs[position]
+            step.sums = not step.cheap and given in added
+            step.lags = step.sums and _readers(program, given) == {id(step)}
+
+
+def _readers(program: Program, slot: int) -> set[int]:
+    """Identities of the steps that read a slot, or a view of it."""
+    found: set[int] = set()
+    for index in program.readers[slot]:
+        step = program.steps[index]
+        views = step.outputs if step.kind is Kind.VIEW else ()
+        found |= set().union(*(_readers(program, view) for view in views)) if views else {id(step)}
+    return found
 
 
 def _positions(slots: tuple[int, ...]) -> Mapping[int, list[int]]:

@@ -16,11 +16,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnnmem.analysis.machine import (
     CPU,
     LARGE,
     LONGEST_LOG,
+    MOST_ARENAS,
     MOST_RUNS,
     MOST_STALLED,
     Machine,
@@ -39,8 +42,9 @@ from rnnmem.simulate.buffers import (
     Span,
     shares,
 )
-from rnnmem.simulate.executor import Run, Setting
+from rnnmem.simulate.executor import Run
 from rnnmem.simulate.program import compile_net
+from rnnmem.simulate.setting import Deals, Setting
 from rnnmem.simulate.steps import Program, Step, spare
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
@@ -105,7 +109,7 @@ def simulate(net: Net, *, unknown_dimension: int | None = None, machine: Machine
         they stay unknown.
       machine: whose threads and times are assumed.
     """
-    program, unknown = _prepared(net, machine, unknown_dimension)
+    program, unknown = prepared(net, machine, unknown_dimension)
     events: list[tuple[str, int]] = []
     ledger = _run(program, machine, events=events)
     peak_origin = ledger.log[ledger.peak_entries - 1][0].origin if ledger.log else Origin()
@@ -136,7 +140,7 @@ def counted_peak(
     Returns:
       Bytes above what is resident; None where a size that matters is unknown.
     """
-    program, unknown = _prepared(net, machine)
+    program, unknown = prepared(net, machine)
     if unknown:
         return None
     ledger = _worse(program, machine, limit)
@@ -151,14 +155,41 @@ def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     A thread that has to wait holds what its op reads and writes while the other ones go on. That is
     rare, so it is not what is predicted; a budget must hold all the same.
     """
-    program, unknown = _prepared(net, machine)
+    program, unknown = prepared(net, machine)
     if unknown:
         return None
-    ledger = _worse(program, machine)
-    if len(ledger.log) <= LONGEST_LOG:
-        stalls = (_run(program, machine, stalled=step) for step in _largest(program, ledger.peak))
-        ledger = max((ledger, *stalls), key=lambda one: one.peak)
+    ledger = _worst(program, machine, [])
     return bfc.counted_peak(ledger.log, ledger.peak)
+
+
+def highest_peak(program: Program, machine: Machine) -> int:
+    """The peak of a program, all of whose sizes are known, where everything goes wrong that may.
+
+    Beside an op that is held up: sums that fall behind, rows that hold what they are cut from, and
+    more arenas.
+    """
+    hows = [{"deals": deals, "sums_lag": True} for deals in (Deals.OLDEST, Deals.NEWEST)]
+    ledger = _worst(program, machine, hows, rows_hold=True)
+    return bfc.counted_peak(ledger.log, ledger.peak, arenas=MOST_ARENAS)
+
+
+def _worst(
+    program: Program, machine: Machine, more: Sequence[Mapping[str, Any]], **all_of_them: Any
+) -> Ledger:
+    """The account of the run that asks for most, of those where an op is held up, and some more.
+
+    Args:
+      program: of a whole function.
+      machine: whose threads and times are assumed.
+      more: how other runs go.
+      all_of_them: how these and those with an op held up go.
+    """
+    ledger = _worse(program, machine)
+    if len(ledger.log) > LONGEST_LOG:
+        return ledger
+    hows = [*({"stalled": step} for step in _largest(program, ledger.peak)), *more]
+    worse = (_run(program, machine, **how, **all_of_them) for how in hows)
+    return max((ledger, *worse), key=lambda one: one.peak)
 
 
 def _largest(program: Program, peak: int) -> list[Step]:
@@ -182,8 +213,8 @@ def peaks(net: Net | KnownNet, machine: Machine = CPU) -> tuple[int, int]:
 
     Which of them it is in a run is a race. `counted_peak` says whether all sizes are known.
     """
-    program, _ = _prepared(net, machine)
-    return _run(program, machine).peak, _run(program, machine, newest_first=True).peak
+    program, _ = prepared(net, machine)
+    return _run(program, machine).peak, _run(program, machine, deals=Deals.NEWEST).peak
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,41 +236,36 @@ class Record:
 
 def record(net: Net | KnownNet, machine: Machine = CPU) -> Record:
     """Simulates one run of a function and keeps all of it; the most in use is `counted_peak`."""
-    program, unknown = _prepared(net, machine)
+    program, unknown = prepared(net, machine)
     ledger = _worse(program, machine)
     return Record(ledger.log, bfc.in_use(ledger.log), tuple(ledger.spans), tuple(unknown))
 
 
-def _prepared(
-    net: Net | KnownNet, machine: Machine, unknown_dimension: int | None = None
+def prepared(
+    net: Net | KnownNet,
+    machine: Machine,
+    unknown_dimension: int | None = None,
+    prunes: bool = False,
 ) -> tuple[Program, dict[str, None]]:
     """The program of a whole function, and what is unknown."""
     unknown: dict[str, None] = {}
     known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
-    program = compile_net(known, (), unknown, machine)
+    program = compile_net(known, (), unknown, machine, prunes=prunes)
     spare(program, MOST_RUNS)
     return program, unknown
 
 
-def _run(
-    program: Program,
-    machine: Machine,
-    newest_first: bool = False,
-    events: list[tuple[str, int]] | None = None,
-    stalled: Step | None = None,
-    limit: float = math.inf,
-) -> Ledger:
-    """Simulates a run; ``events``, where given, takes what `Timeline` tells of it.
-
-    It ends as soon as so much is alive as the limit says.
-    """
-    ledger = Ledger(limit)
-    setting = Setting(ledger, machine.threads, events, newest_first, stalled)
-    run = Run(program, setting, eager=True)
+def run(program: Program, setting: Setting) -> Ledger:
+    """Simulates a run of a whole function; it ends where the ledger's limit is reached."""
     with contextlib.suppress(LimitReached):
-        for value in run.execute([None] * len(program.inputs)):
+        for value in Run(program, setting, eager=True).execute([None] * len(program.inputs)):
             _mark_results(value)
-    return ledger
+    return setting.ledger
+
+
+def _run(program: Program, machine: Machine, limit: float = math.inf, **how: Any) -> Ledger:
+    """The same on a machine's threads; see `Setting` for how."""
+    return run(program, Setting(Ledger(limit), machine.threads, **how))
 
 
 def _worse(program: Program, machine: Machine, limit: float = math.inf) -> Ledger:
@@ -250,7 +276,7 @@ def _worse(program: Program, machine: Machine, limit: float = math.inf) -> Ledge
     ledger = _run(program, machine, limit=limit)
     if ledger.peak >= limit or len(ledger.log) > LONGEST_LOG:
         return ledger
-    other = _run(program, machine, newest_first=True, limit=limit)
+    other = _run(program, machine, deals=Deals.NEWEST, limit=limit)
     return max(ledger, other, key=lambda one: one.peak)
 
 

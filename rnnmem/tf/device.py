@@ -38,6 +38,17 @@ def device_bytes() -> int | None:
         return None
 
 
+def executor_threads() -> int:
+    """Threads that run ops side by side: as many as TensorFlow was told, else one a core."""
+    told = tf.config.threading.get_inter_op_parallelism_threads()
+    if told:
+        return told
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
 def check_budget(budget: int | None) -> None:
     """Refuses a budget that the device could never give.
 

@@ -1,4 +1,6 @@
-"""How often loops run whose trip counts only a run can tell: their part of the function is run.
+"""What a call tells of sizes: its arguments, and how often loops run that only a run can tell of.
+
+Of those their part of the function is run.
 
 The Net is cut back to what those loops are made from, so nothing is assigned, and the gradient is
 not computed; it runs op by op in a `Workspace`, which counts.
@@ -10,7 +12,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from rnnmem.analysis.loops import Loop
+from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op, Path
@@ -20,6 +25,30 @@ from rnnmem.tf.workspace import Workspace
 
 MOST_RUNS = 100_000
 """Runs of ops after which a loop is not waited for any longer: some seconds."""
+
+
+def facts_of(net: Net, inputs: Sequence[Any], batch: int | None = None) -> list[Fact]:
+    """What the inputs of a Net are in a call.
+
+    Args:
+      net: the whole function.
+      inputs: tensors for its first inputs.
+      batch: stands for a first dimension that one of them leaves open.
+    """
+    count = len(net.inputs)
+    known = [_fact(one, batch) if _is_dense(one) else Fact() for one in inputs]
+    return known[:count] + [Fact()] * (count - len(known))
+
+
+def _fact(value: Any, batch: int | None) -> Fact:
+    shape = tuple(value.shape)
+    if shape and shape[0] is None:
+        shape = batch, *shape[1:]
+    return Fact(shape=shape)
+
+
+def _is_dense(value: Any) -> bool:
+    return value.dtype not in (tf.resource, tf.variant) and value.shape.rank is not None
 
 
 def observed_trips(known: KnownNet, net: Net, inputs: Sequence[Any]) -> Mapping[Path, int]:

@@ -14,17 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.analysis.loops import loop_pairs
-from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
-from rnnmem.ir.op_table import LOOPS
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
-from rnnmem.passes.normalise.zero_lists import without_zero_lists
-from rnnmem.planning.apply import apply_plan
-from rnnmem.simulate.timeline import simulate
-from rnnmem.tf.attributes import constant
+from rnnmem.simulate.interval import Interval, peak_interval
+from rnnmem.tf.device import executor_threads
 from rnnmem.tf.functions import net_of
 from tests.allocations import asked_for
 from tests.conformance.expectations import WHOLE_TABLE
@@ -38,6 +33,10 @@ MEASURED_AGAIN = 12
 """How many times as often it is measured before a rise is believed."""
 SLACK = 16 * KIB
 """Bytes by which what is asked for may rise, beside a fiftieth."""
+LARGE = 16 * KIB * KIB
+"""Bytes above which a prediction must be narrow."""
+WIDEST = 1.2
+"""How many times its lowest peak the highest one of such a prediction may be."""
 EVERYTHING = 1e9
 """A slowdown at which whatever can be recomputed is."""
 
@@ -103,26 +102,17 @@ class Subject:
                 asked.append(asked_for(function, inputs, folder))
         return Run(results, effects, tuple(peaks), tuple(asked))
 
-    def prediction(self, plan: rnnmem.Plan | None = None) -> int | None:
-        """What a run is predicted to ask for; the chunks that plans count are chance."""
-        if plan is None or not is_improved(plan):
-            return simulate(self.net).peak_bytes
-        inside = loop_pairs(self.net, self.net, {}) or nested_steps(self.net)
-        if plan.cuts_rows or not inside:
-            return plan.predicted_peak  # of another Net: by chunks, or with a gradient made later
-        whole = without_zero_lists(self.net)
-        return simulate(apply_plan(whole, plan, constant)).peak_bytes
+    def prediction(self, plan: rnnmem.Plan | None = None) -> Interval | None:
+        """Between which bytes the peak is predicted to lie: of the original, or by a plan."""
+        if plan is not None and is_improved(plan):
+            return plan.predicted_interval
+        return peak_interval(self.net, executor_threads())
 
     @functools.cached_property
     def net(self) -> Net:
         """The original as it is planned on."""
         traced = self.function.get_concrete_function(*self.case.inputs)
         return without_dead_gradients(without_dead_ops(inline(net_of(traced))))
-
-    @functools.cached_property
-    def lowest_prediction(self) -> int | None:
-        """The original's predicted peak if its loops' iterations came one after the other."""
-        return simulate(in_turn(self.net)).peak_bytes
 
     def optimised(self, slowdown: float = EVERYTHING) -> tuple[Any, rnnmem.Plan]:
         """The optimised function and its plan; an error in planning is raised."""
@@ -135,23 +125,6 @@ class Subject:
         """The first difference between the original and the optimised function, in words."""
         function, _ = self.optimised(slowdown)
         return difference(self.run(self.function), self.run(function))
-
-
-def in_turn(net: Net) -> Net:
-    """The Net with one iteration of each loop under way at once."""
-    return net.replace(
-        ops=tuple(
-            op.replace(
-                nets={key: in_turn(inner) for key, inner in op.nets.items()},
-                attributes={**op.attributes, "parallel_iterations": 1}
-                if op.type in LOOPS
-                else op.attributes,
-            )
-            if op.nets
-            else op
-            for op in net.ops
-        )
-    )
 
 
 def higher(original: Run, run: Run) -> str:
@@ -202,22 +175,21 @@ def grows_faster(original: Sequence[Run], runs: Sequence[Run]) -> str:
     return ""
 
 
-def far_from(predicted: int | None, run: Run, lowest: int | None = None) -> str:
-    """In words where a prediction is not within 10 % of the measurements.
+def outside(predicted: Interval | None, run: Run) -> str:
+    """In words where a measured peak is outside of its prediction, or that is too wide to be one.
 
     Args:
-      predicted: bytes.
+      predicted: between which bytes.
       run: what was measured, several times: which ops meet in memory is a race.
-      lowest: the prediction without that race, where many iterations may be under way.
     """
     if predicted is None:
         return "no prediction: a size or a trip count is unknown"
-    low = predicted if lowest is None else min(lowest, predicted)
-    least, most = min(run.asked), max(*run.asked, *run.peaks)
-    slack = 16 * KIB
-    if 0.9 * least - slack <= predicted and low <= 1.1 * most + slack:
-        return ""
-    return f"predicted {low} to {predicted} bytes, measured {least} to {most}"
+    (low, high), (least, most) = predicted, (min(run.peaks), max(run.peaks))
+    if not low <= least <= most <= high:
+        return f"predicted {low} to {high} bytes, measured {least} to {most}"
+    if low > LARGE and high > WIDEST * low:
+        return f"predicted {low} to {high} bytes, which is too wide"
+    return ""
 
 
 def set_fusions(on: bool) -> None:

@@ -14,8 +14,8 @@ from tests.conformance.harness import (
     EVERYTHING,
     Subject,
     difference,
-    far_from,
     is_improved,
+    outside,
     reasons,
     rose,
     set_fusions,
@@ -53,7 +53,7 @@ def test_three_steps_leave_the_same(name):
         predicted(
             name,
             "prediction as it was",
-            lambda: far_from(subject.prediction(), original, subject.lowest_prediction),
+            lambda: outside(subject.prediction(), original),
         )
     if is_improved(plan):
         set_fusions(False)
@@ -66,7 +66,7 @@ def test_three_steps_leave_the_same(name):
 
 def _off(subject, plan, run):
     """In words where what a plan predicts is not what its run took."""
-    return far_from(subject.prediction(plan), run)
+    return outside(subject.prediction(plan), run)
 
 
 def verify_improvement(name, plan):

@@ -123,6 +123,14 @@ def test_peaks_are_told_where_they_are_known():
     assert "? as it was" in report(loop(decision()), predicted_peak=1)
 
 
+def test_a_peak_that_may_be_another_in_another_run_is_told_as_an_interval():
+    mib = 2**20
+    peaks = {"original_peak": 130 * mib, "predicted_peak": 42 * mib}
+    intervals = {"original_interval": (130 * mib, 130 * mib)}
+    text = report(loop(decision()), **peaks, **intervals, predicted_interval=(40 * mib, 44 * mib))
+    assert "130.0 MiB as it was, 40.0 to 44.0 MiB now" in text
+
+
 def test_time_is_told_where_something_changes():
     assert "estimated step time: 1.07x" in report(loop(decision()), slowdown=1.07)
     assert "step time" not in report(loop(closed="no"), slowdown=1.07)

@@ -1,0 +1,78 @@
+"""Between which bytes the peaks of a plan lie: told of the plan that was chosen, and chose none."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from rnnmem.analysis.shape_rules import Fact
+from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.graph import Net, Path
+from rnnmem.planning.plan import Plan
+from rnnmem.simulate.interval import Interval, peak_interval
+from rnnmem.simulate.timeline import counted_peak
+
+SEEN = "peaks are those at the sizes of the first call; the function does not tell them"
+
+
+def with_intervals(plan: Plan, net: Net, rewritten: Net | None, threads: int) -> Plan:
+    """The plan with the intervals of its peaks, where it tells peaks at all.
+
+    Args:
+      plan: what was decided.
+      net: the function as it was.
+      rewritten: what the plan makes of it; None: it is as it was.
+      threads: that run its ops side by side.
+    """
+    before, after = plan.original_peak, plan.predicted_peak
+    if before is None and after is None:
+        return plan
+    original = peak_interval(net, threads)
+    changed = original if rewritten is None else peak_interval(rewritten, threads)
+    return dataclasses.replace(
+        plan,
+        original_interval=around(original, before),
+        predicted_interval=around(changed, after),
+    )
+
+
+def at_sizes(
+    plan: Plan,
+    nets: tuple[Net, Net | None],
+    inputs: Sequence[Fact],
+    trips: Mapping[Path, int],
+    threads: int,
+) -> Plan:
+    """The plan with its peaks at the sizes of a call, which its Net does not tell.
+
+    Args:
+      plan: what was decided; without a predicted peak.
+      nets: the function as it was, and what the plan makes of it; None: it is as it was.
+      inputs: what the function's inputs are in the call.
+      trips: path of a loop op -> iterations, where only a run tells.
+      threads: that run its ops side by side.
+
+    Returns:
+      The plan as it was where not even the call's sizes tell.
+    """
+    net, rewritten = nets
+    before = known_net(net, inputs, None, trips)
+    after = before if rewritten is None else known_net(rewritten, inputs, None, trips)
+    peaks = counted_peak(before), counted_peak(after)
+    if None in peaks:
+        return plan
+    return dataclasses.replace(
+        plan,
+        original_peak=peaks[0],
+        predicted_peak=peaks[1],
+        original_interval=around(peak_interval(before, threads), peaks[0]),
+        predicted_interval=around(peak_interval(after, threads), peaks[1]),
+        notes=(*plan.notes, SEEN),
+    )
+
+
+def around(interval: Interval | None, peak: int | None) -> Interval | None:
+    """The interval, the peak that plans were compared by within it."""
+    if interval is None or peak is None:
+        return None
+    return min(interval[0], peak), max(interval[1], peak)

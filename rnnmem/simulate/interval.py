@@ -1,0 +1,59 @@
+"""Between which bytes the peak of a run lies, whatever order its ops run in.
+
+    bytes
+      │   ┌ high: the worse order of ready ops, an op held up at the worst moment, the larger
+      │   │       branch, chunks laid out in arenas that earlier runs have broken up
+      │   │
+      │   └ low:  of several orders the one that holds least, nothing held up, the smaller branch,
+      │           chunks laid out at best
+      └──────────
+
+Neither is a guess with a margin: each is the peak of a run that TensorFlow's executor may make.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rnnmem.analysis.machine import CPU
+from rnnmem.analysis.shapes import KnownNet
+from rnnmem.ir.graph import Net
+from rnnmem.simulate import bfc
+from rnnmem.simulate.buffers import Ledger
+from rnnmem.simulate.setting import Deals, Setting
+from rnnmem.simulate.timeline import highest_peak, prepared, run
+
+_GOOD: tuple[Mapping[str, Any], ...] = (
+    {"deals": Deals.OLDEST, "in_turn": True},
+    {"deals": Deals.NEWEST, "in_turn": True},
+    {"deals": Deals.LEAST, "in_turn": True},
+    {"deals": Deals.LEAST},
+)
+"""Orders that hold little: iterations one after the other, as nothing piles up then; or several at
+once, where what they add up is made later than what they let go of."""
+
+Interval = tuple[int, int]
+"""The lowest peak and the highest, in bytes above what is resident."""
+
+
+def peak_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval | None:
+    """Between which bytes the measured peak of a run lies.
+
+    Args:
+      net: the whole function, inlined; or what `known_net` found of it.
+      threads: that run ops side by side.
+
+    Returns:
+      Bytes above what is resident, the lowest and the highest; None where a size that matters is
+      unknown.
+    """
+    machine = dataclasses.replace(CPU, threads=threads)
+    program, unknown = prepared(net, machine, prunes=True)
+    if unknown:
+        return None
+    high = highest_peak(program, machine)
+    ledgers = [run(program, Setting(Ledger(), 1, is_good=True, **order)) for order in _GOOD]
+    least = min(ledgers, key=lambda one: one.peak)
+    return min(high, bfc.least_peak(least.log, least.peak)), high

@@ -1,0 +1,50 @@
+"""Which of the runs that TensorFlow's executor may make of a program is simulated."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from rnnmem.simulate.buffers import Ledger
+from rnnmem.simulate.steps import Step
+
+
+class Deals(enum.Enum):
+    """Which of several ops that become ready together is dealt out first.
+
+    TensorFlow's executor does any of it, as threads happen to wake.
+    """
+
+    OLDEST = "the first one"
+    NEWEST = "the last one"
+    LEAST = "in a loop, the one that asks for least; outside, a loop before what asks for more"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """What all runs of one simulation share.
+
+    Attributes:
+      ledger: where buffers are booked.
+      threads: that run ops side by side.
+      events: takes (op, bytes alive) of every op; None: nobody asks for them.
+      deals: which of several ready ops runs first.
+      stalled: an op whose thread is held up while it runs, until nothing but loops can go on.
+      sums_lag: whether of the sums of a loop only those are held up that nothing but later sums
+        waits for; else those that its iterations wait for are, too.
+      rows_hold: whether a row outside of loops holds the tensor that it is cut from, as it does;
+        else it is counted apart from it.
+      in_turn: whether the iterations of a loop come one after the other.
+      is_good: whether a branch runs that of its Nets which holds least; else the one that holds
+        most.
+    """
+
+    ledger: Ledger
+    threads: int
+    events: list[tuple[str, int]] | None = None
+    deals: Deals = Deals.OLDEST
+    stalled: Step | None = None
+    sums_lag: bool = False
+    rows_hold: bool = False
+    in_turn: bool = False
+    is_good: bool = False

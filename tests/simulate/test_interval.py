@@ -1,0 +1,97 @@
+"""Between which bytes a peak lies: the order of ops, the branch, the chunks; K is 1024 bytes."""
+
+import pytest
+
+from rnnmem.simulate.interval import peak_interval
+from rnnmem.simulate.timeline import counted_peak, simulate, worst_peak
+from tests.handmade import const, make_net, op, rnn
+
+K = 1024  # f[256]
+X = {"x": "f[256]"}
+
+
+def test_of_one_chain_of_ops_only_chunks_differ():
+    ops = [op("a", "Tanh", "x", "f[256]"), op("b", "Exp", "a", "f[256]")]
+    low, high = peak_interval(make_net(X, ops, ["b"]))
+    assert low == K
+    assert K < high < 2 * K  # no chunk is twice what was asked for
+
+
+def test_what_is_unknown_has_no_interval():
+    assert peak_interval(make_net({"x": "f[?]"}, [op("y", "Tanh", "x", "f[?]")], ["y"])) is None
+
+
+@pytest.mark.parametrize("units", [16, 128, 512])
+def test_the_peak_that_plans_are_compared_by_lies_within(units):
+    net = rnn(units)
+    low, high = peak_interval(net)
+    assert low <= simulate(net).peak_bytes <= counted_peak(net) <= high
+    assert worst_peak(net) <= high
+
+
+def test_partial_gradients_pile_up_or_do_not():
+    # a weight's partial gradients, one of each iteration under way, wait for the sum
+    net = rnn(512)
+    low, high = peak_interval(net)
+    assert low < counted_peak(net) <= high
+
+
+def test_the_smaller_branch_or_the_larger_one_runs():
+    small = make_net(X, [op("y", "Tanh", "x", "f[256]")], ["y"], name="small")
+    wide = [
+        const("shape", (64, 256)),
+        op("many", "BroadcastTo", "x shape", "f[64,256]"),
+        const("axes", (0,)),
+        op("y", "Sum", "many axes", "f[256]"),
+    ]
+    large = make_net(X, wide, ["y"], name="large")
+    net = make_net(
+        {**X, "which": "z[]"},
+        [
+            op(
+                "either",
+                "If",
+                "which x",
+                "f[256]",
+                nets={"then_branch": small, "else_branch": large},
+            )
+        ],
+        ["either"],
+    )
+    low, high = peak_interval(net)
+    assert low == K
+    assert high > 60 * K
+
+
+def test_more_threads_hold_no_less():
+    # eight ops that ask for much for a while, and nothing orders them
+    ops = [const("axes", (0,))]
+    for n in range(8):
+        ops += [
+            op(f"m{n}", "MatMul", f"w{n} w{n}", "f[512,512]"),
+            op(f"s{n}", "Sum", f"m{n} axes", "f[512]"),
+        ]
+    net = make_net({f"w{n}": "f[512,512]" for n in range(8)}, ops, [f"s{n}" for n in range(8)])
+    few, many = peak_interval(net, 1), peak_interval(net, 8)
+    assert few[0] == many[0]
+    assert few[1] < many[1]
+
+
+def test_a_row_outside_of_loops_may_hold_what_it_is_cut_from():
+    starts = [const("begin", (3,)), const("end", (4,)), const("step", (1,))]
+    cut = op(
+        "row",
+        "StridedSlice",
+        "y begin end step",
+        "f[256]",
+        attributes={"shrink_axis_mask": 1},
+    )
+    later = [
+        op("z", "MatMul", "w w", "f[256,256]", controls=("row",)),
+        const("axes", (0,)),
+        op("s", "Sum", "z axes", "f[256]"),
+        op("both", "AddV2", "row s", "f[256]"),
+    ]
+    ops = [*starts, op("y", "Tanh", "x", "f[256,256]"), cut, *later]
+    _, high = peak_interval(make_net({"x": "f[256,256]", "w": "f[256,256]"}, ops, ["both"]))
+    assert high >= 2 * 256 * K
