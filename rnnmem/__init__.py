@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rnnmem.reports.report import Report
     from rnnmem.saved_model import optimize_saved_model
     from rnnmem.shared import SharedFunction, share
+    from rnnmem.tf.calibration_cache import calibrate
     from rnnmem.tf.load import load_net
     from rnnmem.tf.measure import (
         Comparison,
@@ -78,6 +79,7 @@ __all__ = [
     "Throughput",
     "VerifyError",
     "__version__",
+    "calibrate",
     "convert",
     "enable_cpu_memory_stats",
     "keep",
@@ -105,6 +107,7 @@ _HOME = {
     "Report": "rnnmem.reports.report",
     "SharedFunction": "rnnmem.shared",
     "Throughput": "rnnmem.throughput",
+    "calibrate": "rnnmem.tf.calibration_cache",
     "convert": "rnnmem.conversion.api",
     "enable_cpu_memory_stats": "rnnmem.tf.measure",
     "keep": "rnnmem.keeping",

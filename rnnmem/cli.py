@@ -190,7 +190,10 @@ def _parser() -> argparse.ArgumentParser:
     _options(optimize)
     _to_files(optimize)
 
-    _command(made, "doctor", "what works on this machine; exits with 1 where it must")
+    doctor = _command(made, "doctor", "what works on this machine; exits with 1 where it must")
+    doctor.add_argument(
+        "--renew", action="store_true", help="measure again what this machine costs"
+    )
     return parser
 
 

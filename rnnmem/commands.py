@@ -130,11 +130,11 @@ def optimize(options: argparse.Namespace) -> None:
         print(explain(plan, name=name), end="")
 
 
-def doctor(unused_options: argparse.Namespace) -> int:
+def doctor(options: argparse.Namespace) -> int:
     """Tells what works on this machine; the exit code."""
     from rnnmem.doctor import main
 
-    return main()
+    return main(options.renew)
 
 
 def _choose_device(name: str | None) -> None:

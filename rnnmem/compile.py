@@ -56,6 +56,7 @@ from rnnmem.planning.straight_line import (
 from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
+from rnnmem.tf.calibration_cache import calibration_here
 from rnnmem.tf.device import check_offload, executor_threads
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.profile import SECONDS, profiled
@@ -185,6 +186,11 @@ def waits_for_gradient(net: Net) -> bool:
 def machine_here() -> Machine:
     """What estimates of time assume of the device that runs what names no other."""
     return GPU if tf.config.list_logical_devices("GPU") else CPU
+
+
+def calibrated_machine() -> Machine:
+    """The same with what was measured of it, if that is not switched off."""
+    return dataclasses.replace(machine_here(), costs=calibration_here().costs)
 
 
 def _unless(found: Iterator[Op], reason: str, target: Target) -> Target:
@@ -343,7 +349,8 @@ def _setting(net: Net, target: Target) -> Setting:
     options = target.options
     machine = target.machine
     if machine is None:
-        machine = machine_here()
+        estimates = options.plan is None and not target.by_xla
+        machine = calibrated_machine() if estimates else machine_here()
         if options.profile:
             machine = profiled(machine, net, min(SECONDS, options.profile))
     return Setting(
@@ -450,7 +457,12 @@ def _is_verified(made: Compiled, target: Target) -> bool:
 def _with_notes(made: Compiled, target: Target) -> Plan:
     if made.search is None and waits_for_gradient(made.net):
         return made.plan  # nothing is decided before its gradient is there
-    return with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
+    plan = with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
+    if made.search is None or plan.changes_nothing or target.options.plan is not None:
+        return plan
+    calibrated = made.search.setting.machine.costs is not None
+    why = "" if calibrated or target.by_xla else calibration_here().note
+    return dataclasses.replace(plan.noting(*filter(None, [why])), calibrated=calibrated)
 
 
 def _with_intervals(made: Compiled) -> Compiled:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rnnmem.analysis.costs import Costs
 from rnnmem.errors import RnnmemWarning
 from rnnmem.sizes import format_bytes
 from rnnmem.tables import plain_text, table_of
@@ -42,13 +43,16 @@ class Finding:
     essential: bool = False
 
 
-def main() -> int:
+def main(renew: bool = False) -> int:
     """Prints what was found.
+
+    Args:
+      renew: whether this machine's costs are measured again.
 
     Returns:
       The exit code: 1 where something essential does not work, else 0.
     """
-    found = run()
+    found = run(renew)
     table = table_of(["what", "", "found"])
     for one in found:
         mark = "FAILS" if one.essential and one.works is False else _MARKS[one.works]
@@ -59,8 +63,12 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def run() -> list[Finding]:
-    """Looks at everything; what rests on something that fails is not looked at."""
+def run(renew: bool = False) -> list[Finding]:
+    """Looks at everything; what rests on something that fails is not looked at.
+
+    Args:
+      renew: whether this machine's costs are measured again.
+    """
     found = [
         Finding("rnnmem", None, __version__),
         Finding("Python", None, f"{platform.python_version()} on {platform.platform()}"),
@@ -73,7 +81,7 @@ def run() -> list[Finding]:
             found.append(Finding(what, False, f"{type(error).__name__}: {error}", look in _NEEDED))
         if found[-1].essential and found[-1].works is False:
             return found
-    return [*found, *_calibration(), *_extras()]
+    return [*found, *_calibration(renew), *_extras()]
 
 
 def _tensorflow() -> Iterator[Finding]:
@@ -152,7 +160,7 @@ def _loop() -> Iterator[Finding]:
     step, inputs = _small_step()
     with warnings.catch_warnings():
         warnings.simplefilter("error", RnnmemWarning)
-        optimised = rnnmem.optimize(step, max_slowdown=2.0)
+        optimised = rnnmem.optimize(step, max_slowdown=4.0)
         plan = optimised.plan(inputs)
         found = _bits(optimised(inputs))
     plain = tf.function(step)
@@ -208,12 +216,34 @@ def _compiler() -> Iterator[Finding]:
     yield Finding("XLA", False, "does not compile here; leave jit_compile=True out")
 
 
-def _calibration() -> Iterator[Finding]:
+def _calibration(renew: bool) -> Iterator[Finding]:
+    import rnnmem
+    from rnnmem.tf.calibration_cache import calibration_here
     from rnnmem.tf.profile import cache_folder
 
+    if renew:
+        rnnmem.calibrate()
+    here = calibration_here()
+    yield Finding("calibration", None, f"times are estimated by {here.sentence}")
+    if here.costs is not None:
+        yield Finding("its costs", None, _costs(here.costs))
     files = list(cache_folder().glob("profile-*.json"))
     text = f"times of kernels (profile=True) in {cache_folder()}: {len(files)} files"
-    yield Finding("calibration", None, text if files else "none; profile=True measures kernels")
+    yield Finding("profiles", None, text if files else "none; profile=True measures kernels")
+
+
+def _costs(costs: Costs) -> str:
+    """What a machine costs, in words."""
+    size, seconds = costs.products[-1]
+    moved, moving = costs.moved[-1]
+    small = f"op {_us(costs.op)}, iteration {_us(costs.iteration)}, variable {_us(costs.variable)}"
+    lists = f"push or pop {_us(costs.list)}, barrier {_us(2 * costs.optional)}"
+    large = f"products {size / seconds / 1e9:.0f} Gflop/s, memory {moved / moving / 1e9:.0f} GB/s"
+    return f"{small}, {lists}; {large}"
+
+
+def _us(seconds: float) -> str:
+    return f"{1e6 * seconds:.2f} us"
 
 
 def _extras() -> Iterator[Finding]:

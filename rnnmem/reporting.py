@@ -24,6 +24,7 @@ from rnnmem.tf.counting import counts_memory, uncounted
 from rnnmem.tf.measure import run_measured
 from rnnmem.tf.memory_trace import Change, trace_memory
 from rnnmem.tf.timing import StepTimer
+from rnnmem.warn import warn_user
 
 RUNS = 2
 """Measured runs of each variant; the largest peak counts."""
@@ -179,10 +180,13 @@ def _with_time(
         return inspection
     bound = inspection.options.max_slowdown
     if inspection.options.budget is None and ratio > (1 + FAR) * bound:
-        notes.append(
+        told = (
             f"the step took {ratio:.2f}x the original's time, which is above max_slowdown="
-            f"{bound:g}; optimize(profile=True) holds the plan against measured times"
+            f"{bound:g} ({plan.slowdown:.2f}x was estimated); optimize(profile=True) holds the "
+            "plan against measured times"
         )
+        notes.append(told)
+        warn_user(f"rnnmem: {told}")
     measured = dataclasses.replace(plan, measured_slowdown=ratio)
     return dataclasses.replace(inspection, plan=measured)
 

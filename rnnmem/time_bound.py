@@ -16,21 +16,10 @@ from typing import Any
 from rnnmem.errors import NotUnderstood
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.trials import TRIALS, Trial, next_allowed
 from rnnmem.tf.timing import StepTimer
 from rnnmem.traced import Trace, left_as_it_was, trace_of
 
-TOLERANCE = 0.02
-"""Part of the step time by which a median of some pairs may be above the bound."""
-CLOSE = 0.02
-"""Part of the step time that is not worth another plan."""
-FREE = 0.005
-"""Part of the step time that is as good as none."""
-GROWTH = 2.0
-"""The time that is allowed by estimate grows at most so many times at once."""
-MOST = 8.0
-"""And at most so many times in all."""
-TRIALS = 6
-"""Plans that are run beside the original, at most."""
 SHARE = 0.2
 """Part of the seconds that each of them may run for."""
 
@@ -38,29 +27,8 @@ _TOO_SLOW = (
     "it runs as it was: no plan was measured within max_slowdown={:g} (the fastest took {:.2f}x)"
 )
 _NOT_TIMED = "its time was not measured: {}"
-_TOLD = {"notes": (), "slowdown": 1.0}
+_TOLD = {"notes": (), "slowdown": 1.0, "calibrated": False}
 """Fields of a plan that decide nothing."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """A plan that was run.
-
-    Attributes:
-      allowed: the bound on the estimated factor of step time under which it was planned.
-      plan: the decisions.
-      measured: factor of step time.
-      made: what runs.
-    """
-
-    allowed: float
-    plan: Plan
-    measured: float
-    made: Any = None
-
-    def fits(self, bound: float) -> bool:
-        """Whether it was measured within a bound on the factor of step time."""
-        return self.measured <= bound + TOLERANCE
 
 
 def within_bound(
@@ -95,44 +63,6 @@ def within_bound(
         if confirmed.fits(bound):
             return confirmed
         tried[tried.index(best)] = confirmed
-
-
-def next_allowed(tried: Sequence[Trial], bound: float) -> float | None:
-    """The bound on the estimate to plan under next; None: there is nothing more to be tried."""
-    good = [one for one in tried if one.fits(bound)]
-    slow = [one for one in tried if not one.fits(bound)]
-    if not slow:
-        return _larger(max(good, key=lambda one: one.allowed), bound)
-    fastest = min(slow, key=lambda one: one.allowed)
-    below = [one for one in good if one.allowed < fastest.allowed]
-    if below:
-        return _between(max(below, key=lambda one: one.allowed), fastest, bound)
-    return None if good else _smaller(fastest, bound)
-
-
-def _larger(most: Trial, bound: float) -> float | None:
-    if most.measured > bound - CLOSE or bound <= 1.0:
-        return None
-    growth = min(GROWTH, (bound - 1.0) / max(most.measured - 1.0, 1e-9))
-    allowed = 1.0 + growth * (most.allowed - 1.0)
-    return allowed if allowed - 1.0 <= MOST * (bound - 1.0) else None
-
-
-def _smaller(slow: Trial, bound: float) -> float | None:
-    """By what it took; in the end, plans that take no time by estimate."""
-    if min(slow.allowed, slow.plan.slowdown) <= 1.0:
-        return None
-    allowed = 1.0 + (slow.plan.slowdown - 1.0) * (bound - 1.0) / (slow.measured - 1.0)
-    return allowed if 1.0 + FREE < allowed < slow.allowed else 1.0
-
-
-def _between(good: Trial, slow: Trial, bound: float) -> float | None:
-    low, high = max(1.0, min(good.plan.slowdown, good.allowed)), slow.plan.slowdown
-    if high - low < CLOSE or good.measured > bound - CLOSE:
-        return None
-    part = (bound - good.measured) / max(slow.measured - good.measured, 1e-9)
-    allowed = low + (high - low) * min(part, 0.9)
-    return allowed if good.allowed < allowed < slow.allowed else None
 
 
 def _peak(plan: Plan) -> float:

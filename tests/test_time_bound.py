@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import time_bound
+from rnnmem.planning import trials
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.trials import TOLERANCE, TRIALS, Trial, next_allowed
 from rnnmem.tf import timing
 from rnnmem.tf.timing import StepTimer
-from rnnmem.time_bound import TOLERANCE, TRIALS, Trial, next_allowed, within_bound
+from rnnmem.time_bound import within_bound
 
 WEIGHT = tf.Variable(np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8)
 X = tf.constant(np.random.default_rng(1).normal(size=(12, 16, 64)), tf.float32)
@@ -61,7 +62,7 @@ def test_what_is_slow_at_any_estimate_is_not_taken():
 
 def test_a_plan_that_is_fast_for_nothing_is_asked_for_a_few_times_only():
     tried, good = searched(1.1, lambda estimate: 0.9)
-    assert max(tried) <= 1 + time_bound.MOST * 0.1 + 1e-9
+    assert max(tried) <= 1 + trials.MOST * 0.1 + 1e-9
     assert good.plan.slowdown == max(min(one, 3.0) for one in tried)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPU_ALLOCATOR_USE_BFC", "true")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("RNNMEM_CALIBRATION", "off")  # plans that are the same everywhere
 
 import rnnmem
 from tests.conformance.harness import Subject

@@ -12,10 +12,11 @@ import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from rnnmem.analysis.costs import Costs
 from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import READ, arithmetic
+from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WRAP, arithmetic
 from rnnmem.ir.order import through_identities
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -35,6 +36,8 @@ class Machine:
       host_bytes_per_second: of copies between the device and the host.
       device: where ops run that name no device.
       threads: that run ops side by side.
+      costs: what was measured here of all that is not a kernel at the user's own shapes; None: the
+        rates above are all that is known.
     """
 
     operations_per_second: float
@@ -46,22 +49,47 @@ class Machine:
     host_bytes_per_second: float = 2e10
     device: str = HOST
     threads: int = 2
+    costs: Costs | None = None
 
     def seconds(self, op: Op, net: Net) -> float:
         """Estimated time of one run of the op (of one iteration, for a loop op)."""
-        if op.type == "TensorListPushBack":
+        if op.type == PUSH:
             kept = 0 if _lives_anyway(net, op.inputs[1]) else net.blobs[op.inputs[1]].bytes or 0
-            return self.launch_seconds + self.seconds_to_keep(kept)
+            return self._starting(op) + self.seconds_to_keep(kept)
         if self.measured and not op.nets:
             found = self.measured.get(op_signature(op, net) or "")
             if found is not None:
-                return self.launch_seconds + found
+                return self._starting(op) + found
         work, moved = arithmetic(op, net)
+        if self.costs is not None:
+            return self._starting(op) + self._kernel(op, net, work, moved)
         rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
         return self.launch_seconds + max(work / rate, moved / self.bytes_per_second)
 
+    def least_seconds(self, op: Op, net: Net) -> float:
+        """Estimated time of an op that hands on what it reads; of any, where costs are known."""
+        return self.launch_seconds if self.costs is None else self.seconds(op, net)
+
+    def _starting(self, op: Op) -> float:
+        """What the op costs before it does anything."""
+        costs = self.costs
+        if costs is None:
+            return self.launch_seconds
+        if op.type in (PUSH, POP):
+            return costs.list
+        return costs.optional if op.type in (WRAP, UNWRAP) else costs.op
+
+    def _kernel(self, op: Op, net: Net, work: float, moved: float) -> float:
+        """What it does then, by the costs that were measured."""
+        assert self.costs is not None
+        if _multiplies(op):
+            return max(self.costs.product(work, _is_thin(op, net)), self.costs.moving(moved))
+        return max(self.costs.computing(op.type, work), self.costs.moving(moved))
+
     def seconds_to_keep(self, size: int) -> float:
         """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
+        if self.costs is not None:
+            return size * self.costs.kept
         return 2.0 * size / self.kept_bytes_per_second
 
 
@@ -72,6 +100,13 @@ def _lives_anyway(net: Net, blob: str) -> bool:
     if producer is not None:
         return producer.type == READ
     return any(pair == (blob, blob) for pair in zip(net.inputs, net.outputs, strict=False))
+
+
+def _is_thin(op: Op, net: Net) -> bool:
+    """Whether a matrix of a product has few rows, or few columns."""
+    shapes = (net.blobs[blob].shape for blob in (*op.inputs[:2], *op.outputs[:1]))
+    sides = [size for shape in shapes if shape is not None for size in shape[-2:] if size]
+    return "Conv" not in op.type and min(sides, default=FEW_ROWS + 1) <= FEW_ROWS
 
 
 def _multiplies(op: Op) -> bool:
@@ -98,6 +133,8 @@ GPU = Machine(
 )
 
 
+FEW_ROWS = 32
+"""Rows up to which a product is thin: its factors are read for little work. By hand."""
 WIDE_SECONDS = 5e-5
 """An op that takes longer than this keeps all cores busy by itself. By hand."""
 SIDE_BY_SIDE = 8

@@ -22,6 +22,7 @@ from rnnmem.planning.decide import decide
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.planning.search import Search
+from rnnmem.planning.step_time import slowdown_of
 from rnnmem.planning.straight_line import LEAST_GAIN, Chosen, loops_and_regions
 
 _SLOWDOWNS = (1.1, 1.2, 1.35, 1.5, 2.0, 3.0, float("inf"))
@@ -84,8 +85,11 @@ def _decided(
         closed = tuple(dataclasses.replace(one, plan=_closed(one.plan)) for one in plans)
         return plain, dataclasses.replace(plan, nested=closed), rewritten
     slower = plan.slowdown + below.slowdown - 1.0
+    final = whole if rewritten is None else rewritten
+    known = slowdown_of(final, plain.original_seconds, plain.setting.machine)
+    slower = slower if known is None else known
     plan = dataclasses.replace(plan, nested=plans, slowdown=slower)
-    return around, plan, whole if rewritten is None else rewritten
+    return around, plan, final
 
 
 def _of_step(search: Search, options: Options, max_slowdown: float) -> Plan | None:

@@ -232,6 +232,7 @@ def plan_net(
 def candidates_of(
     net: Net,
     machine: Machine,
+    seconds: float | None = None,
     *,
     segments: bool = True,
     variables: frozenset[str] | None = None,
@@ -243,6 +244,7 @@ def candidates_of(
     Args:
       net: the whole step, inlined.
       machine: what estimates of time assume.
+      seconds: estimated time of the Net as it is; None: that of its ops.
       segments: whether loops may be cut into segments.
       variables: of a step net: its inputs that hold a variable each (`Place.variables`).
       techniques: whether blobs may be recomputed, and in which forms they may be saved.
@@ -277,7 +279,7 @@ def candidates_of(
             refined[asked] = exact.exact(pair, outside(pair), kept, seconds)
         return refined[asked]
 
-    seconds = step_seconds(net, machine)
+    seconds = step_seconds(net, machine) if seconds is None else seconds
     runs = [trips_of(pair.forward) for pair in pairs]
     site = Site(net, beside_loops, clock)
     offers = {one.name: one.offer(site) for one in beside if one.kind is Kind.BESIDE}

@@ -79,6 +79,8 @@ class Plan:
       worst_peak: the same where a thread is held up; known where a budget asked for it, not kept.
       nested: decisions for step nets that hold loop pairs of their own, inner ones first; each plan
         is for one run of its step net.
+      calibrated: whether ``slowdown`` is by what this machine was measured to cost; else it is by
+        the built-in table.
     """
 
     loops: tuple[LoopPlan, ...] = ()
@@ -92,6 +94,7 @@ class Plan:
     predicted_interval: tuple[int, int] | None = None
     worst_peak: int | None = dataclasses.field(default=None, compare=False)
     nested: tuple[NestedPlan, ...] = ()
+    calibrated: bool = False
 
     def of(self, name: str) -> tuple[Any, ...]:
         """The decisions of a pass; see `rnnmem.passes.registry` for those of loops."""
@@ -123,7 +126,8 @@ class Plan:
         """Factors of step time as text: the estimated one, and the measured if it is known."""
         measured = self.measured_slowdown
         told = "" if measured is None else f", measured {measured:.2f}x"
-        return f"{self.slowdown:.2f}x{told}"
+        table = " by this machine's costs" if self.calibrated else ""
+        return f"{self.slowdown:.2f}x{table}{told}"
 
     @property
     def told_peaks(self) -> tuple[str, str]:

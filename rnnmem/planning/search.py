@@ -9,12 +9,11 @@ import math
 from collections.abc import Iterable
 
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
-from rnnmem.analysis.times import step_seconds
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.ir.graph import Net
 from rnnmem.passes.checkpoint.select import longer_segments
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
-from rnnmem.passes.rematerialise.select import NOT_ALLOWED
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
@@ -32,12 +31,13 @@ from rnnmem.planning.choice import (
     tried_in,
     worth_its_time,
 )
-from rnnmem.planning.options import Options
 from rnnmem.planning.parallel_iterations import one_by_one, overlapped, within
 from rnnmem.planning.pareto import Candidates, candidates_of
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
 from rnnmem.planning.setting import Setting
+from rnnmem.planning.step_time import run_seconds
+from rnnmem.planning.timed import Timed
 from rnnmem.planning.tried import Tried
 from rnnmem.simulate.timeline import counted_peak, worst_peak
 
@@ -51,7 +51,7 @@ _SCANNED = 20000
 """Ops of a Net up to which all candidates are simulated; beyond it, bisected."""
 
 _FITS = "the original stays within the budget"
-_NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
+NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
 _LARGER = "at sizes known only at run time, every plan may have a larger peak"
 _UNKNOWN = "the budget was not held against a prediction: a size is known only at run time"
 
@@ -112,7 +112,21 @@ class Search:
     @functools.cached_property
     def seconds(self) -> float:
         """Estimated time of the Net as it is."""
-        return step_seconds(self.filled, self.setting.machine)
+        return run_seconds(self.known, self.setting.machine)
+
+    @property
+    def original_seconds(self) -> float:
+        """The same of the original."""
+        return self.seconds if self.beside is None else self.beside.original_seconds
+
+    @functools.cached_property
+    def _timed(self) -> Timed | None:
+        """Plans with their times, where the costs of the machine were measured."""
+        return None if self.setting.machine.costs is None else Timed(self)
+
+    def _made(self, plan: Plan) -> tuple[Plan, Net]:
+        """The plan with its time, as well as that is known, and the Net that it makes."""
+        return (plan, self.apply(plan)) if self._timed is None else self._timed.plan(plan)
 
     @functools.cached_property
     def candidates(self) -> Candidates:
@@ -120,6 +134,7 @@ class Search:
         return candidates_of(
             self.filled,
             self.setting.machine,
+            self.seconds,
             segments=self.setting.segments,
             variables=self.variables,
             techniques=self.setting.in_loops,
@@ -134,7 +149,7 @@ class Search:
     @functools.cached_property
     def _frontiers(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
         """Plans from the fastest to the smallest: at two iterations at once, and at one."""
-        steps = tuple(map(self._with_losses, self.candidates.frontier_plans()))
+        steps = tuple(map(self.with_losses, self.candidates.frontier_plans()))
         steps = tuple(itertools.chain(*((plan, *self._tried.beside(plan)) for plan in steps)))
         opened = filter(lambda plan: not plan.changes_nothing, steps)
         return tuple(map(overlapped, steps)), tuple(map(one_by_one, opened))
@@ -146,7 +161,8 @@ class Search:
             return 0.0
         return sum(one.seconds for one in self.losses) / self.beside.seconds
 
-    def _with_losses(self, plan: Plan) -> Plan:
+    def with_losses(self, plan: Plan) -> Plan:
+        """The plan with what runs by chunks of tokens already."""
         slower = dataclasses.replace(plan, slowdown=plan.slowdown + self.slower)
         return slower.having(**by_pass(self.losses))
 
@@ -159,22 +175,23 @@ class Search:
         """The plan that keeps fewest bytes within a bound on time, and what applying it makes."""
         left = max_slowdown - self.slower
         if left < 1.0:
-            return self._as_it_was(_NO_GAIN), None
+            return self.as_it_was(NO_GAIN), None
         plans = self._candidates(max(1.0, left - self._tried.most))
         chosen = worth_its_time(plans, max_slowdown)
-        tried = [one for one in self._tried.beside(chosen) if one.slowdown <= max_slowdown]
+        tried = map(self.simulated, self._tried.beside(chosen))
+        tried = [one for one in tried if one.slowdown <= max_slowdown]
         held = [] if tried and not self.setting.keeps_alive else [chosen]  # XLA has lists whole
-        chosen = worth_its_time([*held, *map(self.simulated, tried)], max_slowdown)
+        chosen = worth_its_time([*held, *tried], max_slowdown)
         if self.original_peak is None:
             chosen = self._no_larger(chosen, plans, left)
         plan, rewritten = self.finished(self._with_longer_segments(chosen))
         if plan.changes_nothing:
             tried = not all(one.changes_nothing for one in plans)
-            why = _LARGER if self.original_peak is None else _NO_GAIN
-            return (self._as_it_was(why) if tried else plan), None
+            why = _LARGER if self.original_peak is None else NO_GAIN
+            return (self.as_it_was(why) if tried else plan), None
         joins = bool(self.losses) and not self.setting.keeps_alive  # XLA joins chunks uncopied
         if rises(plan) and not plan.must_recompute and not joins:
-            return self._as_it_was(_NO_GAIN), None
+            return self.as_it_was(NO_GAIN), None
         return plan, rewritten
 
     def _candidates(self, max_slowdown: float) -> list[Plan]:
@@ -188,20 +205,22 @@ class Search:
 
     def _plans_within(self, max_slowdown: float) -> list[Plan]:
         """Plans within a bound on time: ever slower ones, and one with an iteration at a time."""
+        if self._timed is not None:
+            return self._timed.within(max_slowdown) or [self.as_it_was("")]
         bounds = {max_slowdown}
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
-        found = within(self.candidates, bounds, max_slowdown, self._with_losses)
+        found = within(self.candidates, bounds, max_slowdown, self.with_losses)
 
         def also(candidates: Candidates) -> None:
-            found.extend(within(candidates, {max_slowdown}, max_slowdown, self._with_losses))
+            found.extend(within(candidates, {max_slowdown}, max_slowdown, self.with_losses))
 
         for opening in self.candidates.opening(found):
             also(opening)
         if self.original_peak is not None:
             # What one iteration at a time takes is too uncertain to be added to a tail's time.
             tails = self.candidates.with_tails().within(max_slowdown)
-            found.append(overlapped(self._with_losses(tails)))
+            found.append(overlapped(self.with_losses(tails)))
         cut = (loop.segments for plan in found for loop in plan.loops)
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
@@ -247,12 +266,12 @@ class Search:
                     return plan
                 alike = itertools.filterfalse(self._is_larger, self._cut_like(plan, max_slowdown))
                 return next(alike, plan)
-        return self.simulated(chosen if chosen.must_recompute else self._as_it_was(_LARGER))
+        return self.simulated(chosen if chosen.must_recompute else self.as_it_was(_LARGER))
 
     def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
         """The plan with segments in the loops where an iteration saves the same."""
         candidates = self.candidates.saving_like(plan.loops)
-        found = within(candidates, {max_slowdown}, max_slowdown, self._with_losses)
+        found = within(candidates, {max_slowdown}, max_slowdown, self.with_losses)
         return sorted(filter(is_cut, map(self.simulated, found)), key=kept)
 
     def _is_larger(self, plan: Plan) -> bool:
@@ -299,11 +318,11 @@ class Search:
             return self.unchanged(budget), None
         must = self.candidates.must_recompute
         if not must and self.original_peak is not None and budget_for(self._original) <= budget:
-            return self._as_it_was(_FITS), None
+            return self.as_it_was(_FITS), None
         if self.original_peak is None:
             smallest = list(reversed(self.frontier_plans))[:MOST_TRIED]
             held = itertools.filterfalse(self._is_larger, map(self.simulated, smallest))
-            least = smallest[0] if must else self._as_it_was(_LARGER)
+            least = smallest[0] if must else self.as_it_was(_LARGER)
             plan, rewritten = self.finished(next(held, least))
             return dataclasses.replace(plan, notes=(*plan.notes, _UNKNOWN)), rewritten
 
@@ -329,7 +348,7 @@ class Search:
     def _original(self) -> Plan:
         """The plan that changes nothing, with its peak where an op is held up."""
         known = self.known if self.beside is None else self.beside.known
-        return dataclasses.replace(self._as_it_was(""), worst_peak=worst_peak(known))
+        return dataclasses.replace(self.as_it_was(""), worst_peak=worst_peak(known))
 
     def _at_worst(self, plan: Plan) -> Plan:
         """The simulated plan with its peak where an op is held up; looked at only for a budget."""
@@ -345,7 +364,7 @@ class Search:
         """Plans of the least peaks, and what they become where large buffers take turns."""
         if not self.setting.scheduling_edges:
             return []
-        plans = [self._as_it_was("")]
+        plans = [self.as_it_was("")]
         if self.candidates.pairs or self.losses:
             plans += map(self.simulated, self.reachable)
         known = [plan for plan in plans if plan.predicted_peak is not None]
@@ -387,7 +406,7 @@ class Search:
             original = self.original_peak if planned else None
             rewritten, predicted = None, original
             if not plan.changes_nothing:
-                rewritten = self.apply(plan)
+                plan, rewritten = self._made(plan)
                 predicted = counted_peak(rewritten, limit=limit)
             plan = dataclasses.replace(plan, original_peak=original, predicted_peak=predicted)
             if predicted is not None and predicted >= limit:
@@ -416,19 +435,22 @@ class Search:
         if not chosen.changes_nothing:
             found.append(chosen)
         found = sorted(found, key=lambda plan: (plan.slowdown, -(plan.predicted_peak or 0)))
-        return (self._as_it_was(""), *found)
+        return (self.as_it_was(""), *found)
 
-    def _as_it_was(self, note: str) -> Plan:
+    def as_it_was(self, note: str) -> Plan:
         """The plan that changes nothing."""
-        closed = tuple(
-            dataclasses.replace(own[0], closed=own[0].closed or note or "left", residuals=())
-            for own in self.candidates.choices
-        )
         return Plan(
-            loops=closed,
+            loops=self.closed(note or "left"),
             notes=(note,) if note else (),
             original_peak=self.original_peak,
             predicted_peak=self.original_peak,
+        )
+
+    def closed(self, reason: str) -> tuple[LoopPlan, ...]:
+        """The decisions to leave every loop as it is."""
+        return tuple(
+            dataclasses.replace(own[0], closed=own[0].closed or reason, residuals=())
+            for own in self.candidates.choices
         )
 
     def unchanged(self, budget: int) -> Plan:
@@ -439,7 +461,7 @@ class Search:
         """
         peak = self.original_peak
         if peak is None or budget_for(self._original) <= budget:
-            return self._as_it_was(_UNKNOWN if peak is None else _FITS)
+            return self.as_it_was(_UNKNOWN if peak is None else _FITS)
         return self._fitting(budget, self._original, "nothing can be recomputed")
 
     def as_it_is(self, budget: int | None) -> Plan:
@@ -470,30 +492,6 @@ class Search:
         if serialised is None or budget_for(serialised) > budget:
             raise cannot_be_met(budget, serialised or plan, remark)
         return plan
-
-    def losses_alone(self, options: Options) -> tuple[Plan, Net | None]:
-        """Chunks of tokens and nothing else.
-
-        Raises:
-          BudgetError: that is not predicted to stay within the budget.
-        """
-        loops = tuple(
-            dataclasses.replace(own[0], closed=own[0].closed or NOT_ALLOWED, residuals=())
-            for own in self.candidates.choices
-        )
-        if 1.0 + self.slower > options.max_slowdown and options.budget is None:
-            return self._as_it_was(_NO_GAIN), None
-        plan, rewritten = self.finished(
-            Plan(
-                loops=loops,
-                notes=(NOT_ALLOWED,) if loops else (),
-                slowdown=1.0 + self.slower,
-            ).having(**by_pass(self.losses))
-        )
-        peak = plan.predicted_peak
-        if options.budget is not None and peak is not None and needed_budget(peak) > options.budget:
-            raise cannot_be_met(options.budget, plan)
-        return plan, rewritten
 
 
 def _count(net: Net) -> int:

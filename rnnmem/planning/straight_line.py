@@ -18,6 +18,7 @@ from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks
 from rnnmem.planning.choice import NEGLIGIBLE
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.search import Search
+from rnnmem.planning.step_time import slowdown_of
 from rnnmem.simulate.timeline import counted_peak, simulate
 
 TRIED = 5
@@ -41,6 +42,9 @@ CLOSE = 0.03
 
 SHARES = (0.5, 0.0)
 """Parts of the time allowed that loops are left with where more may be had outside of them."""
+
+_Made = tuple[tuple[int, ...], Candidate, Net]
+"""The predicted peaks with a choice of regions, the choice, its Net."""
 
 Chosen = tuple[Search, Plan, Net | None]
 """A search, the plan that it chose, and the rewritten Net; None: unchanged."""
@@ -108,6 +112,8 @@ def regions_where_they_pay(
     asked = any(one.asked for one in found)
     limit = math.inf if asked else _limit(before[-1], plan.original_peak)
     tried = _tried(found, before, limit, net, search)
+    if search.setting.machine.costs is not None:
+        tried = [one for one in tried if _slowdown(plan, one, search) <= max_slowdown]
     if not tried:
         return None
     _, best, _ = min(tried, key=lambda one: (one[0][-1], one[1].seconds))
@@ -119,8 +125,16 @@ def regions_where_they_pay(
     if len(before) == 1:
         original = before[0] if plan.original_peak is None else plan.original_peak
         plan = dataclasses.replace(plan, original_peak=original, predicted_peak=peaks[0])
-    plan = dataclasses.replace(plan, slowdown=plan.slowdown + chosen.seconds / step)
+    slower = _slowdown(plan, (peaks, chosen, rewritten), search)
+    plan = dataclasses.replace(plan, slowdown=slower)
     return plan.having(straight_line=chosen.regions), rewritten
+
+
+def _slowdown(plan: Plan, made: _Made, search: Search) -> float:
+    """The factor of step time with the regions; as it runs, where costs were measured."""
+    _, chosen, rewritten = made
+    known = slowdown_of(rewritten, search.original_seconds, search.setting.machine)
+    return plan.slowdown + chosen.seconds / search.seconds if known is None else known
 
 
 def _candidates(
@@ -161,7 +175,7 @@ def _tried(
     limit: float,
     net: Net,
     search: Search,
-) -> list[tuple[tuple[int, ...], Candidate, Net]]:
+) -> list[_Made]:
     """Of some choices those below a limit: the predicted peaks, the choice, its Net."""
     tried = []
     for one in found:

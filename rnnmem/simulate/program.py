@@ -291,7 +291,7 @@ class _Compiler:
             outputs=tuple([slot[blob] for blob in op.outputs]),
             origins=tuple([self._origin(op, blob) for blob in blobs]),
             sizes=tuple([self._size(blob) for blob in blobs]) if makes else (0,) * len(blobs),
-            seconds=0.0 if op.nets else self.machine.launch_seconds,
+            seconds=0.0 if op.nets else self.machine.least_seconds(op, self.net),
         )
         if op.nets:
             self._descend(op, step)
@@ -410,6 +410,7 @@ class _Compiler:
             step.window = max(1, int(op.attributes.get("parallel_iterations", 10)))
             step.eager = not op.controls
             live = self.needed.variables[op.name]
+            step.variables = len(live)
             step.inputs = tuple(
                 slot if position in live else -1 for position, slot in enumerate(step.inputs)
             )

@@ -57,6 +57,7 @@ class Step:
         are scattered; None where it is unknown, or no write does.
       trips: iterations of a loop.
       window: iterations of it under way.
+      variables: loop variables that somebody needs.
       steady_state: iterations of it that are simulated before the simulation leaps; 0: ``window +
         1``.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
@@ -86,6 +87,7 @@ class Step:
     length: int | None = None
     trips: int | None = None
     window: int = 1
+    variables: int = 0
     steady_state: int = 0
     saved: str = ""
     sums: bool = False

@@ -96,7 +96,7 @@ class _Cache:
             return
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.path, json.dumps(self.times))
+            write_whole(self.path, json.dumps(self.times))
             self.changed = False
 
 
@@ -108,7 +108,7 @@ def _is_a_time(value: Any) -> bool:
     return number and math.isfinite(value) and value >= 0
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Writes a file whole; where that fails, the disk is as it was."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
         try:

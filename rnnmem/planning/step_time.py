@@ -1,0 +1,143 @@
+"""Estimated time of a whole step as TensorFlow's executor runs it, with all that is not a kernel.
+
+The Net is taken as it runs: folded constants and congruent ops are gone, loops hand on their
+variables one by one, every op of a branch that is not taken is passed by, and iterations of a
+segment run again as often as its schedule says. So what a rewrite adds is counted where it stands:
+barriers, lists, branches, keep-alive uses.
+"""
+
+from __future__ import annotations
+
+from rnnmem.analysis.costs import Costs
+from rnnmem.analysis.machine import WIDE_SECONDS, Machine
+from rnnmem.analysis.segment_lengths import segment_count
+from rnnmem.analysis.shapes import KnownNet, filled, known_net
+from rnnmem.analysis.times import step_seconds
+from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.marks import ADVANCES, END, GROWTH, KEEPS, KEPT, LENGTH, SAVES_TAIL, SEGMENTS
+from rnnmem.ir.op_table import Work, facts
+from rnnmem.passes.checkpoint.schedule import evaluations
+from rnnmem.planning.parallel_iterations import ONE_BY_ONE
+from rnnmem.simulate.program import compile_net
+from rnnmem.simulate.steps import Kind, Program, Step
+
+FEW = 0.2
+"""Part of the iterations on the way to a segment whose state is kept, about."""
+
+
+def run_seconds(net: KnownNet, machine: Machine) -> float:
+    """Estimated time of one run of a Net, with all that its loops run inside.
+
+    Args:
+      net: with the shapes that can be found out.
+      machine: whose costs are counted; where none were measured, the kernels alone are.
+    """
+    if machine.costs is None:
+        return step_seconds(filled(net), machine)
+    return _Walk(machine.costs).program(compile_net(net, (), {}, machine), 1)
+
+
+def slowdown_of(rewritten: Net, original: float, machine: Machine) -> float | None:
+    """The factor of step time of a rewritten Net; None where no costs were measured.
+
+    Args:
+      rewritten: by a plan.
+      original: seconds of the Net as it was.
+      machine: whose costs are counted.
+    """
+    if machine.costs is None or not original:
+        return None
+    return run_seconds(known_net(rewritten), machine) / original
+
+
+class _Walk:
+    """Adds up what the steps of programs take, by the costs of one machine."""
+
+    def __init__(self, costs: Costs):
+        self.costs = costs
+
+    def program(self, program: Program, around: int) -> float:
+        """Seconds of one run; ``around``: iterations of the loop that it is the body of."""
+        return sum([self.step(step, around) for step in program.steps])
+
+    def step(self, step: Step, around: int) -> float:
+        """Seconds of one run of a step."""
+        if step.kind is Kind.LOOP:
+            trips = UNKNOWN_TRIPS if step.trips is None else step.trips
+            return self.loop(step, trips)
+        return self.branch(step, around) if step.inner else step.seconds
+
+    def loop(self, step: Step, trips: int) -> float:
+        """Seconds of all iterations of a loop."""
+        costs, (body,) = self.costs, step.inner
+        handed = costs.iteration + step.variables * costs.variable
+        inside = self.program(body, trips)
+        if step.window == 1:  # cores wait, but for ops that keep all of them busy
+            inside += ONE_BY_ONE * (inside - sum(map(_wide, body.steps)) / 2)
+        return trips * (handed + inside)
+
+    def branch(self, step: Step, around: int) -> float:
+        """Seconds of one run of a branch op, or of a call."""
+        passed = self.costs.value * (len(step.op.inputs) + len(step.op.outputs))
+        inner = [self.program(one, around) for one in step.inner]
+        ops = [_ops(one) for one in step.inner]
+        if not step.segments:
+            parts = [float(taken == max(inner)) for taken in inner]
+            parts = [part / sum(parts) for part in parts]
+        else:
+            names = list(step.op.nets)
+            part = _part_taken(step, around)
+            parts = [part if name == "then_branch" else 1.0 - part for name in names]
+            inner[names.index("then_branch")] += self._ways(step, around)
+        dead = [self.costs.dead * (sum(ops) - own) for own in ops]
+        return passed + sum(
+            part * (taken + others) for part, taken, others in zip(parts, inner, dead, strict=True)
+        )
+
+    def _ways(self, step: Step, around: int) -> float:
+        """Seconds, on average over the segments, of going on to the one that runs again."""
+        found = [
+            one
+            for program in step.inner
+            for one in program.steps
+            if one.op.attributes.get(SEGMENTS) == ADVANCES
+        ]
+        slots = step.op.attributes.get(KEPT)
+        if not found or not slots:
+            return 0.0
+        count, length = _count(step.op, around), step.op.attributes[LENGTH]
+        advanced = (evaluations(count, slots + 1) + 1 - count) / max(1, count) - 1.0
+        trips = max(0.0, advanced) * length
+        return trips * self.loop(found[0], 1)
+
+
+def _part_taken(step: Step, around: int) -> float:
+    """Part of the iterations in which a branch that segments added does something."""
+    op = step.op
+    if step.segments == SAVES_TAIL:
+        return 1.0 - (op.attributes.get(END) or around) / max(1, around)
+    count = _count(op, around)
+    if step.segments == KEEPS and around <= 1:
+        return FEW  # on the way
+    if step.segments == KEEPS and op.attributes.get(KEPT):
+        count = min(count, op.attributes[KEPT])
+    return min(1.0, count / max(1, around))
+
+
+def _count(op: Op, around: int) -> int:
+    """Segments of the loop of so many iterations that the branch is in."""
+    end = op.attributes.get(END) or around
+    return segment_count(end, op.attributes[LENGTH], op.attributes[GROWTH])
+
+
+def _ops(program: Program) -> int:
+    """Ops of a program, with all that they run inside."""
+    return sum(1 + sum(map(_ops, step.inner)) for step in program.steps)
+
+
+def _wide(step: Step) -> float:
+    """Seconds of a large elementwise op, which keeps all cores busy by itself."""
+    known = None if step.inner else facts(step.op)
+    wide = known is not None and known.work not in (Work.PRODUCT, Work.NONE)
+    return step.seconds if wide and step.seconds > WIDE_SECONDS else 0.0

@@ -1,0 +1,106 @@
+"""Costs of a machine: curves, what is plausible, and numbers that follow from others."""
+
+import dataclasses
+import math
+
+import pytest
+
+from rnnmem.analysis.costs import Costs
+from rnnmem.analysis.known_costs import KNOWN, NAMES, completed, flat, of_flat, plausible
+from rnnmem.analysis.machine import CPU
+from tests.handmade import make_net, op
+
+
+def test_a_curve_passes_through_its_points_and_goes_on_in_proportion():
+    for size, seconds in KNOWN.moved:
+        assert KNOWN.moving(size) == pytest.approx(seconds)
+    (first, least), (last, most) = KNOWN.moved[0], KNOWN.moved[-1]
+    assert KNOWN.moving(first / 4) == pytest.approx(least / 4)
+    assert KNOWN.moving(last * 3) == pytest.approx(most * 3)
+    assert KNOWN.moving(0.0) == 0.0
+    sizes = [2.0**power for power in range(8, 30)]
+    taken = list(map(KNOWN.moving, sizes))
+    assert taken == sorted(taken)
+
+
+def test_costs_are_numbers_with_names_and_back():
+    assert of_flat(flat(KNOWN)) == KNOWN
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -1.0, 0.0, 1e3, "fast", None, True])
+@pytest.mark.parametrize("name", ["op", "moved.1", "work.Tanh"])
+def test_what_is_no_cost_is_refused(name, wrong):
+    with pytest.raises(ValueError, match=name):
+        of_flat({**flat(KNOWN), name: wrong})
+
+
+def test_a_missing_cost_is_refused():
+    with pytest.raises(ValueError, match="kept"):
+        of_flat({name: value for name, value in flat(KNOWN).items() if name != "kept"})
+
+
+def test_a_curve_never_falls():
+    numbers = {**flat(KNOWN), "moved.3": plausible("moved.3", 1e-9)}
+    seconds = [one for _, one in of_flat(numbers).moved]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("times", [0.2, 1.0, 5.0])
+def test_what_was_not_measured_is_as_much_slower_as_the_rest(times):
+    found = completed({"op": times * KNOWN.op})
+    assert found == pytest.approx({name: times * one for name, one in flat(KNOWN).items()})
+
+
+def test_what_was_disturbed_is_near_its_group():
+    found = {name: one for name, one in flat(KNOWN).items()} | {"variable": 1e-4, "list": -1e-7}
+    made = completed(found)
+    assert made["variable"] == pytest.approx(1.5 * KNOWN.variable)
+    assert made["list"] == pytest.approx(KNOWN.list / 1.5)
+
+
+def test_nothing_is_beyond_what_is_plausible():
+    for seconds in (1e3, 1e-30):
+        made = completed(dict.fromkeys(NAMES, seconds))
+        assert made == {name: plausible(name, value) for name, value in made.items()}
+        assert made["op"] == plausible("op", seconds)
+        assert of_flat(made)
+
+
+def calibrated(**costs):
+    return dataclasses.replace(CPU, costs=dataclasses.replace(KNOWN, **costs))
+
+
+def a_net():
+    return make_net(
+        {"x": "f[16,512]", "w": "f[512,512]", "l": "v[]"},
+        [
+            op("m", "MatMul", "x w", "f[16,512]"),
+            op("t", "Tanh", "m", "f[16,512]"),
+            op("i", "Identity", "t", "f[16,512]"),
+        ],
+        ["i"],
+    )
+
+
+def seconds(machine, name, net=None):
+    net = net or a_net()
+    return machine.seconds(net.op_by_name[name], net)
+
+
+def test_an_op_costs_its_start_and_its_kernel():
+    assert seconds(calibrated(), "i") == KNOWN.op
+    slow = calibrated(op=1e-5)
+    assert seconds(slow, "t") - seconds(calibrated(), "t") == pytest.approx(1e-5 - KNOWN.op)
+
+
+def test_a_product_of_few_rows_has_rates_of_its_own():
+    work = 2.0 * 16 * 512 * 512
+    assert seconds(calibrated(), "m") == pytest.approx(KNOWN.op + KNOWN.product(work, True))
+    assert KNOWN.product(work, True) != KNOWN.product(work, False)
+
+
+def test_without_costs_a_machine_is_as_it_was():
+    assert CPU.costs is None
+    assert isinstance(KNOWN, Costs)
+    assert seconds(CPU, "i") == CPU.launch_seconds

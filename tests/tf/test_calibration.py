@@ -1,0 +1,247 @@
+"""The costs of this machine: measured once, kept with care, and never in the way."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from rnnmem import doctor
+from rnnmem.analysis.known_costs import KNOWN, NAMES, flat
+from rnnmem.cli import main
+from rnnmem.errors import OptionError
+from rnnmem.tf import calibration, calibration_cache, profile
+from rnnmem.tf.calibration import Calibration
+from rnnmem.tf.calibration_cache import calibration_here, path_here
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty cache, and a calibration that is wanted."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("RNNMEM_CALIBRATION")
+    calibration_cache._known.cache_clear()
+    yield tmp_path / "rnnmem"
+    calibration_cache._known.cache_clear()
+    calibration_cache._switched_off.clear()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Measures nothing: gives known costs, and counts how often."""
+    asked = []
+
+    def made(seconds=calibration.SECONDS):
+        asked.append(seconds)
+        return Calibration(KNOWN, NAMES, 0.5)
+
+    monkeypatch.setattr(calibration_cache, "calibrated", made)
+    return asked
+
+
+def another_process():
+    calibration_cache._known.cache_clear()
+
+
+X = tf.random.stateless_normal([16, 64], seed=[1, 2])
+W = tf.Variable(tf.random.stateless_normal([64, 64], seed=[3, 4]) * 0.1)
+
+
+def step(x):
+    with tf.GradientTape() as tape:
+        body = lambda t, h: (t + 1, tf.tanh(h @ W) * tf.sigmoid(x))  # noqa: E731
+        loss = tf.reduce_sum(tf.while_loop(lambda t, _: t < 60, body, (0, x))[1])
+    return loss, tape.gradient(loss, W)
+
+
+def test_it_is_measured_once_and_kept(folder, counted):
+    first = calibration_here()
+    assert first.costs == KNOWN
+    assert calibration_here() is first
+    (path,) = folder.iterdir()
+    assert path == path_here()
+    assert tf.__version__ in path.name and "-cores" in path.name
+    another_process()
+    assert calibration_here() == first
+    assert len(counted) == 1
+
+
+def test_measuring_takes_as_long_as_it_may_and_gives_plausible_costs():
+    start = time.perf_counter()
+    found = calibration.calibrated(0.2)
+    assert time.perf_counter() - start < 10.0  # what was begun is finished
+    assert 0 < len(found.measured) < len(NAMES)
+    assert found.measured[0] == "op"
+    assert all(value > 0 for value in flat(found.costs).values())
+
+
+@pytest.mark.slow
+def test_given_time_nearly_all_is_measured():
+    found = calibration.calibrated(120.0)
+    assert len(found.measured) >= len(NAMES) - 6  # the rest follow
+    assert set(found.measured) <= set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"version": 1}', '{"version": 0, "costs": {}}', "NaN"]
+)
+def test_a_file_that_is_not_ours_is_renewed(text, folder, counted):
+    folder.mkdir()
+    path_here().write_text(text)
+    assert calibration_here().costs == KNOWN
+    assert len(counted) == 1
+    assert json.loads(path_here().read_text())["costs"] == flat(KNOWN)
+
+
+@pytest.mark.parametrize("wrong", ["NaN", "-1.0", "Infinity", "true", '"fast"', "[]", "1e9"])
+def test_a_cost_that_is_none_is_renewed(wrong, folder, counted):
+    calibration_here()
+    text = path_here().read_text()
+    path_here().write_text(text.replace(json.dumps(KNOWN.op), wrong, 1))
+    another_process()
+    assert calibration_here().costs == KNOWN
+    assert len(counted) == 2
+
+
+def test_who_comes_second_takes_what_is_there(folder, counted, monkeypatch):
+    slower = {name: 2.0 * value for name, value in flat(KNOWN).items()}
+
+    def meanwhile(seconds=0.0):
+        folder.mkdir(exist_ok=True)
+        data = {"version": 1, "measured": [], "seconds": 1.0, "costs": slower}
+        path_here().write_text(json.dumps(data))
+        return Calibration(KNOWN, NAMES, 0.5)
+
+    monkeypatch.setattr(calibration_cache, "calibrated", meanwhile)
+    assert flat(calibration_here().costs) == slower
+
+
+@pytest.mark.parametrize("fails", ["close", "replace"])
+def test_a_full_disk_leaves_no_file_behind_and_the_built_in_table_serves(
+    fails, folder, counted, monkeypatch
+):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    if fails == "replace":
+        monkeypatch.setattr(profile.os, "replace", full)
+    else:
+        monkeypatch.setattr(calibration_cache, "write_whole", full)
+    here = calibration_here()
+    assert here.costs is None and "cannot be written" in here.why
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(monkeypatch, tmp_path, counted):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert calibration_here().costs is None
+    assert not counted  # for every process would measure something else
+    optimised = rnnmem.optimize(step, max_slowdown=2.0)
+    plan = optimised.plan(X)
+    assert not plan.changes_nothing and not plan.calibrated
+    (note,) = [one for one in plan.notes if "built-in table" in one]
+    assert "cannot be written" in note
+    assert note in " ".join(str(optimised.explain(X)).split())
+
+
+def test_an_odd_machine_is_no_error(monkeypatch, folder):
+    def odd(seconds=0.0):
+        raise tf.errors.UnimplementedError(None, None, "no kernel")
+
+    monkeypatch.setattr(calibration_cache, "calibrated", odd)
+    assert "UnimplementedError" in calibration_here().why
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("value", ["off", "OFF", "0", "no", "false"])
+def test_the_environment_switches_it_off(value, monkeypatch, folder, counted):
+    monkeypatch.setenv("RNNMEM_CALIBRATION", value)
+    assert calibration_here().costs is None
+    assert "built-in table" in rnnmem.calibrate()
+    plan = rnnmem.optimize(step, max_slowdown=2.0).plan(X)
+    assert not plan.calibrated
+    assert not [one for one in plan.notes if "built-in" in one]  # as it was asked for
+    assert not counted and not folder.exists()
+
+
+def test_a_process_may_do_without_it(folder, counted):
+    assert "built-in table" in rnnmem.calibrate(off=True)
+    assert calibration_here().costs is None
+    assert not rnnmem.optimize(step, max_slowdown=2.0).plan(X).calibrated
+    assert "this machine's" in rnnmem.calibrate()
+    assert counted == [calibration.SECONDS]
+
+
+def test_it_is_renewed_when_asked(folder, counted):
+    calibration_here()
+    path_here().write_text(path_here().read_text().replace(json.dumps(KNOWN.op), "9e-07", 1))
+    another_process()
+    assert calibration_here().costs.op == 9e-07
+    rnnmem.calibrate(seconds=7)
+    assert calibration_here().costs.op == KNOWN.op
+    assert counted[-1] == 7
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), float("inf"), "3", None, True])
+def test_seconds_are_a_number_above_0(wrong, counted):
+    with pytest.raises(OptionError, match="seconds"):
+        rnnmem.calibrate(wrong)
+    with pytest.raises(OptionError, match="off"):
+        rnnmem.calibrate(off="yes")
+    assert not counted
+
+
+def test_plans_say_that_this_machine_s_costs_served(folder, counted):
+    optimised = rnnmem.optimize(step, max_slowdown=2.0)
+    plan = optimised.plan(X)
+    assert plan.calibrated and plan.slowdown <= 2.0
+    assert f"{plan.slowdown:.2f}x by this machine's costs" in str(optimised.explain(X))
+    assert rnnmem.Plan.from_json(plan.to_json()) == plan
+    same = tf.function(step)(X)
+    found = optimised(X)
+    assert [one.numpy().tobytes() for one in found] == [one.numpy().tobytes() for one in same]
+
+
+def test_a_plan_that_is_given_asks_for_no_costs(folder, counted):
+    plan = rnnmem.optimize(step, max_slowdown=2.0).plan(X)
+    del counted[:]
+    another_process()
+    path_here().unlink()
+    rnnmem.optimize(step, plan=plan)(X)
+    assert not counted
+
+
+def test_two_processes_plan_alike(tmp_path):
+    code = (
+        "import tensorflow as tf, rnnmem\n"
+        "from tests.tf.test_calibration import step, X\n"
+        "print(rnnmem.optimize(step, max_slowdown=1.5).plan(X).to_json())\n"
+    )
+    rnnmem.calibrate(0.2)
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    plans = {
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, check=True
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(plans) == 1
+
+
+def test_the_doctor_shows_and_renews_it(folder, counted, capsys):
+    calibration_here()
+    found = {one.what: one.found for one in doctor._calibration(False)}
+    assert "this machine's, 25 of 25 costs" in found["calibration"]
+    assert "op 0.50 us" in found["its costs"] and "Gflop/s" in found["its costs"]
+    assert len(counted) == 1
+    main(["doctor", "--renew"])
+    assert "this machine's" in " ".join(capsys.readouterr().out.split())
+    assert len(counted) == 2
