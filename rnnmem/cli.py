@@ -192,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
 
     doctor = _command(made, "doctor", "what works on this machine; exits with 1 where it must")
     doctor.add_argument(
-        "--renew", action="store_true", help="measure again what this machine costs"
+        "--calibrate", action="store_true", help="measure what this machine costs, for later plans"
     )
     return parser
 

@@ -134,7 +134,7 @@ def doctor(options: argparse.Namespace) -> int:
     """Tells what works on this machine; the exit code."""
     from rnnmem.doctor import main
 
-    return main(options.renew)
+    return main(options.calibrate)
 
 
 def _choose_device(name: str | None) -> None:

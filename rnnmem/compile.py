@@ -458,11 +458,9 @@ def _with_notes(made: Compiled, target: Target) -> Plan:
     if made.search is None and waits_for_gradient(made.net):
         return made.plan  # nothing is decided before its gradient is there
     plan = with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
-    if made.search is None or plan.changes_nothing or target.options.plan is not None:
-        return plan
-    calibrated = made.search.setting.machine.costs is not None
-    why = "" if calibrated or target.by_xla else calibration_here().note
-    return dataclasses.replace(plan.noting(*filter(None, [why])), calibrated=calibrated)
+    estimated = made.search is not None and not plan.changes_nothing and not target.options.plan
+    calibrated = estimated and made.search.setting.machine.costs is not None
+    return dataclasses.replace(plan, calibrated=calibrated) if calibrated else plan
 
 
 def _with_intervals(made: Compiled) -> Compiled:

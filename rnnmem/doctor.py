@@ -43,16 +43,16 @@ class Finding:
     essential: bool = False
 
 
-def main(renew: bool = False) -> int:
+def main(calibrate: bool = False) -> int:
     """Prints what was found.
 
     Args:
-      renew: whether this machine's costs are measured again.
+      calibrate: whether what this machine costs is measured first.
 
     Returns:
       The exit code: 1 where something essential does not work, else 0.
     """
-    found = run(renew)
+    found = run(calibrate)
     table = table_of(["what", "", "found"])
     for one in found:
         mark = "FAILS" if one.essential and one.works is False else _MARKS[one.works]
@@ -63,11 +63,11 @@ def main(renew: bool = False) -> int:
     return 1 if failed else 0
 
 
-def run(renew: bool = False) -> list[Finding]:
+def run(calibrate: bool = False) -> list[Finding]:
     """Looks at everything; what rests on something that fails is not looked at.
 
     Args:
-      renew: whether this machine's costs are measured again.
+      calibrate: whether what this machine costs is measured first.
     """
     found = [
         Finding("rnnmem", None, __version__),
@@ -81,7 +81,7 @@ def run(renew: bool = False) -> list[Finding]:
             found.append(Finding(what, False, f"{type(error).__name__}: {error}", look in _NEEDED))
         if found[-1].essential and found[-1].works is False:
             return found
-    return [*found, *_calibration(renew), *_extras()]
+    return [*found, *_calibration(calibrate), *_extras()]
 
 
 def _tensorflow() -> Iterator[Finding]:
@@ -216,12 +216,12 @@ def _compiler() -> Iterator[Finding]:
     yield Finding("XLA", False, "does not compile here; leave jit_compile=True out")
 
 
-def _calibration(renew: bool) -> Iterator[Finding]:
+def _calibration(calibrate: bool) -> Iterator[Finding]:
     import rnnmem
     from rnnmem.tf.calibration_cache import calibration_here
     from rnnmem.tf.profile import cache_folder
 
-    if renew:
+    if calibrate:
         rnnmem.calibrate()
     here = calibration_here()
     yield Finding("calibration", None, f"times are estimated by {here.sentence}")

@@ -1,8 +1,7 @@
-"""The costs of this machine, measured at first use and kept in a file: the same for every process.
+"""The costs of this machine, measured when somebody asks and kept in a file for every process.
 
 The file is named after all that they depend on: TensorFlow's version, the processor, how many of
-its cores there are, the threads that TensorFlow may use, and the device that ops run on. Who is
-first writes it; who comes second takes what it says.
+its cores there are, the threads that TensorFlow may use, and the device that ops run on.
 """
 
 from __future__ import annotations
@@ -30,18 +29,16 @@ from rnnmem.tf.calibration import SECONDS, Calibration, calibrated
 from rnnmem.tf.profile import cache_folder, write_whole
 
 VARIABLE = "RNNMEM_CALIBRATION"
-"""Set to off in the environment, plans are made with the built-in table."""
+"""Set to off in the environment, plans are made with the built-in table, whatever was measured."""
 _OFF = ("off", "0", "no", "false")
 _VERSION = 1
 """Of the file; one of another is renewed."""
 _NAME = r"[^\w.-]+"
 _WHY_OFF = f"{VARIABLE}={{}} in the environment"
+_WHY_NOT_YET = "nothing was measured here (rnnmem.calibrate() does)"
 _WHY_UNWRITABLE = "{} cannot be written to, so that no other process would plan alike"
 _WHY_FAILED = "measuring raised {}"
-
-
 _SWITCHED_OFF = "rnnmem.calibrate(off=True)"
-
 _switched_off: set[str] = set()
 
 
@@ -64,12 +61,6 @@ class Here:
     why: str = ""
 
     @property
-    def note(self) -> str:
-        """What a plan says where there should be costs and are none; else empty."""
-        wanted = self.costs is None and VARIABLE not in self.why and self.why != _SWITCHED_OFF
-        return f"its time is estimated by the built-in table: {self.why}" if wanted else ""
-
-    @property
     def sentence(self) -> str:
         """Which table serves, in words."""
         if self.costs is None:
@@ -79,7 +70,7 @@ class Here:
 
 
 def calibration_here() -> Here:
-    """The costs of this machine: from its file, else measured now, where that is wanted."""
+    """The costs of this machine, where somebody had them measured and nobody switched them off."""
     if not calibration_is_wanted():
         return Here(None, path_here(), why=_WHY_OFF.format(os.environ[VARIABLE]))
     if _switched_off:
@@ -88,10 +79,11 @@ def calibration_here() -> Here:
 
 
 def calibrate(seconds: float = SECONDS, *, off: bool = False) -> str:
-    """Measures again what this machine costs, by which the time of plans is estimated.
+    """Measures what this machine costs; the time of plans is estimated by that from then on.
 
-    It was measured when a plan was first made here, and is kept for all later processes. Plans that
-    are made afterwards, here or in other processes, may be others than before.
+    It is kept for all later processes on this machine. Plans that are made afterwards, here or in
+    other processes, may be others than before: they keep to ``max_slowdown`` where ops are small,
+    and save less there. Without it the built-in table serves.
 
     Args:
       seconds: that measuring may take; on a busy machine all of it takes longer than usual.
@@ -113,18 +105,8 @@ def calibrate(seconds: float = SECONDS, *, off: bool = False) -> str:
     if off:
         _switched_off.add(_SWITCHED_OFF)
     elif calibration_is_wanted():
-        renew(seconds)
+        return _renewed(path_here(), seconds).sentence
     return calibration_here().sentence
-
-
-def renew(seconds: float = SECONDS) -> Here:
-    """Measures this machine's costs again, and puts them in the place of those that are kept.
-
-    Args:
-      seconds: that measuring may take: all of it takes longer where other programs run.
-    """
-    _known.cache_clear()
-    return _kept(path_here(), _measured(path_here(), seconds), replaces=True)
 
 
 def calibration_is_wanted() -> bool:
@@ -146,8 +128,20 @@ def path_here() -> Path:
 
 @functools.cache
 def _known(path: Path) -> Here:
-    found = _read(path)
-    return _kept(path, _measured(path), replaces=False) if found is None else found
+    return _read(path) or Here(None, path, why=_WHY_NOT_YET)
+
+
+def _renewed(path: Path, seconds: float) -> Here:
+    """What is measured now, kept in the place of what was."""
+    _known.cache_clear()
+    made = _measured(path, seconds)
+    if isinstance(made, Here):
+        return made
+    try:
+        write_whole(path, json.dumps(_data(made), indent=1))
+    except OSError:
+        return Here(None, path, why=_WHY_UNWRITABLE.format(path.parent))
+    return _known(path)
 
 
 def _read(path: Path) -> Here | None:
@@ -162,7 +156,7 @@ def _read(path: Path) -> Here | None:
         return None
 
 
-def _measured(path: Path, seconds: float = SECONDS) -> Here | Calibration:
+def _measured(path: Path, seconds: float) -> Here | Calibration:
     """The measured costs; or why there are none: an odd machine, or nothing can be kept."""
     if not _is_writable(path.parent):
         return Here(None, path, why=_WHY_UNWRITABLE.format(path.parent))
@@ -173,24 +167,6 @@ def _measured(path: Path, seconds: float = SECONDS) -> Here | Calibration:
         return Here(None, path, why=_WHY_FAILED.format(type(error).__name__))
 
 
-def _kept(path: Path, made: Here | Calibration, replaces: bool) -> Here:
-    """Writes what was measured, and tells what the file has then."""
-    if isinstance(made, Here):
-        return made
-    text = json.dumps(_data(made), indent=1)
-    try:
-        if replaces:
-            write_whole(path, text)
-        else:
-            _write_first(path, text)
-    except OSError:
-        return Here(None, path, why=_WHY_UNWRITABLE.format(path.parent))
-    found = _read(path)
-    if found is None and not replaces:  # what was there was not ours
-        return _kept(path, made, replaces=True)
-    return found or Here(None, path, why=_WHY_UNWRITABLE.format(path.parent))
-
-
 def _data(made: Calibration) -> Mapping[str, Any]:
     return {
         "version": _VERSION,
@@ -198,12 +174,6 @@ def _data(made: Calibration) -> Mapping[str, Any]:
         "seconds": round(made.seconds, 3),
         "costs": flat(made.costs),
     }
-
-
-def _write_first(path: Path, text: str) -> None:
-    """Writes a file whole unless there is one that was written meanwhile."""
-    if _read(path) is None:
-        write_whole(path, text)
 
 
 def _is_writable(folder: Path) -> bool:
