@@ -132,7 +132,13 @@ class Subject:
         results = self._call(*self._module.ARGUMENTS)
         most = peak("CPU:0") - resident
         leaves = tf.nest.flatten(results, expand_composites=True)
-        return [one.numpy() for one in [*leaves, *self._module.STATE]], most
+        return [_array(one) for one in [*leaves, *self._module.STATE]], most
+
+
+def _array(result: Any) -> np.ndarray:
+    """The numbers of a result; of strings their characters, for NumPy holds pointers to them."""
+    array = np.asarray(result.numpy())
+    return array.astype(bytes) if array.dtype == object else array
 
 
 def differing(expected: list, found: list) -> list[int]:
@@ -156,6 +162,8 @@ def told(expected: list, found: list) -> str:
         one, other = expected[index], found[index]
         if one.shape != other.shape or one.dtype != other.dtype:
             parts.append(f"{index} is {other.dtype}{other.shape}, not {one.dtype}{one.shape}")
+        elif one.dtype.kind == "S":
+            parts.append(f"{index} is {other}, not {one}")
         else:
             gap = np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)))
             largest = np.max(np.abs(one.astype(np.float64)))

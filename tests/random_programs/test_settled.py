@@ -26,7 +26,7 @@ ALSO_WITHOUT_FUSIONS = False
 def step(x):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(tf.tanh(x * W))
-    return loss, tape.gradient(loss, W)
+    return loss, tape.gradient(loss, W), tf.strings.format("loss {}", tf.shape(x))
 
 
 def use(fn):
@@ -58,16 +58,21 @@ class Mutant:
 
 
 def wrong(step, x):
-    loss, gradient = step(x)
-    return loss, gradient * (1 + 1e-6)
+    loss, gradient, told = step(x)
+    return loss, gradient * (1 + 1e-6), told
 
 
 def larger(step, x):
     held = x[:, tf.newaxis] * tf.ones([1, 8])
     with tf.control_dependencies([held]):
-        loss, gradient = step(x)
+        loss, gradient, told = step(x)
     with tf.control_dependencies([loss, gradient]):
-        return loss, gradient + 0.0 * tf.reduce_sum(held)
+        return loss, gradient + 0.0 * tf.reduce_sum(held), told
+
+
+def says_something_else(step, x):
+    loss, gradient, told = step(x)
+    return loss, gradient, tf.strings.join([told, "!"])
 
 
 def same(step, x):
@@ -98,6 +103,11 @@ def test_a_wrong_function_is_found(monkeypatch, often, changes_nothing):
 
 
 @pytest.mark.slow
+def test_another_string_is_found(monkeypatch):
+    assert BITS in categories(monkeypatch, says_something_else)[0]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("changes_nothing", [True, False])
 def test_a_larger_function_is_found(monkeypatch, changes_nothing):
     assert PEAK in categories(monkeypatch, larger, 1.0, changes_nothing)[0]
@@ -105,7 +115,9 @@ def test_a_larger_function_is_found(monkeypatch, changes_nothing):
 
 @pytest.mark.slow
 def test_a_function_that_is_larger_in_most_runs_is_found(monkeypatch):
-    assert PEAK_OFTEN in categories(monkeypatch, larger, 0.7)[0]
+    monkeypatch.setattr(settled, "IN_EACH", 12)
+    found, notes = categories(monkeypatch, larger, 0.8)
+    assert PEAK_OFTEN in found, notes
 
 
 @pytest.mark.slow
