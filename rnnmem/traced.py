@@ -8,7 +8,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +29,7 @@ from rnnmem.compile import (
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met
 from rnnmem.planning.intervals import at_sizes
@@ -355,7 +355,8 @@ class Work:
         if private.is_compiled(self.concrete):
             return
         given = inputs()
-        facts, trips = facts_of(made.net, given), {}
+        facts = facts_of(made.net, given)
+        trips: Mapping[Path, int] = {}
         if budget is not None:
             trips = observed_trips(known_net(made.net, facts), made.net, given)
         self.plan = at_sizes(plan, (made.net, made.rewritten), facts, trips, executor_threads())

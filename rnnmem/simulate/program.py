@@ -436,7 +436,8 @@ class _Compiler:
         return needed(inner.net.replace(outputs=tuple(one for blob, one in handed if blob in read)))
 
     def _compiled(self, known: KnownNet, loops: tuple[str, ...], *inside: Any) -> Program:
-        return compile_net(known, loops, self.unknown, self.machine, *inside, prunes=self.prunes)
+        inside = (*inside, self.prunes)
+        return compile_net(known, loops, self.unknown, self.machine, *inside)
 
     def _segments(self, op: Op, step: Step) -> int | None:
         """Notes what the branch does; returns iterations of the longest segment."""
