@@ -48,11 +48,7 @@ from rnnmem.planning.saved import apply_saved, of_this_function
 from rnnmem.planning.scheduling_edges import predicted_peak, with_edges_where_they_pay
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.straight_line import (
-    Chosen,
-    loops_and_regions,
-    with_regions_where_they_pay,
-)
+from rnnmem.planning.straight_line import Chosen, loops_and_regions, with_regions_where_they_pay
 from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
@@ -186,11 +182,6 @@ def waits_for_gradient(net: Net) -> bool:
 def machine_here() -> Machine:
     """What estimates of time assume of the device that runs what names no other."""
     return GPU if tf.config.list_logical_devices("GPU") else CPU
-
-
-def calibrated_machine() -> Machine:
-    """The same with what was measured of it, if that is not switched off."""
-    return dataclasses.replace(machine_here(), costs=calibration_here().costs)
 
 
 def _unless(found: Iterator[Op], reason: str, target: Target) -> Target:
@@ -349,8 +340,9 @@ def _setting(net: Net, target: Target) -> Setting:
     options = target.options
     machine = target.machine
     if machine is None:
-        estimates = options.plan is None and not target.by_xla
-        machine = calibrated_machine() if estimates else machine_here()
+        machine = machine_here()
+        if options.plan is None and not target.by_xla:
+            machine = dataclasses.replace(machine, costs=calibration_here().costs)
         if options.profile:
             machine = profiled(machine, net, min(SECONDS, options.profile))
     return Setting(
@@ -457,10 +449,7 @@ def _is_verified(made: Compiled, target: Target) -> bool:
 def _with_notes(made: Compiled, target: Target) -> Plan:
     if made.search is None and waits_for_gradient(made.net):
         return made.plan  # nothing is decided before its gradient is there
-    plan = with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
-    estimated = made.search is not None and not plan.changes_nothing and not target.options.plan
-    calibrated = estimated and made.search.setting.machine.costs is not None
-    return dataclasses.replace(plan, calibrated=calibrated) if calibrated else plan
+    return with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
 
 
 def _with_intervals(made: Compiled) -> Compiled:

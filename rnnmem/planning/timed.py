@@ -48,7 +48,8 @@ class Timed:
             machine = self.search.setting.machine
             found = slowdown_of(rewritten, self.search.original_seconds, machine)
             self._slowdowns[key] = plan.slowdown if found is None else found
-        return dataclasses.replace(plan, slowdown=self._slowdowns[key]), rewritten
+        plan = dataclasses.replace(plan, slowdown=self._slowdowns[key], calibrated=True)
+        return plan, rewritten
 
     def within(self, bound: float) -> list[Plan]:
         """Plans of several kinds that take just the time allowed, and some that take less.
