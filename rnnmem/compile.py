@@ -39,7 +39,6 @@ from rnnmem.passes.registry import BY_NAME
 from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
-from rnnmem.planning.intervals import with_intervals
 from rnnmem.planning.losses import all_closed, decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import Options, left_outside
@@ -53,7 +52,7 @@ from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.calibration_cache import calibration_here
-from rnnmem.tf.device import check_offload, executor_threads
+from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.verify import check
@@ -164,7 +163,7 @@ def compile_net(net: Net, target: Target) -> Compiled:
     ordered = _in_turns(made, target)
     if ordered is not made:
         _verify(ordered, target)
-    return _with_intervals(ordered)
+    return ordered
 
 
 def as_asked(inlined: Net, target: Target) -> Net:
@@ -450,12 +449,6 @@ def _with_notes(made: Compiled, target: Target) -> Plan:
     if made.search is None and waits_for_gradient(made.net):
         return made.plan  # nothing is decided before its gradient is there
     return with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
-
-
-def _with_intervals(made: Compiled) -> Compiled:
-    """The same, with the intervals of its peaks on the threads that run it."""
-    plan = with_intervals(made.plan, made.net, made.rewritten, executor_threads())
-    return dataclasses.replace(made, plan=plan)
 
 
 def _in_turns(made: Compiled, target: Target) -> Compiled:

@@ -287,18 +287,23 @@ class Optimized(Generic[P, R]):
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The decisions for these arguments; traces, but runs nothing."""
-        return self._trace_of(args, kwargs).plan()
+        return self._told(self._trace_of(args, kwargs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """A report that prints as tables: each saved blob, what is decided and why; other plans."""
         trace = self._trace_of(args, kwargs)
         name = getattr(self, "__name__", "function")
-        plan = trace.plan()
+        plan = self._told(trace)
         notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
         net = trace.work.nets()[0]
         functions = spared("the functions of loops", lambda: functions_of(net), {}, notes)
         return explain(_noted(plan, notes), name=name, frontier=frontier, functions=functions)
+
+    def _told(self, trace: Trace) -> Plan:
+        """The plan of a trace, with the intervals of its peaks."""
+        plan = trace.plan()
+        return spared("the intervals of its peaks", trace.work.told, plan)
 
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """The function for these arguments before and after, as Nets; traces, but runs nothing.

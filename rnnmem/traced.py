@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from rnnmem import log
 from rnnmem.analysis.machine import Machine
-from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.sums import sums_of_nothing
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.compile import (
@@ -32,7 +32,7 @@ from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met
-from rnnmem.planning.intervals import at_sizes
+from rnnmem.planning.intervals import at_sizes, with_intervals
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.tf import private
@@ -201,6 +201,7 @@ class Work:
         self.made: Compiled | None = None
         self._called: dict[tuple[str, ...], bool] = {}  # shapes -> whether the original runs
         self.was_called = False
+        self.seen: Callable[[Net], KnownNet] | None = None  # a Net at the sizes of the first call
         self.otherwise = ""  # the op that was found to be computed in another way
 
     def compile(self, left: str = "") -> Compiled:
@@ -359,11 +360,12 @@ class Work:
         trips: Mapping[Path, int] = {}
         if budget is not None:
             trips = observed_trips(known_net(made.net, facts), made.net, given)
-        self.plan = at_sizes(plan, (made.net, made.rewritten), facts, trips, executor_threads())
+        self.seen = functools.partial(known_net, inputs=facts, observed=trips)
+        self.plan = at_sizes(plan, *self._as_seen(made.net, made.rewritten))
         known = self.plan.predicted_peak is not None
         if known and budget is not None and budget_for(self.plan) > budget:
-            self.was_called, self.plan, seen = False, plan, self.plan
-            raise cannot_be_met(budget, seen, "at the sizes of this call")
+            self.was_called, self.plan, refused = False, plan, self.plan
+            raise cannot_be_met(budget, refused, "at the sizes of this call")
 
     def forget_nets(self) -> None:
         """Lets go of what only reports read."""
@@ -377,6 +379,20 @@ class Work:
         elif made is None:
             made = self._again(dataclasses.replace(self.options, plan=self.plan))
         return (None, None) if made is None else (made.net, made.rewritten)
+
+    def _as_seen(self, *nets: Net | None) -> tuple[Any, ...]:
+        """Nets with the sizes of the first call, where only that tells them."""
+        if self.seen is None:
+            return nets
+        return tuple(net if net is None else self.seen(net) for net in nets)
+
+    def told(self) -> Plan:
+        """The plan with the intervals of its peaks, simulated when somebody asks for them."""
+        if self.plan.predicted_peak is not None and self.plan.predicted_interval is None:
+            net, rewritten = self._as_seen(*self.nets())
+            if net is not None:
+                self.plan = with_intervals(self.plan, net, rewritten, executor_threads())
+        return self.plan
 
     def frontier(self) -> tuple[Plan, ...]:
         """The plan among its alternatives; none where nothing was planned."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
-from rnnmem.analysis.shape_rules import Fact
-from rnnmem.analysis.shapes import known_net
-from rnnmem.ir.graph import Net, Path
+from rnnmem.analysis.shapes import KnownNet
+from rnnmem.ir.graph import Net
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.interval import Interval, peak_interval
 from rnnmem.simulate.timeline import counted_peak
@@ -15,7 +13,9 @@ from rnnmem.simulate.timeline import counted_peak
 SEEN = "peaks are those at the sizes of the first call; the function does not tell them"
 
 
-def with_intervals(plan: Plan, net: Net, rewritten: Net | None, threads: int) -> Plan:
+def with_intervals(
+    plan: Plan, net: Net | KnownNet, rewritten: Net | KnownNet | None, threads: int
+) -> Plan:
     """The plan with the intervals of its peaks, where it tells peaks at all.
 
     Args:
@@ -36,38 +36,23 @@ def with_intervals(plan: Plan, net: Net, rewritten: Net | None, threads: int) ->
     )
 
 
-def at_sizes(
-    plan: Plan,
-    nets: tuple[Net, Net | None],
-    inputs: Sequence[Fact],
-    trips: Mapping[Path, int],
-    threads: int,
-) -> Plan:
+def at_sizes(plan: Plan, net: KnownNet, rewritten: KnownNet | None) -> Plan:
     """The plan with its peaks at the sizes of a call, which its Net does not tell.
 
     Args:
       plan: what was decided; without a predicted peak.
-      nets: the function as it was, and what the plan makes of it; None: it is as it was.
-      inputs: what the function's inputs are in the call.
-      trips: path of a loop op -> iterations, where only a run tells.
-      threads: that run its ops side by side.
+      net: the function as it was, with what is known in the call.
+      rewritten: the same of what the plan makes of it; None: it is as it was.
 
     Returns:
       The plan as it was where not even the call's sizes tell.
     """
-    net, rewritten = nets
-    before = known_net(net, inputs, None, trips)
-    after = before if rewritten is None else known_net(rewritten, inputs, None, trips)
-    peaks = counted_peak(before), counted_peak(after)
-    if None in peaks:
+    original = counted_peak(net)
+    changed = original if rewritten is None else counted_peak(rewritten)
+    if original is None or changed is None:
         return plan
     return dataclasses.replace(
-        plan,
-        original_peak=peaks[0],
-        predicted_peak=peaks[1],
-        original_interval=around(peak_interval(before, threads), peaks[0]),
-        predicted_interval=around(peak_interval(after, threads), peaks[1]),
-        notes=(*plan.notes, SEEN),
+        plan, original_peak=original, predicted_peak=changed, notes=(*plan.notes, SEEN)
     )
 
 
