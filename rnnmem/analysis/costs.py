@@ -34,8 +34,8 @@ class Costs:
       moved: bytes that an elementwise op reads and writes -> seconds.
       kept: a byte that is saved, to be read much later: what that takes more than reading it at
         once.
-      work: op type -> seconds for each unit of its work, as the op table counts it, of ops whose
-        bytes are not what takes time; ``""``: of any other type.
+      work: op type in lower case -> seconds for each unit of its work, as the op table counts it, of
+        ops whose bytes are not what takes time; ``""``: of any other type.
     """
 
     op: float
@@ -63,7 +63,7 @@ class Costs:
 
     def computing(self, op_type: str, work: float) -> float:
         """Seconds of so much work, as the op table counts it for the type."""
-        return work * self.work.get(op_type, self.work.get("", 0.0))
+        return work * self.work.get(op_type.lower(), self.work.get("", 0.0))
 
 
 def _at(curve: Curve, size: float) -> float:

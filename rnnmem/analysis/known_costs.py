@@ -27,7 +27,7 @@ KNOWN = Costs(
     thin=((8e3, 4e-7), (1.3e5, 2e-6), (2.1e6, 2e-5), (3.4e7, 4e-4)),
     moved=((1.2e4, 2e-7), (2e5, 4e-6), (7.9e5, 3e-5), (3.1e6, 1.5e-4), (1.3e7, 8e-4)),
     kept=4e-10,
-    work=MappingProxyType({"": 4e-10, "Tanh": 5e-10, "Sigmoid": 3.5e-10, "Exp": 3e-10}),
+    work=MappingProxyType({"": 4e-10, "tanh": 5e-10, "sigmoid": 3.5e-10, "exp": 3e-10}),
 )
 GROUPS: Mapping[str, str] = MappingProxyType(
     {

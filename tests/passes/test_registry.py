@@ -76,7 +76,7 @@ def test_every_decision_of_every_pass_has_its_sentence():
     for one in OF_A_NET:
         (decided,) = plan.of(one.name)
         assert f"{one.name} the function {decided.sentence}" in rows
-        assert f"{one.name} train/body {decided.sentence}" in rows
+        assert f"{one.name} train {decided.sentence}" in rows
 
 
 def test_many_decisions_of_one_pass_are_counted():
