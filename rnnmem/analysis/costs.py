@@ -34,7 +34,7 @@ class Costs:
       moved: bytes that an elementwise op reads and writes -> seconds.
       kept: a byte that is saved, to be read much later: what that takes more than reading it at
         once.
-      work: op type in lower case -> seconds for each unit of its work, as the op table counts it, of
+      work: op type in lower case -> seconds for a unit of its work, as the op table counts it, of
         ops whose bytes are not what takes time; ``""``: of any other type.
     """
 
