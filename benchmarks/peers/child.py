@@ -20,13 +20,6 @@ QUICK, SLOW = 1.0, 5.0
 """Seconds of a step up to which it is repeated five times, and from which once."""
 
 
-_REGION = 8 << 30
-"""Bytes of address space that TensorFlow's allocator has from the beginning.
-
-A free chunk is cut where 128 MiB and more would be left; else it is handed out as it is.
-"""
-
-
 SECONDS, COUNTED, PROCESS = "seconds", "counted", "process"
 
 
@@ -85,8 +78,6 @@ def _set_up_tensorflow(counts: bool) -> None:
     tf.config.experimental.enable_op_determinism()
     if counts:
         rnnmem.enable_cpu_memory_stats()
-        # Given back at once: what XLA asks for in one piece is cut out of it.
-        tf.raw_ops.Empty(shape=[_REGION], dtype=tf.uint8)
 
 
 if __name__ == "__main__":
