@@ -10,10 +10,12 @@ from typing import Any
 from rnnmem.api import optimize
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Net
+from rnnmem.ir.joint import is_joint
 from rnnmem.ir.op_table import SAME_BUFFER
 from rnnmem.ir.order import all_needed_by
 from rnnmem.planning.plan import Plan
 from rnnmem.storage import Shared, share_parallel, share_sequential
+from rnnmem.tf.load import load_net
 
 ALLOCATES = (
     "which addresses storages have: TensorFlow allocates while it runs, and a storage that is free "
@@ -70,14 +72,20 @@ def share(
       NotUnderstood: the function holds something that a Net cannot.
     """
     optimised = optimize(fn, max_slowdown=max_slowdown, allow=("scheduling_edges",))
+    function = optimised.get_concrete_function(*args, **kwargs)
+    original = optimised._trace_of(args, kwargs).original
+    as_it_runs = load_net(original)  # now: a gradient that is built changes the loops of the graph
     inspection = optimised.inspect(*args, **kwargs)
     if inspection.net is None:
         raise NotUnderstood(" ".join(inspection.plan.notes) or "the function has no Net")
-    runs = inspection.rewritten or inspection.net
-    wanted = share_sequential(inspection.net, algorithm=algorithm, order="peak")
+    net, runs, plan = inspection.net, inspection.rewritten or inspection.net, inspection.plan
+    if is_joint(net):  # the gradient, if ever it is asked for, is no part of what runs
+        net = runs = as_it_runs
+        plan = Plan()
+    wanted = share_sequential(net, algorithm=algorithm, order="peak")
     return SharedFunction(
-        function=optimised.get_concrete_function(*args, **kwargs),
-        plan=inspection.plan,
+        function=function,
+        plan=plan,
         enforced=share_parallel(runs),
         wanted=wanted,
         not_enforced=(*_races(runs, wanted), ALLOCATES),

@@ -43,7 +43,7 @@ def outcome(decision: ResidualDecision, loop: LoopPlan, around: Segments | None 
     """
     cut = loop.segments
     if cut is not None and decision.blob in cut.states:
-        return of_states(cut)
+        return of_states(cut, decision.blob)
     if not decision.is_kept:
         return Outcome(decision.decision, decision.reason)
     if cut is not None and decision.blob in cut.wanted:
@@ -71,8 +71,7 @@ def checkpoints(cut: Segments) -> str:
 def replay(cut: Segments) -> str:
     """How what an iteration saves is had again."""
     times = f" ({cut.replays:.1f} times on average)" if cut.slots else ""
-    tail = f"; from iteration {cut.end} on saved as it runs" if cut.end else ""
-    return f"runs again{times} with its segment{_of(cut)}, kept for that segment alone{tail}"
+    return f"runs again{times} with its segment{_of(cut)}, kept for that segment alone{_tail(cut)}"
 
 
 def outcomes(plan: Plan) -> Mapping[tuple[str, ...], Mapping[str, Outcome]]:
@@ -83,9 +82,15 @@ def outcomes(plan: Plan) -> Mapping[tuple[str, ...], Mapping[str, Outcome]]:
     return {loop.path: _of_loop(loop, around) for loop, around in every_loop(plan)}
 
 
-def of_states(cut: Segments) -> Outcome:
-    """What becomes of the states that segments begin with."""
-    return Outcome(CHECKPOINTED, f"state, {checkpoints(cut)}")
+def of_states(cut: Segments, blob: str = "") -> Outcome:
+    """What becomes of the states that segments begin with.
+
+    Args:
+      cut: the segments.
+      blob: one state of them, which the gradient may read too; empty: those that it never reads.
+    """
+    tail = _tail(cut) if blob in cut.wanted else ""
+    return Outcome(CHECKPOINTED, f"state, {checkpoints(cut)}{tail}")
 
 
 def other_states(loop: LoopPlan) -> ResidualDecision | None:
@@ -124,7 +129,7 @@ def _of_loop(loop: LoopPlan, around: Segments | None) -> dict[str, Outcome]:
         return {decision.blob: left for decision in loop.residuals if decision.was_saved}
     cut = loop.segments
     return {
-        **({} if cut is None else dict.fromkeys(cut.states, of_states(cut))),
+        **({} if cut is None else {state: of_states(cut, state) for state in cut.states}),
         **{decision.blob: outcome(decision, loop, around) for decision in loop.residuals},
     }
 
@@ -149,6 +154,10 @@ def _running_again(cut: Segments | None, inner: LoopPlan) -> Segments | None:
 
 def _form(decision: ResidualDecision) -> str:
     return "" if decision.decision == SAVED else f"; {decision.decision}"
+
+
+def _tail(cut: Segments) -> str:
+    return f"; from iteration {cut.end} on saved as it runs" if cut.end else ""
 
 
 def _of(cut: Segments) -> str:

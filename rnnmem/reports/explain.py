@@ -125,7 +125,10 @@ def _changes(loop: LoopPlan, around: Segments | None) -> str:
         changes.append(_checkpoints(cut))
     changes += [f"{count} {SAVED_AS[techniques]}" for techniques, count in sorted(forms.items())]
     again = len(loop.recomputed)
-    changes.append(f"{again} op{'s' if again != 1 else ''} run again")
+    if cut is None:
+        changes.append(f"{again} op{'s' if again != 1 else ''} run again")
+    elif again:  # beside those of the segments, which do so anyway
+        changes.append(f"{again} more op{'s' if again != 1 else ''} run again")
     if loop.parallel_iterations > 1:
         changes.append(f"{loop.parallel_iterations} iterations at once")
     return ", ".join(changes)

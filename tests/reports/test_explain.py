@@ -355,3 +355,24 @@ def test_loops_are_told_by_the_user_s_names():
     by_hand = Plan(loops=(loop(decision()),))
     told = explain(by_hand, name="f", functions={"while": "roll"}).text()
     assert "loop roll (train.py:80), 50 iterations\n" in told
+
+
+def test_what_a_tail_saves_is_told_of_a_state_that_the_gradient_reads_too():
+    cut = {"wanted": ("b", "h"), "states": ("h", "unread"), "bytes": 2048, "saved_bytes": 2048}
+    held = loop(decision("b"), decision("h"), segments=Segments(length=5, end=20, **cut))
+    rows = report(held).splitlines()
+    tail = "; from iteration 20 on saved as it runs"
+    checkpoint = "state, kept at the start of each segment of 5 iterations"
+    assert sum(row.endswith(checkpoint) for row in rows) == 1  # nothing reads it in the gradient
+    text = " ".join(" ".join(rows).split())
+    assert text.count(checkpoint + tail) == 1
+    assert text.count("kept for that segment alone" + tail) == 1
+
+
+def test_ops_beside_those_of_segments_are_counted_only_where_there_are_some():
+    cut = Segments(length=5, wanted=("b", "h"), states=("h",), bytes=1088, saved_bytes=2048)
+    with_it, without = frontier(
+        plan_with(segments=cut, recomputed=("one",)), plan_with(segments=cut)
+    )
+    assert "1 more op run again" in with_it
+    assert "run again" not in without

@@ -53,3 +53,21 @@ def test_what_may_run_otherwise_is_named():
 def test_what_is_no_function_is_refused():
     with pytest.raises(rnnmem.OptionError):
         rnnmem.share(3)
+
+
+def test_a_loop_that_could_be_differentiated_is_shared_without_a_gradient():
+    weight = tf.Variable(tf.eye(32) * 0.5)
+
+    def scan(x):
+        h = tf.zeros_like(x)
+        for _ in tf.range(20):
+            h = tf.tanh(x + h @ weight)
+        return tf.reduce_sum(tf.exp(tf.tile(h, [8, 1])))
+
+    x = tf.random.stateless_normal([64, 32], [1, 2])
+    made = rnnmem.share(scan, x, max_slowdown=1.2)
+    traced = rnnmem.load_net(tf.function(scan).get_concrete_function(x))
+    assert made.function(x).numpy() == tf.function(scan)(x).numpy()
+    assert set(made.wanted.original.blobs) <= set(traced.blobs)
+    assert set(made.enforced.original.blobs) <= set(traced.blobs)
+    assert "rnnmem_backward" not in str(made)
