@@ -369,7 +369,7 @@ def goes_on(now: Progress) -> str:
             "give more steps, another --out, or --restart to train afresh"
         )
     before = f" (--steps was {now.steps})" if now.steps not in (0, FLAGS.steps) else ""
-    return f"goes on behind step {now.step} of {FLAGS.steps}{before}"
+    return f"resuming after step {now.step} of {FLAGS.steps}{before}"
 
 
 class Stopped(Exception):
@@ -609,7 +609,7 @@ def main(_):
         print("train: the same command goes on from here", file=sys.stderr)
         sys.exit(128 + number)
     except LOST as error:
-        print(f"train: a worker was lost behind step {now.step} ({error.message})", file=sys.stderr)
+        print(f"train: a worker was lost after step {now.step} ({error.message})", file=sys.stderr)
         print("train: the same command, of all workers, goes on from here", file=sys.stderr)
         sys.exit(os.EX_TEMPFAIL)
     except (OSError, ValueError, rnnmem.RnnmemError) as error:

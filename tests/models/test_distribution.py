@@ -57,7 +57,7 @@ def test_two_workers_train_as_one_does_and_survive_a_death(run, start, wait_for,
     workers = [start("train", *flags, environment=e) for e in cluster()]
     outputs = [process.communicate(timeout=280) for process in workers]
     assert [process.returncode for process in workers] == [0, 0], outputs
-    assert "goes on behind step" in outputs[0][0]
+    assert "resuming after step" in outputs[0][0]
     assert losses(two) == pytest.approx(losses(one), rel=1e-3)
 
 

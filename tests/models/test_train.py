@@ -48,7 +48,7 @@ def test_what_was_killed_goes_on_bit_for_bit(run, start, wait_for, text, tmp_pat
     interrupted.send_signal(signal.SIGINT)
     output, errors = interrupted.communicate()
     assert interrupted.returncode == 130, errors
-    assert "goes on behind step" in output
+    assert "resuming after step" in output
     assert "train: SIGINT after step" in errors
 
     other = run("train", *command, "--units=9")
@@ -78,7 +78,7 @@ def test_more_steps_are_named_and_fewer_refused(run, text, tmp_path):
     rows = re.findall(r"^ +\d+ .* (\S+)$", begun.stdout, re.MULTILINE)
     assert rows[0] == "?" and rows[-1] == "0:00", begun.stdout  # the time that is left
     more = run("train", *flags, f"--out={tmp_path}", "--steps=6")
-    assert "goes on behind step 4 of 6 (--steps was 4)" in more.stdout, more.stderr
+    assert "resuming after step 4 of 6 (--steps was 4)" in more.stdout, more.stderr
     fewer = run("train", *flags, f"--out={tmp_path}", "--steps=5")
     assert fewer.returncode == 1
     last = fewer.stderr.strip().splitlines()[-1]
