@@ -1,6 +1,6 @@
 """Recurrent cells and layers: GRU and LSTM whose inputs are projected outside of the loop.
 
-What an input contributes to the gates does not hang on the state, so it is one large product for
+What an input contributes to the gates does not depend on the state, so it is one large product for
 all iterations; the loop multiplies the state alone. Both loops are a plain `tf.while_loop`, as a
 user would write them: no memory is saved by hand here.
 

@@ -113,7 +113,7 @@ class Seq2SeqConfig:
 
     @property
     def feeds_back(self) -> bool:
-        """Whether the decoder's next step hangs on the attention of this one."""
+        """Whether the decoder's next step depends on the attention of this one."""
         return self.attention == "bahdanau" or self.input_feeding or self.coverage > 0
 
 
@@ -276,7 +276,7 @@ class Seq2Seq(tf.Module):
         return self._readout(outputs, tf.transpose(contexts, [1, 0, 2]))
 
     def _decode_in_a_loop(self, embedded, memory, drop):
-        """Attention within the loop, because the next step hangs on it."""
+        """Attention within the loop, because the next step depends on it."""
         length = tf.shape(embedded)[0]
         feeding = self.config.input_feeding
         projected = self._layer_input(self.decoder[0], embedded)

@@ -197,7 +197,7 @@ class Run:
 
 
 def schedule(number: int, part: int = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What a step hangs on besides its batch: seed of the dropout, learning rate, number."""
+    """What a step depends on besides its batch: seed of the dropout, learning rate, number."""
     rate = learning_rate(number, FLAGS.learning_rate, FLAGS.warmup, FLAGS.steps, FLAGS.decay)
     seed = tf.constant([FLAGS.seed, number * FLAGS.accumulate + part], tf.int32)
     return seed, tf.constant(rate, tf.float32), tf.constant(number, tf.float32)
@@ -343,7 +343,7 @@ class Progress:
     """
 
     step: int = 0
-    steps: int = 0  # when it was saved; may change where the learning rate does not hang on it
+    steps: int = 0  # when it was saved; may change where the learning rate does not depend on it
     position: Position = Position()
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -1,7 +1,7 @@
 """Runs Nets on exact rationals that know how they were made.
 
 Two values are equal where their numbers are, as exact fractions, and where the same additions and
-products made them of the same arguments in the same order. The second is what bits hang on: another
+products made them of the same arguments in the same order. The second is what bits depend on: another
 order of a sum gives the same rational and other bits. An op that hands a number on is no part of
 that history.
 
