@@ -2,8 +2,8 @@
 
 Two values are equal where their numbers are, as exact fractions, and where the same additions and
 products made them of the same arguments in the same order. The second is what bits depend on:
-another order of a sum gives the same rational and other bits. An op that hands a number on is no part of
-that history.
+another order of a sum gives the same rational and other bits. An op that hands a number on is no
+part of that history.
 
 ``Tanh`` stands for any function of one argument: here one without any structure, of small results.
 """
