@@ -296,8 +296,9 @@ class Optimized(Generic[P, R]):
         plan = self._told(trace)
         notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
-        net = trace.work.nets()[0]
-        functions = spared("the functions of loops", lambda: functions_of(net), {}, notes)
+        functions = spared(
+            "the functions of loops", lambda: functions_of(trace.work.nets()[0]), {}, notes
+        )
         return explain(_noted(plan, notes), name=name, frontier=frontier, functions=functions)
 
     def _told(self, trace: Trace) -> Plan:

@@ -26,13 +26,14 @@ from rnnmem.analysis.costs import Costs
 from rnnmem.analysis.known_costs import NAMES, flat, of_flat
 from rnnmem.errors import OptionError
 from rnnmem.tf.calibration import SECONDS, Calibration, calibrated
+from rnnmem.tf.device import cores
 from rnnmem.tf.profile import cache_folder, write_whole
 
 VARIABLE = "RNNMEM_CALIBRATION"
 """Set to off in the environment, plans are made with the built-in table, whatever was measured."""
 _OFF = ("off", "0", "no", "false")
 _VERSION = 1
-"""Of the file; one of another is renewed."""
+"""Of the file; one of another does not serve."""
 _NAME = r"[^\w.-]+"
 _WHY_OFF = f"{VARIABLE}={{}} in the environment"
 _WHY_NOT_YET = "nothing was measured here (rnnmem.calibrate() does)"
@@ -120,7 +121,7 @@ def path_here() -> Path:
     parts = (
         tf.__version__,
         _device(),
-        f"{_cores()}-cores",
+        f"{cores()}-cores",
         f"{threads.get_intra_op_parallelism_threads()}-{threads.get_inter_op_parallelism_threads()}",
     )
     return cache_folder() / f"calibration-{re.sub(_NAME, '_', '-'.join(parts))}.json"
@@ -196,10 +197,3 @@ def _device() -> str:
             if name.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    with contextlib.suppress(AttributeError):  # not everywhere
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

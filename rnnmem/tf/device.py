@@ -40,9 +40,11 @@ def device_bytes() -> int | None:
 
 def executor_threads() -> int:
     """Threads that run ops side by side: as many as TensorFlow was told, else one a core."""
-    told = tf.config.threading.get_inter_op_parallelism_threads()
-    if told:
-        return told
+    return tf.config.threading.get_inter_op_parallelism_threads() or cores()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
