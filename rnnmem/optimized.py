@@ -329,7 +329,7 @@ class Optimized(Generic[P, R]):
         return private.flat_inputs(self._base, inspection.original, args, kwargs)
 
     def _inspect(self, trace: Trace) -> Inspection:
-        plan = trace.plan()
+        plan = self._told(trace)
         net, rewritten = trace.work.nets()
         notes: list[str] = []
         if net is None:
