@@ -24,6 +24,8 @@ _CODES = ((BudgetError, OVER_BUDGET), (OptionError, USAGE), (Exception, FAILED))
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 _LONGEST = 400
 """Characters of an error that is not ours."""
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
+"""Without these TensorFlow's only errors at start are that it finds no GPU."""
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+), in ')
 
 _TEACH = """\
@@ -50,6 +52,8 @@ examples:
 
 exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a wrong command line or
 option, 3 the budget cannot be met (the line names the smallest peak that can)
+
+once TensorFlow is loaded, its own log is not shown; TF_CPP_MIN_LOG_LEVEL=0 shows it
 """,
     "explain": """\
 examples:
@@ -104,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit code: 0 done, 1 an error of ours or of the function, 2 an option that cannot be, 3
       the budget cannot be met; a wrong command line exits with 2.
     """
+    _quieten_tensorflow()
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -115,6 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
         return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def _quieten_tensorflow() -> None:
+    """Leaves TensorFlow's log to who asks for it: its lines stand between ours and the reader."""
+    if "tensorflow" not in sys.modules:
+        has_gpu = any(map(os.path.exists, _GPU_DEVICES))
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
 
 
 def _told(error: Exception) -> str:

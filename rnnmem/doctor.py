@@ -228,7 +228,8 @@ def _calibration(calibrate: bool) -> Iterator[Finding]:
     if here.costs is not None:
         yield Finding("its costs", None, _costs(here.costs))
     files = list(cache_folder().glob("profile-*.json"))
-    text = f"times of kernels (profile=True) in {cache_folder()}: {len(files)} files"
+    many = f"{len(files)} file{'s' if len(files) != 1 else ''}"
+    text = f"times of kernels (profile=True) in {cache_folder()}: {many}"
     yield Finding("profiles", None, text if files else "none; profile=True measures kernels")
 
 

@@ -21,7 +21,6 @@ from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
 from rnnmem.planning.intervals import SEEN
-from rnnmem.planning.names import functions_of
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
@@ -296,10 +295,7 @@ class Optimized(Generic[P, R]):
         plan = self._told(trace)
         notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
-        functions = spared(
-            "the functions of loops", lambda: functions_of(trace.work.nets()[0]), {}, notes
-        )
-        return explain(_noted(plan, notes), name=name, frontier=frontier, functions=functions)
+        return explain(_noted(plan, notes), name=name, frontier=frontier)
 
     def _told(self, trace: Trace) -> Plan:
         """The plan of a trace, with the intervals of its peaks."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import re
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 from rnnmem.ir.graph import Net
@@ -114,9 +113,11 @@ def functions_of(net: Net | None) -> dict[str, str]:
     return {loop: function for loop, function in found.items() if function}
 
 
-def names_in(plan: Plan, functions: Mapping[str, str] = MappingProxyType({})) -> Names:
+def names_in(plan: Plan) -> Names:
     """The names of the loops that a plan tells of."""
-    return Names(dict.fromkeys(loop for one in plan.every_loop() for loop in one.path), functions)
+    loops = list(plan.every_loop())
+    functions = {one.path[-1]: one.function for one in loops if one.function}
+    return Names(dict.fromkeys(loop for one in loops for loop in one.path), functions)
 
 
 def _forward(loop: str) -> str:

@@ -92,7 +92,7 @@ def report_on(
     for path, trips in observed.items():
         more.append(f"loop {path.text} ran {trips} iterations on these arguments")
     functions = spared("the functions of loops", lambda: functions_of(inspection.net), {}, more)
-    naming = names_in(plan, functions)
+    naming = names_in(plan)
     tensors = inputs or inspection.original.graph.inputs
     held = spared("what is resident", lambda: resident(inspection.original, tensors), (), more)
     return Report(

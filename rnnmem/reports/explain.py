@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from rich.table import Table
 
@@ -14,7 +13,7 @@ from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.names import Names, names_in
-from rnnmem.planning.outcomes import every_loop, outcome
+from rnnmem.planning.outcomes import REPLAYED, every_loop, outcome
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.telling import parts
 from rnnmem.sizes import format_bytes
@@ -29,13 +28,11 @@ class Explanation:
       plan: the decisions that it tells of.
       name: the function's name.
       frontier: the plan and its alternatives, from the fastest to the smallest.
-      functions: loops -> the user's Python functions that made them, where known.
     """
 
     plan: Plan
     name: str
     frontier: tuple[Plan, ...] = ()
-    functions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         """The report as text that fits the terminal."""
@@ -63,18 +60,12 @@ class Explanation:
 
     @functools.cached_property
     def _names(self) -> Names:
-        return names_in(self.plan, self.functions)
+        return names_in(self.plan)
 
 
-def explain(
-    plan: Plan,
-    *,
-    name: str,
-    frontier: tuple[Plan, ...] = (),
-    functions: Mapping[str, str] = MappingProxyType({}),
-) -> Explanation:
+def explain(plan: Plan, *, name: str, frontier: tuple[Plan, ...] = ()) -> Explanation:
     """The report on a plan, and on those that could run instead of it."""
-    return Explanation(plan, name, frontier, functions)
+    return Explanation(plan, name, frontier)
 
 
 def _alternatives(frontier: tuple[Plan, ...], chosen: Plan, names: Names) -> Table:
@@ -86,12 +77,19 @@ def _alternatives(frontier: tuple[Plan, ...], chosen: Plan, names: Names) -> Tab
         mine = same or plan.changes_nothing and chosen.changes_nothing
         table.add_row(
             f"{number} <- chosen" if mine else str(number),
-            format_bytes(plan.predicted_peak),
+            _peak(plan, chosen, mine),
             f"{plan.slowdown:.2f}x",
             _kept(plan),
             _what_changes(plan, names),
         )
     return table
+
+
+def _peak(plan: Plan, chosen: Plan, mine: bool) -> str:
+    """The interval where it is known: of the chosen plan and the original; else about what."""
+    if mine or plan.changes_nothing:
+        return chosen.told_peaks[0 if plan.changes_nothing else 1]
+    return "?" if plan.predicted_peak is None else f"about {format_bytes(plan.predicted_peak)}"
 
 
 def _kept(plan: Plan) -> str:
@@ -122,7 +120,7 @@ def _changes(loop: LoopPlan, around: Segments | None) -> str:
     changes = [f"{_blobs(words[SAVED])} saved"] if words[SAVED] or cut is None else []
     forms = Counter(one.techniques for one in loop.encodings)
     if cut is not None:
-        changes.append(_checkpoints(cut))
+        changes.append(_checkpoints(cut, words[REPLAYED]))
     changes += [f"{count} {SAVED_AS[techniques]}" for techniques, count in sorted(forms.items())]
     again = len(loop.recomputed)
     if cut is None:
@@ -144,9 +142,9 @@ def _blobs(count: int) -> str:
     return f"{count} blob{'s' if count != 1 else ''}"
 
 
-def _checkpoints(cut: Segments) -> str:
+def _checkpoints(cut: Segments, replayed: int) -> str:
     longer = f", each {cut.growth} longer" if cut.growth else ""
-    told = f"{_blobs(len(cut.wanted))} replayed in segments of {cut.length}{longer}"
+    told = f"{_blobs(replayed)} replayed in segments of {cut.length}{longer}"
     if cut.slots:
         return f"{told} from {cut.most_kept} checkpoints, {cut.replays:.1f} times"
     tail = f", from iteration {cut.end} on saved" if cut.end else ""

@@ -278,7 +278,7 @@ def _function_at(filename: str, line: int) -> str:
     """The innermost function in whose text a line of a file stands; empty where there is none."""
     try:
         tree = ast.parse("".join(linecache.getlines(filename)))
-    except SyntaxError:
+    except Exception:  # no Python, or deeper than its parser goes: a name is not worth an error
         return ""
     around = [
         node

@@ -86,6 +86,7 @@ class LoopPlan:
       residuals: what becomes of each blob, for people.
       inner: the decisions for loop pairs inside the step nets.
       source: the user's line of the loop, or empty.
+      function: the user's Python function that the line stands in, or empty.
       segments: which iterations keep their state; None: each keeps what it saves.
       encodings: of saved blobs that are not kept as they are.
       requests: what the user asked of the blobs that the original saves, or this plan does.
@@ -105,6 +106,7 @@ class LoopPlan:
     residuals: tuple[ResidualDecision, ...] = ()
     inner: tuple[LoopPlan, ...] = ()
     source: str = ""
+    function: str = ""
     segments: Segments | None = None
     encodings: tuple[Encoding, ...] = ()
     requests: tuple[Request, ...] = ()

@@ -17,6 +17,7 @@ from rnnmem.grappler.summation_order import summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
 from rnnmem.ir.graph import Net
 from rnnmem.ir.joint import is_joint
+from rnnmem.ir.lines import function_of
 from rnnmem.ir.op_table import LOOPS, READ, facts
 from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.ir.requests import KEEP, RECOMPUTE
@@ -269,6 +270,7 @@ def _named(pair: LoopPair) -> LoopPlan:
         gradients=tuple(gradient.loop.op.name for gradient in pair.gradients),
         trips=trip_count(pair.forward),
         source=str(pair.forward.op.source),
+        function=function_of(pair.forward.op.source),
     )
 
 

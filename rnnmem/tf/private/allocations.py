@@ -42,8 +42,8 @@ class AllocationTrace:
     def __init__(self):
         """Starts recording; raises where another profile is being taken."""
         self._directory = tempfile.TemporaryDirectory()
-        options = tf.profiler.experimental.ProfilerOptions(device_tracer_level=0)
-        tf.profiler.experimental.start(self._directory.name, options)
+        # Given options, TensorFlow 2.21 refuses each with a line on stderr, and takes its defaults.
+        tf.profiler.experimental.start(self._directory.name)
 
     def stop(self) -> list[Change]:
         """What happened, by time."""
