@@ -1,22 +1,29 @@
 """Keep-alive uses: readers that cost nothing, so that a blob is fused, or not, as it was before.
 
-A kept blob is pushed into a list and popped at once. A held one is put into a list where it
-stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
-that the next iteration is not early, such a loop has one iteration under way. An awaited op keeps
-that somebody waits for it, who now is the push of a number.
+A kept blob is pushed into a list and popped at once; small ones go into one optional until the
+iteration is over, one op for all instead of two for each behind those for the others. A held one is
+put into a list where it stays until the next iteration puts its own there: nobody may write into
+its buffer meanwhile. So that the next iteration is not early, such a loop has one iteration under
+way. An awaited op keeps that somebody waits for it, who now is the push of a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.liveness import needed
+from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
-from rnnmem.ir.editor import LoopEditor
+from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET, WRAP
 
 _LIFETIME_PUT = "rnnmem/lifetime_put"
+TOGETHER = 2**18
+"""Bytes of an iteration that one optional holds at most: where that is little, ops are short too."""
+OPTIONAL = "optional"
+"""Stands for an optional among the dtypes of lists."""
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 """Types of ops that nothing is fused with, however many readers they have."""
 
@@ -78,8 +85,21 @@ def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
     return found
 
 
+def nothing_yet(net: NetEditor, dtype: str, constant: Encode) -> str:
+    """What a variable for keep-alive uses begins with.
+
+    Args:
+      net: where it is made.
+      dtype: of the list's elements, or `OPTIONAL`.
+      constant: encodes a number.
+    """
+    if dtype == OPTIONAL:
+        return made(net, "OptionalNone", (), "variant", name="rnnmem/keepalive")
+    return empty_list(net, dtype, None, constant, name="rnnmem/keepalive")
+
+
 class Keepalives:
-    """The blobs kept alive of one step net; one carried list for each dtype."""
+    """The blobs kept alive of one step net; one carried list for each dtype, and an optional."""
 
     def __init__(self, loop: LoopEditor, constant: Encode):
         self.loop = loop
@@ -88,7 +108,7 @@ class Keepalives:
         self.held: dict[str, None] = {}
         self.unread: dict[str, None] = {}
         self.awaited: dict[str, None] = {}
-        self.dtypes: list[str] = []  # of the lists that were written
+        self.dtypes: list[str] = []  # of what was written, for `nothing_yet`
 
     def extend_lifetime(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader, which holds it until the iteration is over."""
@@ -115,14 +135,18 @@ class Keepalives:
         kept = {self.loop.body.resolve(blob) for blob in self.held}
         more = {self.loop.body.resolve(blob) for blob in self.blobs} - kept
         ordered = self._in_order(kept | more)
+        together = self._together([blob for blob in ordered if blob in more])
         held = self._by_dtype([blob for blob in ordered if blob in kept])
-        passed = self._by_dtype([blob for blob in ordered if blob in more])
+        passed = self._by_dtype([blob for blob in ordered if blob in more.difference(together)])
         self.dtypes = [dtype for dtype, _ in (*passed, *held)]
         self.loop.one_at_a_time |= bool(held)
         written = [
             *(self._chain(dtype, blobs) for dtype, blobs in passed),
             *(self._lifetime_extension(dtype, blobs) for dtype, blobs in held),
         ]
+        if together:
+            self.dtypes.append(OPTIONAL)
+            written.append(self._optional(together))
         if awaited := self._no_longer_awaited():
             self.dtypes.append("int32")
             written.append(
@@ -140,6 +164,27 @@ class Keepalives:
         ops = self.loop.body.ops
         still = {name for op in ops.values() for name in op.controls}
         return [name for name in self.awaited if name in ops and name not in still]
+
+    def _together(self, blobs: list[str]) -> list[str]:
+        """Those that one optional may hold: small, and none that a sum might begin with."""
+        body = self.loop.body
+        if not blobs:
+            return []
+        net = body.net()
+        addends = sums_of(net).addends
+        free = [
+            blob
+            for blob in blobs
+            if blob not in addends
+            and body.blobs[blob].dtype in BYTES_PER_ELEMENT
+            and ((op := net.producer.get(blob)) is None or op.type != "Const")
+        ]
+        size, found = 0, set()
+        for blob in sorted(free, key=lambda one: stored_bytes(body.blobs[one])):
+            size += stored_bytes(body.blobs[blob])
+            if size <= TOGETHER:
+                found.add(blob)
+        return [blob for blob in blobs if blob in found] if len(found) > 1 else []
 
     def _by_dtype(self, blobs: Iterable[str]) -> list[tuple[str, list[str]]]:
         found: dict[str, list[str]] = {}
@@ -162,7 +207,7 @@ class Keepalives:
 
     def _chain(self, dtype: str, blobs: list[str], awaited: Iterable[str] = ()) -> str:
         outer, body = self.loop.outer, self.loop.body
-        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/keepalive")
+        start = nothing_yet(outer, dtype, self.constant)
         argument, held = self.loop.add_variable(start, "keepalive")
         unknown = number(body, -1, self.constant)
         current = argument
@@ -170,6 +215,16 @@ class Keepalives:
             current = push(body, current, blob, name="rnnmem/keepalive_push", controls=awaited)
             current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/keepalive_pop")
         self.loop.set_next(argument, current)
+        return held
+
+    def _optional(self, blobs: list[str]) -> str:
+        body = self.loop.body
+        start = nothing_yet(self.loop.outer, OPTIONAL, self.constant)
+        argument, held = self.loop.add_variable(start, "keepalive")
+        kinds = tuple(DType(body.blobs[blob].dtype) for blob in blobs)
+        name = "rnnmem/keepalive_wrap"
+        wrapped = made(body, WRAP, blobs, "variant", name=name, Toutput_types=kinds)
+        self.loop.set_next(argument, wrapped)
         return held
 
     def _lifetime_extension(self, dtype: str, blobs: list[str]) -> str:
