@@ -9,6 +9,7 @@ way. An awaited op keeps that somebody waits for it, who now is the push of a nu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 
 from rnnmem.analysis.held_bytes import stored_bytes
@@ -21,7 +22,11 @@ from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET, WRAP
 
 _LIFETIME_PUT = "rnnmem/lifetime_put"
 TOGETHER = 2**18
-"""Bytes of an iteration that one optional holds at most: where that is little, ops are short too."""
+"""Bytes of an iteration's kept blobs that one optional may hold, if these are all: where ops are so
+small, launching them takes the time. (`models.nmt.benchmark` at 1.35, where they are more: 26 MiB
+by `FEW`, 28 by this.)"""
+FEW = 2**16
+"""Bytes that it may hold where there are more."""
 OPTIONAL = "optional"
 """Stands for an optional among the dtypes of lists."""
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
@@ -179,11 +184,11 @@ class Keepalives:
             and body.blobs[blob].dtype in BYTES_PER_ELEMENT
             and ((op := net.producer.get(blob)) is None or op.type != "Const")
         ]
-        size, found = 0, set()
-        for blob in sorted(free, key=lambda one: stored_bytes(body.blobs[one])):
-            size += stored_bytes(body.blobs[blob])
-            if size <= TOGETHER:
-                found.add(blob)
+        sizes = {blob: stored_bytes(body.blobs[blob]) for blob in free}
+        most = TOGETHER if sum(sizes.values()) <= TOGETHER else FEW
+        smallest_first = sorted(free, key=sizes.__getitem__)
+        totals = itertools.accumulate(sizes[blob] for blob in smallest_first)
+        found = {blob for blob, total in zip(smallest_first, totals, strict=True) if total <= most}
         return [blob for blob in blobs if blob in found] if len(found) > 1 else []
 
     def _by_dtype(self, blobs: Iterable[str]) -> list[tuple[str, list[str]]]:

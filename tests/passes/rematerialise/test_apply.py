@@ -161,6 +161,7 @@ def test_small_blobs_are_kept_alive_in_one_optional_that_nobody_reads():
 def test_a_keepalive_of_a_large_blob_keeps_nothing(monkeypatch):
     # what is pushed to it is popped at once, so its list is empty in every iteration
     monkeypatch.setattr(keepalive, "TOGETHER", 0)
+    monkeypatch.setattr(keepalive, "FEW", 0)
     forward = loops_of(rewritten())[0]
     keeps_alive = [one for one in forward.body.ops if one.name.startswith("rnnmem/keepalive_push")]
     assert keeps_alive
