@@ -44,6 +44,25 @@ def with_awaited_results(net: Net) -> Net:
     )
 
 
+def with_gates(net: Net, original: Net) -> Net:
+    """The Net in which what the results wait for is a control output too, where others were added.
+
+    Results wait for one op that waits for all control outputs. Where the function is called, the
+    caller's results wait for that op and for the call. TensorFlow sees that the first follows from
+    the second while both wait for the same; once the call waits for more, only as a control output
+    does it. Else results of two calls, zeros for example, would no longer be alike and be merged.
+
+    Args:
+      net: with the control outputs that were added.
+      original: the Net without them.
+    """
+    if set(net.control_outputs) <= set(original.control_outputs):
+        return net
+    makers = [net.producer[blob] for blob in net.outputs if blob in net.producer]
+    gates = dict.fromkeys(name for op in makers for name in op.controls)
+    return net.replace(control_outputs=tuple(dict.fromkeys((*gates, *net.control_outputs))))
+
+
 def _reading(op: Op, instead: Mapping[str, str]) -> Op:
     if instead.keys().isdisjoint(op.inputs):
         return op

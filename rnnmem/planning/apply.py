@@ -10,6 +10,7 @@ from rnnmem.analysis.branch_pairs import branch_pairs
 from rnnmem.analysis.loops import LoopPair, loop_pairs, own_loop_pairs
 from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net, with_step_net
 from rnnmem.errors import NetError
+from rnnmem.ir.awaited import with_gates
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Constant, DType, Net, Op
 from rnnmem.ir.joint import hand_on, is_joint
@@ -115,8 +116,9 @@ def apply_plan(
     if not keeps_alive:
         return rewritten
     rewritten = with_leads(net, rewritten)
-    regions = plan.of("straight_line")
-    return with_regions(rewritten, regions, constant, nested_step) if regions else rewritten
+    if regions := plan.of("straight_line"):
+        rewritten = with_regions(rewritten, regions, constant, nested_step)
+    return rewritten if nested_step is not None else with_gates(rewritten, net)
 
 
 def _alive(net: Net) -> set[str]:
