@@ -144,7 +144,8 @@ def _blobs(count: int) -> str:
 
 def _checkpoints(cut: Segments, replayed: int) -> str:
     longer = f", each {cut.growth} longer" if cut.growth else ""
-    told = f"{_blobs(replayed)} replayed in segments of {cut.length}{longer}"
+    what = _blobs(replayed) if replayed else "iterations"
+    told = f"{what} replayed in segments of {cut.length}{longer}"
     if cut.slots:
         return f"{told} from {cut.most_kept} checkpoints, {cut.replays:.1f} times"
     tail = f", from iteration {cut.end} on saved" if cut.end else ""

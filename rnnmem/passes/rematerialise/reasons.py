@@ -18,6 +18,7 @@ from rnnmem.passes.rematerialise.decision import (
 )
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, is_constant
 from rnnmem.passes.rematerialise.requests import READ_ELSEWHERE, SUM_ORDER
+from rnnmem.sizes import format_bytes
 
 ASKED = "you asked for it"
 """Why a blob is kept or recomputed of which the user said so."""
@@ -80,7 +81,8 @@ def _why_encoded(one: Encoding, held: Blob) -> str:
         parts.append(f"rounded from {held.dtype}: gradients differ")
     if OFFLOAD in one.techniques:
         parts.append("copied to the host and back")
-    return f"{one.bytes} bytes instead of {stored_bytes(held)}: {', '.join(parts)}"
+    sizes = f"{format_bytes(one.bytes)} instead of {format_bytes(stored_bytes(held))}"
+    return f"{sizes}: {', '.join(parts)}"
 
 
 def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> str:
@@ -98,7 +100,7 @@ def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> 
         return SUM_ORDER
     if blob not in step.pushed:
         return "others are recomputed from it"
-    return f"saving {step.bytes_kept(blob)} bytes is not worth the time"
+    return f"saving {format_bytes(step.bytes_kept(blob))} is not worth the time"
 
 
 def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:

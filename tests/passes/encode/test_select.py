@@ -48,7 +48,7 @@ def test_a_mask_and_what_only_a_relu_gradient_reads_become_bits():
         "t": SAVED,
     }
     assert all(residual.is_kept for residual in residuals.values())
-    assert residuals["r"].reason == "768 bytes instead of 16640: only its sign is asked for"
+    assert residuals["r"].reason == "768 B instead of 16.2 KiB: only its sign is asked for"
 
 
 def test_what_anybody_else_reads_keeps_more_than_its_sign():
