@@ -28,12 +28,12 @@ from rnnmem.ir.op_table import (
     POP,
     PUSH,
     Work,
-    column,
     facts,
     may_fuse,
     types,
 )
 from rnnmem.ir.order import reached
+from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits
 from rnnmem.passes.elementwise_chunks.decision import ElementwiseChain
 from rnnmem.passes.rematerialise.requests import ops_kept
 
@@ -41,12 +41,13 @@ LEAST = 4 * 2**20
 """Bytes of a blob from which on it is cut."""
 CHUNK_BYTES = 2 * 2**20
 """Bytes that a chunk of one blob has, about."""
-MOST_PART = 0.25
-"""Part of all rows that a chunk may have at most."""
+PART, MOST_PART = 1 / 8, 1 / 4
+"""Part of all rows that a chunk has, about, and at most, where rows are large."""
+OWN_COST = 2.0
+"""How much longer chains take than the sum of what their ops do, as measured: cutting, counting."""
 ALIGNED = 64
 """Numbers of which a chunk has a multiple, so that kernels round each as among all."""
 
-_SAME_BITS = column("bits")
 _REPEATS = types("repeats")
 
 
@@ -143,12 +144,20 @@ class _Finder:
         return (
             elementwise
             and large
-            and _SAME_BITS.get(op.type) == ""
+            and self._keeps_bits(op)
             and op.name not in self.kept
             and op.name not in self.in_sums
             and self.racing.isdisjoint((*op.inputs, *op.outputs))
             and not any(self._is_one_with(blob, op) for blob in op.inputs)
         )
+
+    def _keeps_bits(self, op: Op) -> bool:
+        """Whether an op gives by chunks of rows the bits that it gives of all."""
+        shapes = [self.net.blobs[blob].shape for blob in (*op.inputs, *op.outputs)]
+        wide = [shape for shape in shapes if shape is None or len(shape) > 1]
+        lasts = [None if shape is None else shape[-1] for shape in wide]
+        aligned = all(last is not None and (last == 1 or not last % COLUMNS) for last in lasts)
+        return keeps_bits(self.net, op, aligned)
 
     def _is_one_with(self, blob: str, op: Op) -> bool:
         """Whether a graph optimizer might make one of the op and what is no elementwise op."""
@@ -212,7 +221,7 @@ class _Finder:
         wide = [product(one.shape).at(1) for one in cut.values.values() if isinstance(one, Rows)]
         unit = math.lcm(*(ALIGNED // math.gcd(ALIGNED, one or 1) for one in wide))
         fitting = [one for one in range(unit, int(MOST_PART * rows) + 1, unit) if not rows % one]
-        small = [one for one in fitting if one * size <= CHUNK_BYTES * rows]
+        small = [one for one in fitting if one * size <= CHUNK_BYTES * rows and one <= PART * rows]
         return max(small, default=min(fitting, default=0))
 
     def _seconds(self, cut: Cut, chunks: int) -> float:
@@ -225,7 +234,8 @@ class _Finder:
         )
         self.run |= names
         launched = chunks * (len(cut.ops) + 3 * len(copied)) * self.machine.launch_seconds
-        return again + launched + 2 * moved / self.machine.bytes_per_second
+        copying = 2 * moved / self.machine.bytes_per_second
+        return OWN_COST * (again + launched + copying)
 
     def _is_all(self, family: tuple[ElementwiseChain, ...]) -> bool:
         """Whether nobody outside of the chains needs what lies between, or waits for it."""
