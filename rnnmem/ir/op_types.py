@@ -281,7 +281,7 @@ NotEqual                             rerun pointwise=1 commutes bits
 OneHot                               rerun moves rows bits tokens=axes
 OnesLike                             rerun moves folds fills in_place=0 bits
 OptionalFromValue                    rerun none view=optional list=wrap puts=0 apart quiet
-OptionalGetValue                     rerun none view=optional list=unwrap quiet bits
+OptionalGetValue                     rerun none view=optional list=unwrap quiet
 OptionalHasValue                     rerun none quiet
 OptionalNone                         rerun none list=none quiet
 OrderedMapPeek                       effect=none
