@@ -25,6 +25,8 @@ TRIED = 3
 """Choices of chains that are simulated: all, then those that spare most in less time."""
 MOST_LEFT_OUT = 8
 """Chains, with those that they share ops with, that are looked at for lowering no peak."""
+MOST_OPS = 1000
+"""Ops of a function beyond which that is not looked at: each look is a simulation."""
 ALIKE = 0.01
 """Part of the predicted peak by which it may rise without a chain that then stays whole."""
 FEWER = 0.5
@@ -46,9 +48,7 @@ def by_chunks_where_it_pays(net: Net, plans: Iterable[Chosen], max_slowdown: flo
     if best[1].predicted_peak is None:
         return best
     for one in tried:
-        for made in _with_chains(net, one, max_slowdown):
-            if _gains(made[1], best[1]):
-                best = made
+        best = _with_chains(net, one, best, max_slowdown) or best
     return best
 
 
@@ -62,24 +62,27 @@ def _gains(plan: Plan, best: Plan) -> bool:
     return plan.predicted_peak < best.predicted_peak - least
 
 
-def _with_chains(net: Net, chosen: Chosen, max_slowdown: float) -> Iterator[Chosen]:
-    """The plan with all chains, and with fewer where these take too long."""
+def _with_chains(net: Net, chosen: Chosen, best: Chosen, max_slowdown: float) -> Chosen | None:
+    """The plan with all chains, or fewer where these take too long; None: that gains too little."""
     search, plan, rewritten = chosen
     base = net if rewritten is None else rewritten
     families = chains_of(base, search.setting.machine)
     for some in itertools.islice(_fewer(families), TRIED):
         made = _made(base, plan, search, some)
+        if _peak(made) >= _peak(best) and not _gains(made[1], best[1]):
+            return None
         made = _without_idle(base, plan, search, some, made)
-        if made[1].slowdown <= max_slowdown:
-            yield made
-            return
+        if made[1].slowdown <= max_slowdown and _gains(made[1], best[1]):
+            return made
+    return None
 
 
 def _without_idle(
     base: Net, plan: Plan, search: Search, families: tuple[Family, ...], made: Chosen
 ) -> Chosen:
     """The same without chains that lower no peak, the slowest first."""
-    for one in sorted(families, key=_seconds, reverse=True)[:MOST_LEFT_OUT]:
+    most = MOST_LEFT_OUT if len(base.ops) <= MOST_OPS else 0
+    for one in sorted(families, key=_seconds, reverse=True)[:most]:
         fewer = tuple(other for other in families if other is not one)
         without = _made(base, plan, search, fewer) if fewer else None
         if without is not None and _peak(without) <= (1 + ALIKE) * _peak(made):
