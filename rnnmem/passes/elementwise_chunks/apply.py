@@ -141,6 +141,7 @@ class _Loop(ChunkLoop):
             name=f"{self.writer.region.projection}/rnnmem/chunks",
             stands_for=result,
             optional=True,
+            controls=(loop.name,),  # which has let go of what it cut
         )
         self.editor.rename(result, shown)
         return loop.name
