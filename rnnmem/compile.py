@@ -42,12 +42,13 @@ from rnnmem.planning.decide import decide
 from rnnmem.planning.losses import all_closed, decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import Options, left_outside
+from rnnmem.planning.outside import OUTSIDE, outside_of_loops
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, of_this_function
 from rnnmem.planning.scheduling_edges import predicted_peak, with_edges_where_they_pay
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.straight_line import Chosen, loops_and_regions, with_regions_where_they_pay
+from rnnmem.planning.straight_line import Chosen
 from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
@@ -219,7 +220,7 @@ def _least(net: Net, target: Target) -> Compiled:
     """The plan for a Net, inside loops and outside, applied; not verified yet."""
     options = target.options
     left = target.differentiated or target.by_xla or waits_for_gradient(net)
-    if left or "straight_line" not in options.passes or options.plan is not None:
+    if left or options.passes.isdisjoint(OUTSIDE) or options.plan is not None:
         return _planned(net, target)
     if options.budget is not None:
         return _within_budget(net, target, options.budget)
@@ -227,9 +228,8 @@ def _least(net: Net, target: Target) -> Compiled:
     if made.search is None:
         return made
     bound, chosen = options.max_slowdown, (made.search, made.plan, made.rewritten)
-    return _having(
-        made, loops_and_regions(net, chosen, bound, functools.partial(_within, made, target))
-    )
+    within = functools.partial(_within, made, target)
+    return _having(made, outside_of_loops(net, chosen, bound, within))
 
 
 def _having(made: Compiled, chosen: Chosen) -> Compiled:
@@ -273,7 +273,7 @@ def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
         tried = _planned(net, target.within(bound))
         if tried.search is not None:
             chosen = tried.search, tried.plan, tried.rewritten
-            tried = _having(tried, with_regions_where_they_pay(net, chosen, bound))
+            tried = _having(tried, outside_of_loops(net, chosen, bound))
         if tried.plan.predicted_peak is None or tried.rewritten is None:
             continue
         plan = dataclasses.replace(tried.plan, worst_peak=worst_peak(tried.rewritten))
@@ -363,9 +363,9 @@ def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
     if saved is not None:
         search = plain
         if target.differentiated:
-            saved = saved.having(chunked_loss=(), row_chunks=())
+            saved = saved.without(["chunked_loss", "row_chunks", "elementwise_chunks"])
         if target.by_xla:
-            saved = saved.without(["straight_line"])
+            saved = saved.without([*OUTSIDE, "readers_in_turn"])
         if saved.cuts_rows:
             with of_this_function():
                 search = _by_chunks(plain, saved.losses, target)

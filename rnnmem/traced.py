@@ -162,7 +162,7 @@ def _as_planned(work: Work) -> Trace | str:
             return reason
         if waits_for_gradient(made.net):
             return _apart(as_it_was, function)
-        if work.plan.cuts_rows:
+        if work.plan.writes_rows:
             return dataclasses.replace(as_it_was, taped_as_it_was=True, untaped=function)
         return dataclasses.replace(as_it_was, function=function, taped_as_it_was=True)
     if not work.plan.loops and waits_for_gradient(made.net):
@@ -350,7 +350,7 @@ class Work:
             return
         self.was_called = True
         made, plan, budget = self.made, self.plan, self.options.budget
-        planned = plan.loops or plan.losses or plan.of("straight_line")
+        planned = plan.loops or plan.losses or plan.outside_of_loops
         if made is None or not planned or plan.predicted_peak is not None:
             return
         if private.is_compiled(self.concrete):

@@ -75,7 +75,7 @@ class Sources:
             and op.name not in self.congruent
             and self.net.blobs[op.outputs[0]].dtype in BYTES_PER_ELEMENT
             and op.outputs[0] not in self._addends
-            and _is_handed_on(self.net, op.outputs[0])
+            and is_handed_on(self.net, op.outputs[0])
         )
 
     @functools.cached_property
@@ -87,13 +87,13 @@ class Sources:
         return op.name not in self.congruent and is_apart(self.net, op)
 
 
-def _is_handed_on(net: Net, blob: str) -> bool:
+def is_handed_on(net: Net, blob: str) -> bool:
     """Whether the blob becomes a result of the Net, through Identity or not, and nothing else."""
     readers = net.readers.get(blob, ())
     if not readers:
         return blob in net.outputs
     return blob not in net.outputs and all(
-        one.type == "Identity" and _is_handed_on(net, one.outputs[0]) for one in readers
+        one.type == "Identity" and is_handed_on(net, one.outputs[0]) for one in readers
     )
 
 

@@ -130,6 +130,8 @@ REDUCES = types("reduces")
 MATRIX_PRODUCTS = types("matmul")
 OVERWRITES = "InplaceUpdate"
 """Writes rows into its first input's buffer, whoever else reads that, and hands it on."""
+MEMORY = "Empty"
+"""Gives memory of a shape that is a buffer of its own, with whatever stood there."""
 ASKS_SHAPE = types("asks_shape")
 """Types that read nothing of a blob but its shape."""
 

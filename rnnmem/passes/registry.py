@@ -103,6 +103,8 @@ PASSES = (  # in the order of application
     Pass("slice_of_stack", "slice_of_stack:SliceOfStack", BESIDE),
     Pass("unstacked_lists", "unstacked_lists:UnstackedList", BESIDE),
     Pass("straight_line", "straight_line:Region", WHOLE),
+    Pass("elementwise_chunks", "elementwise_chunks:ElementwiseChain", WHOLE),
+    Pass("readers_in_turn", "schedule:Edge", WHOLE, module="schedule.readers"),
     Pass("scheduling_edges", "schedule:Edge", WHOLE, module="schedule.serialise"),
 )
 
@@ -123,9 +125,9 @@ _WITH_LOOPS = (
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         DEFAULT: DEFAULTS,
-        "recompute": (*_WITH_LOOPS, "straight_line"),
+        "recompute": (*_WITH_LOOPS, "straight_line", "elementwise_chunks"),
         "segments": ("checkpoint",),
-        "order": ("late_products", "scheduling_edges"),
+        "order": ("late_products", "readers_in_turn", "scheduling_edges"),
         "vocabulary": ("chunked_loss",),
     }
 )

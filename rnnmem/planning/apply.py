@@ -17,11 +17,13 @@ from rnnmem.ir.joint import hand_on, is_joint
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 from rnnmem.passes.checkpoint.apply import rewrite_segments
 from rnnmem.passes.decision import Context
+from rnnmem.passes.elementwise_chunks.apply import by_chunks
 from rnnmem.passes.registry import AROUND_LOOPS
 from rnnmem.passes.rematerialise.across_branches import rewrite_branch_pair
 from rnnmem.passes.rematerialise.apply import Surroundings, rewrite_pair
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import HoistedReads, InnerRead
+from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.passes.schedule.leads import with_leads
 from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.planning.plan import Plan
@@ -118,6 +120,9 @@ def apply_plan(
     rewritten = with_leads(net, rewritten)
     if regions := plan.of("straight_line"):
         rewritten = with_regions(rewritten, regions, constant, nested_step)
+    if chains := plan.of("elementwise_chunks"):
+        rewritten = by_chunks(rewritten, chains, constant)
+    rewritten = with_edges(rewritten, plan.of("readers_in_turn"))
     return rewritten if nested_step is not None else with_gates(rewritten, net)
 
 

@@ -22,7 +22,7 @@ from rnnmem.sizes import parse_bytes
 _KNOWN = (*BY_NAME, *GROUPS)
 PROFILE_SECONDS = 10.0
 """Seconds that measuring may take where nobody says how many."""
-_OUTSIDE = ("late_products", "straight_line", "row_chunks")
+_OUTSIDE = ("elementwise_chunks", "late_products", "straight_line", "row_chunks")
 """Passes without which loops are planned all the same."""
 
 
@@ -94,7 +94,8 @@ class Options:
         late = bool(plan.of("late_products"))
         runs_again = bool(plan.at_every_depth("straight_line"))
         cuts = any(not one.closed for one in plan.of("row_chunks"))
-        is_done = zip(_OUTSIDE, (late, runs_again, cuts), strict=True)
+        chains = bool(plan.of("elementwise_chunks"))
+        is_done = zip(_OUTSIDE, (chains, late, runs_again, cuts), strict=True)
         done = [name for name, one in is_done if one]
         for count in range(1, len(done) + 1):
             for names in itertools.combinations(done, count):

@@ -220,6 +220,16 @@ class Plan:
         return any(not loss.closed for loss in self.losses)
 
     @property
+    def outside_of_loops(self) -> bool:
+        """Whether something is decided on ops outside of loops, beside losses and their order."""
+        return bool(self.of("straight_line") or self.of("elementwise_chunks"))
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether rows are written into a buffer one chunk after another, which has no gradient."""
+        return self.cuts_rows or bool(self.of("elementwise_chunks"))
+
+    @property
     def sums_by_chunks(self) -> bool:
         """Whether sums over tokens are added up in another order by that."""
         return any(not loss.closed and not loss.exact for loss in self.losses)

@@ -402,7 +402,7 @@ class Search:
         if higher is not None and higher.predicted_peak >= limit:
             return higher
         if decided not in self._simulated:
-            planned = plan.loops or self.losses or plan.of("straight_line")
+            planned = plan.loops or self.losses or plan.outside_of_loops
             original = self.original_peak if planned else None
             rewritten, predicted = None, original
             if not plan.changes_nothing:

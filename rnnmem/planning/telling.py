@@ -64,6 +64,8 @@ def _verdict(plan: Plan) -> str:
         told.append(f"{chunked} softmax loss{'es' if chunked != 1 else ''} by chunks of tokens")
     if regions:
         told.append(f"{regions} region{'s' if regions != 1 else ''} outside of loops run again")
+    if chains := len(plan.of("elementwise_chunks")):
+        told.append(f"{chains} chain{'s' if chains != 1 else ''} of elementwise ops by chunks")
     if told:
         return ", ".join(told)
     if loops and plan.changes_nothing:

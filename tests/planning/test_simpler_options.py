@@ -3,12 +3,14 @@
 import pytest
 
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
+from rnnmem.passes.elementwise_chunks.decision import ElementwiseChain
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan
 
 REGION = Region(ops=("a",), readers=("b",), after=(), bytes=8, seconds=0.0)
+CHAIN = ElementwiseChain("y", ("a", "y"), "x", 64, 8, 2**23, 1, 0.0)
 LATE = LateProduct("p", 0, "d", 8)
 
 
@@ -27,6 +29,14 @@ def loss(closed=""):
         (
             {"straight_line": (REGION,), "row_chunks": (loss("too small"), loss())},
             [("straight_line",), ("row_chunks",), ("straight_line", "row_chunks")],
+        ),
+        (
+            {"elementwise_chunks": (CHAIN,), "straight_line": (REGION,)},
+            [
+                ("elementwise_chunks",),
+                ("straight_line",),
+                ("elementwise_chunks", "straight_line"),
+            ],
         ),
         (
             {"late_products": (LATE,), "straight_line": (REGION,)},

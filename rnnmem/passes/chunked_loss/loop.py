@@ -216,9 +216,13 @@ class ChunkLoop:
                 "Index": DType("int32"),
                 PART: self.writer.length * times.factor,
             },
-            name="rnnmem/part",
+            name=self._part_name(blob),
             device=self.writer.device,
         ).outputs[0]
+
+    def _part_name(self, blob: str) -> str:
+        """What the op is called that cuts rows out of an outer blob."""
+        return "rnnmem/part"
 
     def _pack(self, numbers: list[str]) -> str:
         return pack(self.body, numbers)

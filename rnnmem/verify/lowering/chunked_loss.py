@@ -10,7 +10,8 @@ most ``length`` of them. Proven here, on the ops themselves:
     what is pushed is joined again, in order; what is added up begins as 0
 
 Rows may also be written in the place of those that the loop cuts, where nobody else has that buffer
-(`rnnmem.verify.lowering.overwriting`).
+(`rnnmem.verify.lowering.overwriting`), or into memory of their shape that is made for it: all of
+them are written, and what was there is read by nobody.
 
 So what is joined is what the ops give for all rows, and what is added up is the whole sum, in
 another order: where no bit may change, nothing is added up, and every op is one that gives by so
@@ -39,16 +40,11 @@ from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import ACCUMULATED, Net, Op
 from rnnmem.ir.marks import CHUNKS, PART, SOURCE, WHOLE
-from rnnmem.ir.op_table import (
-    EMPTY,
-    LOOPS,
-    OVERWRITES,
-    PUSH,
-    is_pure,
-)
+from rnnmem.ir.op_table import EMPTY, LOOPS, MEMORY, OVERWRITES, PUSH, is_pure
 from rnnmem.ir.order import topological
 from rnnmem.verify.errors import refused
 from rnnmem.verify.lowering.early_sizes import with_first_sources
+from rnnmem.verify.lowering.memory import fills, hidden_by, is_read_alone
 from rnnmem.verify.lowering.overwriting import before_barrier, is_last_use, is_owned, is_read_before
 from rnnmem.verify.lowering.patterns import (
     Variable,
@@ -232,6 +228,7 @@ class _Proof:
         self.summed: dict[str, str] = {}
         self.sum_shapes: dict[str, object] = {}
         self.placed: dict[str, str] = {}  # blob of the body -> the buffer that it is written to
+        self.filled: dict[str, object] = {}  # blob of the body -> shape of the memory that it fills
         self.gone: set[str] = {self.loop.name}
         for one in self.variables:
             if one.argument in self.loop_invariant or one is self.index:
@@ -271,9 +268,10 @@ class _Proof:
         buffer, rows, blob = write.inputs
         ramp = made_by(self.body, rows, "Range")
         limit = made_by(self.body, ramp.inputs[1], "AddV2") if ramp is not None else None
+        fresh = made_by(self.outer, one.start, MEMORY)
         self._demand(
             buffer == one.argument
-            and one.start == self.source
+            and (one.start == self.source or fresh is not None)
             and limit is not None
             and limit.inputs[0] == ramp.inputs[0]
             and self._starts_at(ramp.inputs[0]) == 1
@@ -288,8 +286,17 @@ class _Proof:
         place = loop.inputs[one.position]
         alone = is_owned(self.first, place) and is_read_before(self.first, loop, place)
         self._demand(alone, f"others may read {place!r}, which is written over", write.name)
-        self.placed[blob] = buffer
         self.joined[one.final] = blob
+        if fresh is None:
+            self.placed[blob] = buffer
+            return
+        self._demand(
+            is_read_alone(self.body, write, buffer) and is_read_alone(self.first, loop, place),
+            "memory is read that nobody has written",
+            write.name,
+        )
+        self.filled[blob] = number(self.outer, fresh.inputs[0])
+        self.gone.add(fresh.name)
 
     def _sum(self, one: Variable, add: Op) -> None:
         start = made_by(self.outer, one.start, "Fill")
@@ -344,6 +351,9 @@ class _Proof:
                 self.values[blob] == rows_of(self.source, there.fact.shape, ROW),
                 f"{blob!r} is not as large as what it is written over",
             )
+        for blob, shape in self.filled.items():
+            filling = fills(self.values[blob], self.rows, shape)
+            self._demand(filling, f"{blob!r} does not fill the memory that it is written to")
         for blob in self.summed.values():
             value = self.values.get(blob)
             self._demand(
@@ -374,6 +384,9 @@ class _Proof:
             elif op.type == "Slice" and (part := self._part(op)) is not None:
                 self.values[op.outputs[0]] = part
                 self.stands_for[op.outputs[0]] = self.stands_for[op.inputs[0]]
+            elif (hidden := hidden_by(self.body, op)) in self.values:
+                self.values[op.outputs[0]] = self.values[hidden]
+                program.append(op)
             elif all(blob in self.values for blob in op.inputs):
                 found = apply(op, [self.values[blob] for blob in op.inputs])
                 if found is not None:

@@ -12,6 +12,7 @@ from rnnmem.ir.op_table import (
     ASKS_SHAPE,
     LOOPS,
     MATRIX_PRODUCTS,
+    MEMORY,
     PUTS,
     SAME_NUMBERS,
     UNWRAP,
@@ -33,7 +34,11 @@ def is_owned(net: Net, blob: str) -> bool:
         return alone and is_owned(net, given)
     if op is None or op.attributes.get(OWNED) != op.name.encode():
         return False
-    if op.type in MATRIX_PRODUCTS or (op.type in _SUMS_PRODUCTS and len(op.inputs) == 2):
+    if (
+        op.type == MEMORY
+        or op.type in MATRIX_PRODUCTS
+        or (op.type in _SUMS_PRODUCTS and len(op.inputs) == 2)
+    ):
         return True
     if op.type not in SAME_NUMBERS and op.type not in _FINISHES:
         return False

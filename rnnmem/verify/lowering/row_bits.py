@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from rnnmem.analysis.row_rules import Rows, Value, product
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import OVERWRITES, REDUCES, column, types
+from rnnmem.ir.op_table import OVERWRITES, REDUCES, UNWRAP, column, types
 
 _WHOLE_NUMBERS = ("bool", "int32", "int64", "variant")
 _SAME_BITS = column("bits")
+_HAND_ON = (OVERWRITES, UNWRAP)
 _EACH_ROW = REDUCES | types("softmax") | types("cross_entropy")
 """Types that make a few numbers of each row, and take several of those at once, too."""
 _ALIGNED, _COLUMNS = 64, 16
@@ -27,7 +28,7 @@ def other_bits(body: Net, values: Mapping[str, Value], length: int) -> Iterator[
     for op in body.ops:
         found = [values.get(blob) for blob in op.outputs]
         whole = all(body.blobs[blob].dtype in _WHOLE_NUMBERS for blob in op.outputs)
-        if whole or op.type == OVERWRITES or not any(isinstance(one, Rows) for one in found):
+        if whole or op.type in _HAND_ON or not any(isinstance(one, Rows) for one in found):
             continue
         read, how = [values.get(blob) for blob in op.inputs], _SAME_BITS.get(op.type)
         each = [one for one in read if isinstance(one, Rows) and op.type in _EACH_ROW]
