@@ -16,7 +16,7 @@ from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.liveness import needed
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
-from rnnmem.ir.editor import LoopEditor, NetEditor
+from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET, WRAP
 
@@ -27,8 +27,6 @@ small, launching them takes the time. (`models.nmt.benchmark` at 1.35, where the
 by `FEW`, 28 by this.)"""
 FEW = 2**16
 """Bytes that it may hold where there are more."""
-OPTIONAL = "optional"
-"""Stands for an optional among the dtypes of lists."""
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 """Types of ops that nothing is fused with, however many readers they have."""
 
@@ -90,30 +88,25 @@ def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
     return found
 
 
-def nothing_yet(net: NetEditor, dtype: str, constant: Encode) -> str:
-    """What a variable for keep-alive uses begins with.
+class Keepalives:
+    """The blobs kept alive of one step net; one carried list for each dtype, and an optional.
 
     Args:
-      net: where it is made.
-      dtype: of the list's elements, or `OPTIONAL`.
+      loop: it is the body of.
       constant: encodes a number.
+      together: whether the optional may be used: where a segment is replayed, whose peak is small,
+        ten iterations at once hold one each.
     """
-    if dtype == OPTIONAL:
-        return made(net, "OptionalNone", (), "variant", name="rnnmem/keepalive")
-    return empty_list(net, dtype, None, constant, name="rnnmem/keepalive")
 
-
-class Keepalives:
-    """The blobs kept alive of one step net; one carried list for each dtype, and an optional."""
-
-    def __init__(self, loop: LoopEditor, constant: Encode):
+    def __init__(self, loop: LoopEditor, constant: Encode, together: bool = True):
         self.loop = loop
         self.constant = constant
+        self.together = together
         self.blobs: dict[str, None] = {}
         self.held: dict[str, None] = {}
         self.unread: dict[str, None] = {}
         self.awaited: dict[str, None] = {}
-        self.dtypes: list[str] = []  # of what was written, for `nothing_yet`
+        self.dtypes: list[str] = []  # of the lists that were written
 
     def extend_lifetime(self, blobs: Iterable[str]) -> None:
         """Gives each of the blobs one more reader, which holds it until the iteration is over."""
@@ -150,7 +143,6 @@ class Keepalives:
             *(self._lifetime_extension(dtype, blobs) for dtype, blobs in held),
         ]
         if together:
-            self.dtypes.append(OPTIONAL)
             written.append(self._optional(together))
         if awaited := self._no_longer_awaited():
             self.dtypes.append("int32")
@@ -173,7 +165,7 @@ class Keepalives:
     def _together(self, blobs: list[str]) -> list[str]:
         """Those that one optional may hold: small, and none that a sum might begin with."""
         body = self.loop.body
-        if not blobs:
+        if not blobs or not self.together:
             return []
         net = body.net()
         addends = sums_of(net).addends
@@ -212,7 +204,7 @@ class Keepalives:
 
     def _chain(self, dtype: str, blobs: list[str], awaited: Iterable[str] = ()) -> str:
         outer, body = self.loop.outer, self.loop.body
-        start = nothing_yet(outer, dtype, self.constant)
+        start = empty_list(outer, dtype, None, self.constant, name="rnnmem/keepalive")
         argument, held = self.loop.add_variable(start, "keepalive")
         unknown = number(body, -1, self.constant)
         current = argument
@@ -224,7 +216,7 @@ class Keepalives:
 
     def _optional(self, blobs: list[str]) -> str:
         body = self.loop.body
-        start = nothing_yet(self.loop.outer, OPTIONAL, self.constant)
+        start = made(self.loop.outer, "OptionalNone", (), "variant", name="rnnmem/keepalive")
         argument, held = self.loop.add_variable(start, "keepalive")
         kinds = tuple(DType(body.blobs[blob].dtype) for blob in blobs)
         name = "rnnmem/keepalive_wrap"

@@ -26,7 +26,7 @@ from typing import Any
 from rnnmem.analysis.branches import read_inside_of, reads_of
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
-from rnnmem.grappler.keepalive import Keepalives, nothing_yet
+from rnnmem.grappler.keepalive import Keepalives
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, empty_list, integer, number
 from rnnmem.ir.control_flow import add_input, branch_at, branch_like
@@ -224,7 +224,7 @@ class _SegmentRewrite:
         )
         keepalives = writer.write(self.kept, [link.pushed for link in self.links], self.keeps_alive)
         for dtype in keepalives:
-            outer = nothing_yet(self.editor, dtype, self.constant)
+            outer = empty_list(self.editor, dtype, None, self.constant, name="rnnmem/keepalive")
             argument, held = loop.add_variable(outer, "keepalive")
             self.held.append(held)
             changing.append(argument)

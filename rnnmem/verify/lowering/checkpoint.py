@@ -48,7 +48,7 @@ from typing import TypeVar, cast
 
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import ADVANCES, AGAIN, REFILLS, SEGMENTS
-from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH, WRAP, is_pure
+from rnnmem.ir.op_table import EMPTY, LOOPS, POP, PUSH, is_pure
 from rnnmem.ir.residuals import CHECKPOINTED, COUNTER, REPLAYED, START, residuals_of
 from rnnmem.verify.errors import refused
 from rnnmem.verify.lowering.keeping import PUT, Keeping, keeping_of
@@ -65,7 +65,7 @@ from rnnmem.verify.lowering.patterns import (
 )
 from rnnmem.verify.lowering.replay import Cut, Step, flattened
 
-_CANNOT_FAIL = ("AddV2", "Const", "Equal", "Identity", PUSH, WRAP)
+_CANNOT_FAIL = ("AddV2", "Const", "Equal", "Identity", PUSH)
 _READ, _LENGTH = "TensorListGetItem", "TensorListLength"
 T = TypeVar("T")
 _KEEPING = (
