@@ -21,12 +21,8 @@ from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET, WRAP
 
 _LIFETIME_PUT = "rnnmem/lifetime_put"
-TOGETHER = 2**18
-"""Bytes of an iteration's kept blobs that one optional may hold, if these are all: where ops are so
-small, launching them takes the time. (`models.nmt.benchmark` at 1.35, where they are more: 26 MiB
-by `FEW`, 28 by this.)"""
-FEW = 2**16
-"""Bytes that it may hold where there are more."""
+TOGETHER = 2**14
+"""Bytes that one optional may hold: by so little a peak may rise."""
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 """Types of ops that nothing is fused with, however many readers they have."""
 
@@ -177,10 +173,9 @@ class Keepalives:
             and ((op := net.producer.get(blob)) is None or op.type != "Const")
         ]
         sizes = {blob: stored_bytes(body.blobs[blob]) for blob in free}
-        most = TOGETHER if sum(sizes.values()) <= TOGETHER else FEW
-        smallest_first = sorted(free, key=sizes.__getitem__)
-        totals = itertools.accumulate(sizes[blob] for blob in smallest_first)
-        found = {blob for blob, total in zip(smallest_first, totals, strict=True) if total <= most}
+        ascending = sorted(free, key=sizes.__getitem__)
+        totals = itertools.accumulate(sizes[blob] for blob in ascending)
+        found = {blob for blob, total in zip(ascending, totals, strict=True) if total <= TOGETHER}
         return [blob for blob in blobs if blob in found] if len(found) > 1 else []
 
     def _by_dtype(self, blobs: Iterable[str]) -> list[tuple[str, list[str]]]:

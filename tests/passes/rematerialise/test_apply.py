@@ -149,7 +149,8 @@ def test_a_keepalive_keeps_the_number_of_readers():
         assert after.fan_out(blob) == before.fan_out(blob)
 
 
-def test_small_blobs_are_kept_alive_in_one_optional_that_nobody_reads():
+def test_small_blobs_are_kept_alive_in_one_optional_that_nobody_reads(monkeypatch):
+    monkeypatch.setattr(keepalive, "TOGETHER", 2**30)
     forward = loops_of(rewritten())[0]
     (wrap,) = [one for one in forward.body.ops if one.name.startswith("rnnmem/keepalive_wrap")]
     assert len(wrap.inputs) > 1
@@ -161,7 +162,6 @@ def test_small_blobs_are_kept_alive_in_one_optional_that_nobody_reads():
 def test_a_keepalive_of_a_large_blob_keeps_nothing(monkeypatch):
     # what is pushed to it is popped at once, so its list is empty in every iteration
     monkeypatch.setattr(keepalive, "TOGETHER", 0)
-    monkeypatch.setattr(keepalive, "FEW", 0)
     forward = loops_of(rewritten())[0]
     keeps_alive = [one for one in forward.body.ops if one.name.startswith("rnnmem/keepalive_push")]
     assert keeps_alive
