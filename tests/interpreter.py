@@ -30,7 +30,7 @@ _PLAIN = {
     "Greater": lambda a, b: a > b,
     "Identity": lambda a: a,
     "EnsureShape": lambda a: a,
-    "OptionalFromValue": lambda *a: a[0] if len(a) == 1 else a,
+    "OptionalFromValue": lambda a: a,
     "OptionalGetValue": lambda a: a,
     "PlaceholderWithDefault": lambda a: a,
     "Minimum": np.minimum,
@@ -91,8 +91,6 @@ class Interpreter:
                 return [np.array(held.value, held.dtype)[()]]
             case "NoOp":
                 return []
-            case "OptionalNone":
-                return [None]
             case "EmptyTensorList":
                 return [()]
             case "TensorListPushBack":

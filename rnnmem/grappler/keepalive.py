@@ -1,28 +1,22 @@
 """Keep-alive uses: readers that cost nothing, so that a blob is fused, or not, as it was before.
 
-A kept blob is pushed into a list and popped at once; small ones go into one optional until the
-iteration is over, one op for all instead of two for each behind those for the others. A held one is
-put into a list where it stays until the next iteration puts its own there: nobody may write into
-its buffer meanwhile. So that the next iteration is not early, such a loop has one iteration under
-way. An awaited op keeps that somebody waits for it, who now is the push of a number.
+A kept blob is pushed into a list and popped at once. A held one is put into a list where it
+stays until the next iteration puts its own there: nobody may write into its buffer meanwhile. So
+that the next iteration is not early, such a loop has one iteration under way. An awaited op keeps
+that somebody waits for it, who now is the push of a number.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable
 
-from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.analysis.liveness import needed
-from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET, WRAP
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET
 
 _LIFETIME_PUT = "rnnmem/lifetime_put"
-TOGETHER = 2**14
-"""Bytes that one optional may hold: by so little a peak may rise."""
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 """Types of ops that nothing is fused with, however many readers they have."""
 
@@ -85,19 +79,11 @@ def _missed(net: Net, read: Collection[int], unread: Iterable[int]) -> set[int]:
 
 
 class Keepalives:
-    """The blobs kept alive of one step net; one carried list for each dtype, and an optional.
+    """The blobs kept alive of one step net; one carried list for each dtype."""
 
-    Args:
-      loop: it is the body of.
-      constant: encodes a number.
-      together: whether the optional may be used: where a segment is replayed, whose peak is small,
-        ten iterations at once hold one each.
-    """
-
-    def __init__(self, loop: LoopEditor, constant: Encode, together: bool = True):
+    def __init__(self, loop: LoopEditor, constant: Encode):
         self.loop = loop
         self.constant = constant
-        self.together = together
         self.blobs: dict[str, None] = {}
         self.held: dict[str, None] = {}
         self.unread: dict[str, None] = {}
@@ -129,17 +115,14 @@ class Keepalives:
         kept = {self.loop.body.resolve(blob) for blob in self.held}
         more = {self.loop.body.resolve(blob) for blob in self.blobs} - kept
         ordered = self._in_order(kept | more)
-        together = self._together([blob for blob in ordered if blob in more])
         held = self._by_dtype([blob for blob in ordered if blob in kept])
-        passed = self._by_dtype([blob for blob in ordered if blob in more.difference(together)])
+        passed = self._by_dtype([blob for blob in ordered if blob in more])
         self.dtypes = [dtype for dtype, _ in (*passed, *held)]
         self.loop.one_at_a_time |= bool(held)
         written = [
             *(self._chain(dtype, blobs) for dtype, blobs in passed),
             *(self._lifetime_extension(dtype, blobs) for dtype, blobs in held),
         ]
-        if together:
-            written.append(self._optional(together))
         if awaited := self._no_longer_awaited():
             self.dtypes.append("int32")
             written.append(
@@ -157,26 +140,6 @@ class Keepalives:
         ops = self.loop.body.ops
         still = {name for op in ops.values() for name in op.controls}
         return [name for name in self.awaited if name in ops and name not in still]
-
-    def _together(self, blobs: list[str]) -> list[str]:
-        """Those that one optional may hold: small, and none that a sum might begin with."""
-        body = self.loop.body
-        if not blobs or not self.together:
-            return []
-        net = body.net()
-        addends = sums_of(net).addends
-        free = [
-            blob
-            for blob in blobs
-            if blob not in addends
-            and body.blobs[blob].dtype in BYTES_PER_ELEMENT
-            and ((op := net.producer.get(blob)) is None or op.type != "Const")
-        ]
-        sizes = {blob: stored_bytes(body.blobs[blob]) for blob in free}
-        ascending = sorted(free, key=sizes.__getitem__)
-        totals = itertools.accumulate(sizes[blob] for blob in ascending)
-        found = {blob for blob, total in zip(ascending, totals, strict=True) if total <= TOGETHER}
-        return [blob for blob in blobs if blob in found] if len(found) > 1 else []
 
     def _by_dtype(self, blobs: Iterable[str]) -> list[tuple[str, list[str]]]:
         found: dict[str, list[str]] = {}
@@ -207,16 +170,6 @@ class Keepalives:
             current = push(body, current, blob, name="rnnmem/keepalive_push", controls=awaited)
             current, _ = pop(body, current, dtype, None, unknown, name="rnnmem/keepalive_pop")
         self.loop.set_next(argument, current)
-        return held
-
-    def _optional(self, blobs: list[str]) -> str:
-        body = self.loop.body
-        start = made(self.loop.outer, "OptionalNone", (), "variant", name="rnnmem/keepalive")
-        argument, held = self.loop.add_variable(start, "keepalive")
-        kinds = tuple(DType(body.blobs[blob].dtype) for blob in blobs)
-        name = "rnnmem/keepalive_wrap"
-        wrapped = made(body, WRAP, blobs, "variant", name=name, Toutput_types=kinds)
-        self.loop.set_next(argument, wrapped)
         return held
 
     def _lifetime_extension(self, dtype: str, blobs: list[str]) -> str:

@@ -80,15 +80,6 @@ def _empty(run: Run, step: Step, frame: Frame) -> list[Value]:
     return [ListValue(run.ledger, step.length)]
 
 
-def _wrap(run: Run, step: Step, frame: Frame) -> list[Value]:
-    """Each iteration makes another one, so nothing of it grows with them."""
-    made = ListValue(run.ledger, None)
-    for position in range(len(step.inputs)):
-        made.append(run.value(step, frame, position))
-    made.forget()
-    return [made]
-
-
 def _push(run: Run, step: Step, frame: Frame) -> list[Value]:
     changed = run.own_list(step, frame, 0)
     item = run.value(step, frame, 1)
@@ -205,7 +196,6 @@ ACTIONS = {
     Kind.RESIDENT: _resident,
     Kind.READ: _read,
     Kind.EMPTY: _empty,
-    Kind.WRAP: _wrap,
     Kind.PUSH: _push,
     Kind.POP: _pop,
     Kind.SET: _set,

@@ -56,7 +56,6 @@ from rnnmem.ir.op_table import (
     TABLE,
     UNIFORM,
     VIEWS,
-    WRAP,
     Work,
     column,
     in_place_slots,
@@ -142,7 +141,9 @@ class _Compiler:
         self.slot: dict[str, int] = {}
         self.congruent = Congruent()
         self.shown: dict[str, str] = {}  # what an Identity gives -> what it was given
-        self.congruent_op: dict[str, str] = {}  # op -> the other that it is computed once with
+        self.congruent_op: dict[
+            str, str
+        ] = {}  # op that is computed once with another -> that other's name
         self.changing = _changing(self.net) if variables is not None else frozenset()
 
     def run(self, live: Needed | None) -> Program:
@@ -326,8 +327,6 @@ class _Compiler:
             return Kind.ASSIGN
         if op.type == "IdentityN":
             return Kind.VIEWS
-        if op.type == WRAP and len(op.inputs) > 1:
-            return Kind.WRAP
         if _ROLES.get(op.type) in _KINDS:
             return _KINDS[_ROLES[op.type]]
         if op.type == "Identity" and _copies(op):

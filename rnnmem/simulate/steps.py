@@ -23,7 +23,6 @@ class Kind(enum.Enum):
     RESIDENT = "hands out what is resident"
     READ = "hands out the buffer of a variable that soon gets another one"
     EMPTY = "makes an empty list"
-    WRAP = "holds all its inputs"
     PUSH = "appends to a list"
     POP = "takes the last element of a list"
     SET = "replaces an element of a list"

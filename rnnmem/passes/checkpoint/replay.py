@@ -186,7 +186,7 @@ class ReplayWriter:
 
     def keepalives(self, loop: LoopEditor) -> Keepalives:
         """Anchors for blobs that have one reader here and more in the forward step net."""
-        keepalives = Keepalives(loop, self.constant, together=False)
+        keepalives = Keepalives(loop, self.constant)
         net, forward = loop.body.net(), self.forward.body
         keepalives.add(
             blob

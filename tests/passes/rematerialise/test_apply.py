@@ -7,7 +7,6 @@ import pytest
 from rnnmem.analysis.loops import loop_pairs, loops_of
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import NetError
-from rnnmem.grappler import keepalive
 from rnnmem.grappler.barrier import UNWRAP, WRAP
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.order import without_dead_ops
@@ -138,8 +137,8 @@ def test_a_barrier_stands_between_clones_and_what_is_around_them():
             assert writer is None or writer.name in copies or writer.type == UNWRAP
         for blob in clone.outputs:
             for reader in gradient.readers[blob]:
-                alive = reader.type == "TensorListPushBack"
-                assert reader.name in copies or reader.type == WRAP or alive
+                keepalive = reader.type == "TensorListPushBack"
+                assert reader.name in copies or reader.type == WRAP or keepalive
 
 
 def test_a_keepalive_keeps_the_number_of_readers():
@@ -149,19 +148,8 @@ def test_a_keepalive_keeps_the_number_of_readers():
         assert after.fan_out(blob) == before.fan_out(blob)
 
 
-def test_small_blobs_are_kept_alive_in_one_optional_that_nobody_reads(monkeypatch):
-    monkeypatch.setattr(keepalive, "TOGETHER", 2**30)
-    forward = loops_of(rewritten())[0]
-    (wrap,) = [one for one in forward.body.ops if one.name.startswith("rnnmem/keepalive_wrap")]
-    assert len(wrap.inputs) > 1
-    place = forward.body.outputs.index(wrap.outputs[0])
-    assert not forward.body.readers.get(wrap.outputs[0])
-    assert not forward.body.readers.get(forward.body.inputs[place])
-
-
-def test_a_keepalive_of_a_large_blob_keeps_nothing(monkeypatch):
+def test_a_keepalive_keeps_nothing():
     # what is pushed to it is popped at once, so its list is empty in every iteration
-    monkeypatch.setattr(keepalive, "TOGETHER", 0)
     forward = loops_of(rewritten())[0]
     keeps_alive = [one for one in forward.body.ops if one.name.startswith("rnnmem/keepalive_push")]
     assert keeps_alive
