@@ -224,7 +224,11 @@ class Writer:
     @functools.cached_property
     def there(self) -> str:
         """The op to wait for until the source is there."""
-        kind = self.editor.blobs[self.source]
+        return self.shown(self.source)
+
+    def shown(self, blob: str) -> str:
+        """Adds an op to wait for until an outer blob is there."""
+        kind = self.editor.blobs[blob]
         return self.editor.add(
             SHOWN,
             (kind.name,),

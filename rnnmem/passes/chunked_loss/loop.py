@@ -59,9 +59,7 @@ class ChunkLoop:
         self._cut()
         names = self._clone()
         following = {
-            self.index: integer(
-                self.body, "AddV2", self.index, number(self.body, 1, self.constant)
-            ),
+            self.index: self._following_index(),
             **{
                 held: push(self.body, held, names[blob], name="rnnmem/push")
                 for held, blob in zip(lists, self.phase.rows, strict=True)
@@ -84,6 +82,10 @@ class ChunkLoop:
         if placed:
             self.editor.rename(placed, self._taken(finals[self.argument[source]], placed))
         return loop.name
+
+    def _following_index(self) -> str:
+        """The number of the next chunk."""
+        return integer(self.body, "AddV2", self.index, number(self.body, 1, self.constant))
 
     def _variable(self, start: str) -> str:
         argument = add_input(self.body, self.editor.blobs[start])

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping
 from rnnmem.analysis.row_rules import ROW
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.errors import NetError
-from rnnmem.grappler.barrier import SHOWN, hidden
-from rnnmem.ir.builders import Encode, integer, number
+from rnnmem.grappler.barrier import hidden
+from rnnmem.ir.builders import Encode, number
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, DType, Net, Op, ShapeValue
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
 from rnnmem.ir.marks import OWNED
 from rnnmem.ir.op_table import MEMORY, READ, may_fuse
 from rnnmem.ir.order import without_dead_ops
@@ -125,9 +125,7 @@ class _Loop(ChunkLoop):
         self._cut()
         names = self._clone()
         following = {
-            self.index: integer(
-                self.body, "AddV2", self.index, number(self.body, 1, self.constant)
-            ),
+            self.index: self._following_index(),
             buffer: self._written(buffer, names[result]),
         }
         self.body.outputs = [following.get(blob, blob) for blob in self.body.inputs]
@@ -149,7 +147,7 @@ class _Loop(ChunkLoop):
     def _buffer(self, blob: str) -> str:
         """Memory for a result, taken once what is cut is there."""
         kind = self.editor.blobs[blob]
-        waits = [self._shown(self.editor.blobs[self._outer(one)]) for one in self._awaited()]
+        waits = [self.writer.shown(self._outer(one)) for one in self._awaited()]
         name = self.editor.fresh("rnnmem/buffer")
         return self.editor.add(
             MEMORY,
@@ -174,17 +172,6 @@ class _Loop(ChunkLoop):
             and net.producer[blob].type not in ("Const", READ)
             and net.blobs[blob].dtype in BYTES_PER_ELEMENT
         ]
-
-    def _shown(self, kind: Blob) -> str:
-        """An op to wait for until a blob is there."""
-        return self.editor.add(
-            SHOWN,
-            (kind.name,),
-            ((kind.dtype, kind.shape),),
-            {"dtype": DType(kind.dtype), "shape": ShapeValue(None)},
-            name="rnnmem/there",
-            device=self.writer.device,
-        ).name
 
     def _part_name(self, blob: str) -> str:
         """What the op is called that cuts rows out of a blob: sorted as what makes it."""

@@ -21,12 +21,11 @@ from rnnmem.analysis.row_rules import ROW, Given, Rows, Value, apply, rows_of
 from rnnmem.analysis.row_values import product
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.tape import is_float
+from rnnmem.grappler.keepalive import popped_at_once
 from rnnmem.grappler.summation_order import merged_sums, merged_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import (
     MAY_RERUN,
-    POP,
-    PUSH,
     Work,
     facts,
     may_fuse,
@@ -107,10 +106,8 @@ def cut_of(known: KnownNet, names: tuple[str, ...]) -> Cut | None:
 
 def is_keepalive(net: Net, op: Op) -> bool:
     """Whether the op puts a blob into a list that it is taken out of at once, read by nobody."""
-    if op.type != PUSH or net.fan_out(op.outputs[0]) != 1:
-        return False
-    taken = net.readers.get(op.outputs[0], ())
-    return len(taken) == 1 and taken[0].type == POP and not net.fan_out(taken[0].outputs[1])
+    pop = popped_at_once(net, op)
+    return pop is not None and not net.fan_out(pop.outputs[1])
 
 
 def _is_a_row_of_each(value: Value) -> bool:

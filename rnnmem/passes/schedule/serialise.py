@@ -26,6 +26,7 @@ from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
+from rnnmem.grappler.keepalive import popped_at_once
 from rnnmem.grappler.summation_races import may_change_a_sum
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
@@ -193,11 +194,7 @@ def _with_in_place(net: Net) -> Net:
         source = net.producer.get(op.inputs[0]) if op.type in HANDS_OUT else None
         if source is not None and source.type == "OptionalFromValue":
             op = _past(op.replace(type="Alias"), source, source.inputs[:1])
-        elif (
-            source is not None
-            and source.type == "TensorListPushBack"
-            and _is_keepalive(net, source)
-        ):
+        elif source is not None and popped_at_once(net, source) is not None:
             op = _past(op, source, (source.inputs[0], *op.inputs[1:]))
         if op.type in HANDS_OUT:
             for blob in op.outputs:
@@ -217,13 +214,6 @@ def _with_in_place(net: Net) -> Net:
 def _past(op: Op, source: Op, inputs: tuple[str, ...]) -> Op:
     """The op reading what lies before the source, for which it still waits."""
     return op.replace(inputs=inputs, controls=(*op.controls, source.name))
-
-
-def _is_keepalive(net: Net, push: Op) -> bool:
-    """Whether what is pushed is popped at once, so that no list keeps it."""
-    readers = net.readers.get(push.outputs[0], ())
-    alone = net.fan_out(push.outputs[0]) == len(readers) == 1
-    return alone and readers[0].type == "TensorListPopBack"
 
 
 def _large_units(past: SsaVersions) -> list[LiveBuffer]:

@@ -28,7 +28,7 @@ _SUMS_PRODUCTS = types("sums_products")
 def is_owned(net: Net, blob: str) -> bool:
     """Whether a blob has a buffer of its own, made by ops that TensorFlow merges with none."""
     op = net.producer.get(blob)
-    if op is not None and op.type in (WRAP, UNWRAP) and len(op.inputs) == 1:
+    if op is not None and op.type in (WRAP, UNWRAP):
         (given,) = op.inputs
         alone = given not in net.outputs and _is_read_by(net, op, given)
         return alone and is_owned(net, given)
