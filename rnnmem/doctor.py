@@ -133,8 +133,9 @@ def _devices() -> Iterator[Finding]:
 
 def _statistics() -> Iterator[Finding]:
     from rnnmem.tf import private
-    from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, find_device
+    from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory
     from rnnmem.tf.measure import enable_cpu_memory_stats
+    from rnnmem.tf.own_devices import find_device
 
     asked = os.environ.get(USE_BFC, "").lower() in ("1", "true")
     if not private.eager_context_is_initialized():

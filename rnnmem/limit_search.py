@@ -22,6 +22,7 @@ from rnnmem.tf.counting import uncounted
 from rnnmem.tf.device import allocator_limit, resident_bytes
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
+from rnnmem.tf.own_devices import sync_devices
 from rnnmem.throughput import SizeTrial, Throughput, most_examples
 from rnnmem.warn import warn_user
 
@@ -309,7 +310,7 @@ def _seconds_of(call: Callable[[], Any]) -> float:
     while len(seconds) < LEAST_RUNS or time.perf_counter() < end:
         start = time.perf_counter()
         call()
-        tf.test.experimental.sync_devices()
+        sync_devices()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 

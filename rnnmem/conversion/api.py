@@ -20,6 +20,7 @@ from rnnmem.conversion.ranges import Excess, excess_of
 from rnnmem.conversion.transaction import Transaction
 from rnnmem.errors import ConvertError, OptionError, RangeError
 from rnnmem.sizes import format_bytes
+from rnnmem.tf.own_devices import find_device, sync_devices
 
 _OVERFLOW = ("error", "clip", "ignore")
 _NAMED = 8
@@ -94,7 +95,7 @@ def convert(
         return work.plan
     work.carry_out(progress)
     if blocking:
-        tf.test.experimental.sync_devices()
+        sync_devices()
     return found.result()
 
 
@@ -119,7 +120,7 @@ class _Wanted:
             raise OptionError(f"overflow={overflow!r}: choose from {', '.join(_OVERFLOW)}")
         return cls(
             dtype=None if dtype is None else parse_dtype(dtype),
-            device=None if device is None else _known_device(device),
+            device=None if device is None else find_device(device),
             only_floats=only_floats,
             overflow=overflow,
         )
@@ -128,15 +129,6 @@ class _Wanted:
     def variable_dtype(self) -> str | None:
         """What variables become."""
         return "float32" if self.dtype in MIXED else self.dtype
-
-
-def _known_device(device: Any) -> str:
-    known = [d.name.removeprefix("/device:") for d in tf.config.list_logical_devices()]
-    name = str(device).rsplit("device:", 1)[-1].strip("/").upper()
-    name = name if ":" in name else f"{name}:0"
-    if name not in known:
-        raise OptionError(f"device={device!r} is not here: choose from {', '.join(known)}")
-    return name
 
 
 class _Work:

@@ -167,10 +167,7 @@ class Requests:
     def around(self, stage: int) -> Iterator[None]:
         """A context in which only the stage takes memory."""
         if self._trace is None:
-            try:
-                self._trace = private.AllocationTrace()
-            except tf.errors.AlreadyExistsError as error:
-                raise MeasureError("another profile is being taken: stop it first") from error
+            self._trace = private.AllocationTrace()
         with tf.profiler.experimental.Trace(f"{_NAME}{stage}"):
             yield
         self._actions += 1

@@ -14,7 +14,7 @@ from rnnmem.ir.graph import kind_text
 from rnnmem.planning.options import Options
 from rnnmem.reports.data import ARGUMENTS, Part
 from rnnmem.sizes import format_bytes
-from rnnmem.tf.counting import find_device
+from rnnmem.tf.own_devices import find_device
 from rnnmem.version import __version__
 
 _UNTOLD = ("plan", "runs_once")

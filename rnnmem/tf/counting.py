@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rnnmem.errors import OptionError
+from rnnmem.tf.own_devices import find_device, sync_devices
 
 USE_BFC = "TF_CPU_ALLOCATOR_USE_BFC"
 """The variable in the environment that makes TensorFlow count its CPU memory."""
@@ -28,22 +28,6 @@ _LEAST, _MOST = _PROBE // 2, 4 * _PROBE
 """Bytes that it may show as, while other threads take and give memory."""
 _PROBES, _SHOWN = 8, 2
 """Tensors at most, and how many must show: other threads take and give memory in between."""
-
-
-def find_device(device: str | None) -> str:
-    """The name of a device, by default of the first GPU, else "CPU:0".
-
-    Raises:
-        OptionError: it is not here.
-    """
-    known = [d.name.removeprefix("/device:") for d in tf.config.list_logical_devices()]
-    if device is None:
-        return next((name for name in known if name.startswith("GPU:")), "CPU:0")
-    # A tensor's device is "/job:localhost/replica:0/task:0/device:GPU:0".
-    name = str(device).rsplit("device:", 1)[-1].removeprefix("/").upper()
-    if name not in known:
-        raise OptionError(f"device={device!r} is not here: choose from {', '.join(known)}")
-    return name
 
 
 def counts_memory(device: str | None = None) -> bool:
@@ -78,7 +62,7 @@ def shows_small_tensors(device: str, bytes_in_use: Callable[[], int]) -> bool:
 
 def in_use(device: str) -> int:
     """Bytes in use on a device now, as its allocator tells."""
-    tf.test.experimental.sync_devices()
+    sync_devices()
     return tf.config.experimental.get_memory_info(device)["current"]
 
 

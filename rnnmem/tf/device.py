@@ -12,7 +12,8 @@ from rnnmem.ir.graph import Net
 from rnnmem.planning.options import Options
 from rnnmem.sizes import MIB, format_bytes
 from rnnmem.tf import private
-from rnnmem.tf.counting import USE_BFC, counts_memory, find_device, in_use
+from rnnmem.tf.counting import USE_BFC, counts_memory, in_use
+from rnnmem.tf.own_devices import find_device
 
 
 def allocator_limit() -> int | None:

@@ -22,7 +22,8 @@ import tensorflow as tf
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.sizes import MIB, format_bytes, parse_bytes
 from rnnmem.tf import private
-from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, find_device, in_use
+from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, in_use
+from rnnmem.tf.own_devices import find_device, sync_devices
 
 _BFC_LIMIT_MIB = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 
@@ -221,14 +222,14 @@ def counting_device(device: str | None) -> str:
 
 def reset_peak(device: str) -> int:
     """Forgets a device's peak; returns the bytes in use now."""
-    tf.test.experimental.sync_devices()
+    sync_devices()
     tf.config.experimental.reset_memory_stats(device)
     return in_use(device)
 
 
 def peak(device: str) -> int:
     """The most bytes that were in use at once since `reset_peak`."""
-    tf.test.experimental.sync_devices()
+    sync_devices()
     return tf.config.experimental.get_memory_info(device)["peak"]
 
 
@@ -262,7 +263,7 @@ def _run(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], device: st
     resident = reset_peak(device)
     start = time.perf_counter()
     result = fn(*args, **kwargs)
-    tf.test.experimental.sync_devices()
+    sync_devices()
     seconds = time.perf_counter() - start
     most = peak(device)
     del result

@@ -7,12 +7,10 @@ import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
 from rnnmem.errors import MeasureError
 from rnnmem.tf import private
-from rnnmem.tf.counting import find_device
 from rnnmem.tf.measure import reset_peak
+from rnnmem.tf.own_devices import find_device, sync_devices
 
 
 class Change(NamedTuple):
@@ -33,18 +31,16 @@ def trace_memory(call: Callable[[], Any]) -> tuple[Change, ...]:
     The results of the step are alive at the end. The device must count its memory.
 
     Raises:
-      MeasureError: another profile is being taken, or the profiler tells nothing of the device.
+      MeasureError: another profile is being taken, this process is one of several workers, or the
+        profiler tells nothing of the device.
     """
     device = find_device(None)
     gc.collect()
     resident = reset_peak(device)
-    try:
-        trace = private.AllocationTrace()
-    except tf.errors.AlreadyExistsError as error:
-        raise MeasureError("another profile is being taken: stop it first") from error
+    trace = private.AllocationTrace()
     try:
         results = call()
-        tf.test.experimental.sync_devices()
+        sync_devices()
     finally:
         changes = trace.stop()
     del results

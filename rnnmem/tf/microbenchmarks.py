@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rnnmem.tf.own_devices import sync_devices
+
 ITERATIONS = 60
 """Of the loops that are run."""
 REPEATS = 40
@@ -34,10 +36,10 @@ def seconds(run: Callable[..., Any], *inputs: Any) -> float:
     clock = time.perf_counter if tf.config.list_logical_devices("GPU") else time.process_time
     found: list[float] = []
     while len(found) < LEAST_REPEATS or (sum(found) < RUN_SECONDS and len(found) < REPEATS):
-        tf.test.experimental.sync_devices()
+        sync_devices()
         start = clock()
         run(*inputs)
-        tf.test.experimental.sync_devices()
+        sync_devices()
         found.append(clock() - start)
     return min(found)
 

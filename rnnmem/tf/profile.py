@@ -30,6 +30,7 @@ from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import Work, facts
 from rnnmem.tf.exporter import export_graph_def
+from rnnmem.tf.own_devices import sync_devices
 
 SECONDS = 2.0
 """Time that profiling one function may take."""
@@ -227,9 +228,9 @@ def _median(run: Callable, inputs: list[tf.Tensor]) -> float:
     run(*inputs)  # traces
     times = []
     for _ in range(REPEATS):
-        tf.test.experimental.sync_devices()
+        sync_devices()
         start = time.perf_counter()
         run(*inputs)
-        tf.test.experimental.sync_devices()
+        sync_devices()
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])

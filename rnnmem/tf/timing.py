@@ -12,6 +12,7 @@ import tensorflow as tf
 from rnnmem.analysis.second_run import described, second_run
 from rnnmem.errors import NotUnderstood
 from rnnmem.tf.functions import net_of, same_function
+from rnnmem.tf.own_devices import sync_devices
 from rnnmem.tf.state import State, restore
 
 LEAST = 3
@@ -88,8 +89,8 @@ class StepTimer:
 
     def _seconds(self, function: Any) -> float:
         restore(self._before)
-        tf.test.experimental.sync_devices()
+        sync_devices()
         start = time.perf_counter()
         self._call(function)
-        tf.test.experimental.sync_devices()
+        sync_devices()
         return time.perf_counter() - start

@@ -13,8 +13,9 @@ from rnnmem.errors import MeasureError, OptionError
 from rnnmem.pipeline.memory import Meter
 from rnnmem.planning.options import Options
 from rnnmem.sizes import MIB
-from rnnmem.tf import counting, device, private, profile
+from rnnmem.tf import device, private, profile
 from rnnmem.tf.functions import net_of
+from rnnmem.tf.own_devices import find_device
 from rnnmem.tf.private import runtime
 
 
@@ -61,8 +62,8 @@ def test_and_for_the_host_without_one():
 
 
 def test_the_gpus_memory_is_measured_by_default(a_gpu):
-    assert counting.find_device(None) == "GPU:0"
-    assert counting.find_device("cpu:0") == "CPU:0"
+    assert find_device(None) == "GPU:0"
+    assert find_device("cpu:0") == "CPU:0"
 
 
 @pytest.mark.parametrize("limit", [12 * MIB, None])

@@ -122,7 +122,7 @@ def test_the_step_must_be_callable():
         rnnmem.measure_pair(peak_of_eight_mib, "no")
 
 
-@pytest.mark.parametrize("device", ["GPU:97", "CPU", "", 0])
+@pytest.mark.parametrize("device", ["GPU:97", "TPU", "", 0])
 def test_an_absent_device_is_named_with_those_that_are_here(device):
     with pytest.raises(OptionError, match=f"device={device!r} is not here: .*CPU:0"):
         rnnmem.measure(peak_of_eight_mib, tf.constant(1.0), device=device)

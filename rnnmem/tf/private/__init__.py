@@ -58,6 +58,7 @@ from rnnmem.tf.private.runtime import (
     new_executor,
     op_def,
     retire,
+    wait_for_queued_ops,
     worker_addresses,
 )
 from rnnmem.tf.private.variables import (

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.eager import context as _context
 from tensorflow.tsl.profiler.protobuf import xplane_pb2 as _xplane_pb2
+
+from rnnmem.errors import MeasureError
 
 _CHANGES = {"MemoryAllocation": "take", "MemoryDeallocation": "give"}
 
@@ -40,10 +43,20 @@ class AllocationTrace:
     """TensorFlow's profiler, recording each request to its allocators and each release."""
 
     def __init__(self):
-        """Starts recording; raises where another profile is being taken."""
+        """Starts recording.
+
+        Raises:
+          MeasureError: another profile is being taken, or this process is one of several workers.
+        """
+        if _context.context().coordination_service is not None:
+            # About one trace in 30 ended in "free(): invalid pointer", and with it the cluster.
+            raise MeasureError("TensorFlow's profiler may end one of several workers: not run here")
         self._directory = tempfile.TemporaryDirectory()
-        # Given options, TensorFlow 2.21 refuses each with a line on stderr, and takes its defaults.
-        tf.profiler.experimental.start(self._directory.name)
+        try:
+            # Given options, TensorFlow 2.21 refuses each on stderr, and takes its defaults.
+            tf.profiler.experimental.start(self._directory.name)
+        except tf.errors.AlreadyExistsError as error:
+            raise MeasureError("another profile is being taken: stop it first") from error
 
     def stop(self) -> list[Change]:
         """What happened, by time."""

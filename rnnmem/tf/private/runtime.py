@@ -62,6 +62,11 @@ def worker_addresses() -> dict[str, str]:
     }
 
 
+def wait_for_queued_ops() -> None:
+    """Returns when no op waits in a queue, where ops are called asynchronously."""
+    _context.async_wait()
+
+
 def memory_limit(kind: str) -> int | None:
     """Bytes that TensorFlow may use of the first device of a kind ("GPU"), or None."""
     for device in _device_lib.list_local_devices():
