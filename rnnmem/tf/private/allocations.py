@@ -49,7 +49,7 @@ class AllocationTrace:
           MeasureError: another profile is being taken, or this process is one of several workers.
         """
         if _context.context().coordination_service is not None:
-            # About one trace in 30 ended in "free(): invalid pointer", and with it the cluster.
+            # About one trace in 60 ended in "free(): invalid pointer", and with it the cluster.
             raise MeasureError("TensorFlow's profiler may end one of several workers: not run here")
         self._directory = tempfile.TemporaryDirectory()
         try:
