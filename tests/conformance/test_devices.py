@@ -1,8 +1,6 @@
 """What has to be set before TensorFlow starts: devices, other machines and numbers of threads."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.expectations import hold
+from tests.workers import cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,18 +60,6 @@ def run(*arguments: str) -> None:
     assert code == 0 and "same bits" in output, errors[-3000:]
 
 
-def cluster() -> list[str]:
-    """What `TF_CONFIG` says to each of two workers on this machine."""
-    sockets = [socket.socket() for _ in (0, 1)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    tasks = ({"type": "worker", "index": index} for index in (0, 1))
-    return [json.dumps({"cluster": {"worker": workers}, "task": task}) for task in tasks]
-
-
 @pytest.mark.parametrize("threads", [1, 16])
 def test_one_and_many_threads_between_ops(threads):
     run("-c", THREADS.format(threads=threads, names=THREADED))
@@ -91,7 +78,7 @@ def test_mirrored_strategy_on_two_devices(where):
 def test_multi_worker_strategy_in_two_processes(where):
     for _ in range(TRIES):
         arguments = "-m", DISTRIBUTED, "multi_worker", where
-        found = ended([started(*arguments, TF_CONFIG=one) for one in cluster()])
+        found = ended([started(*arguments, **one) for one in cluster()])
         if not any("in use" in errors for *_, errors in found):
             break
     # A worker that died makes the others fail: what each says is needed.

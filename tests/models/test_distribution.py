@@ -1,10 +1,9 @@
-import json
 import os
-import socket
 
 import pytest
 
 from models.nmt.distribution import Distribution
+from tests.workers import cluster
 
 COMMON = ["--dropout=0", "--samples=0", "--steps=24", "--save=5", "--report=50"]
 
@@ -13,21 +12,6 @@ def losses(folder):
     path = folder / "losses.tsv"
     lines = path.read_text().splitlines() if path.exists() else []
     return [float(line.split("\t")[1]) for line in lines]
-
-
-def cluster():
-    """The environments of two workers on loopback."""
-    sockets = [socket.socket() for _ in (0, 1)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    workers = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    config = {"cluster": {"worker": workers}}
-    return [
-        {"TF_CONFIG": json.dumps({**config, "task": {"type": "worker", "index": i}})}
-        for i in (0, 1)
-    ]
 
 
 @pytest.mark.slow
