@@ -368,9 +368,9 @@ def main(_):
         results.append({**dataclasses.asdict(result), "report": ""})
         print(row(result), flush=True)
         print(result.report, end="")
-    if FLAGS.json:
-        with open(FLAGS.json, "w", encoding="utf-8") as file:
-            json.dump({"results": results, **environment()}, file, indent=2)
+        if FLAGS.json:  # after each row: all of them take half an hour
+            with open(FLAGS.json, "w", encoding="utf-8") as file:
+                json.dump({"results": results, **environment()}, file, indent=2)
 
 
 if __name__ == "__main__":

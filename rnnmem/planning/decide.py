@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from rnnmem.ir.graph import Net
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.planning.choice import cannot_be_met, needed_budget
@@ -26,10 +28,11 @@ def decide(search: Search, options: Options) -> tuple[Plan, Net | None]:
     if not search.setting.in_loops:
         if search.losses:
             return _losses_alone(search, options)
+        plan = Plan(loops=search.closed(NOT_ALLOWED), notes=(NOT_ALLOWED,))
         if options.budget is None:
-            return Plan(notes=(NOT_ALLOWED,)), None
+            return plan, None
         peak = search.unchanged(options.budget).predicted_peak
-        return Plan(notes=(NOT_ALLOWED,), original_peak=peak, predicted_peak=peak), None
+        return dataclasses.replace(plan, original_peak=peak, predicted_peak=peak), None
     if options.budget is None:
         return search.least_memory(options.max_slowdown)
     return search.least_time(options.budget)
