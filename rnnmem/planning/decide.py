@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from rnnmem.ir.graph import Net
 from rnnmem.passes.rematerialise.select import NOT_ALLOWED
 from rnnmem.planning.choice import cannot_be_met, needed_budget
@@ -28,11 +26,9 @@ def decide(search: Search, options: Options) -> tuple[Plan, Net | None]:
     if not search.setting.in_loops:
         if search.losses:
             return _losses_alone(search, options)
-        plan = Plan(loops=search.closed(NOT_ALLOWED), notes=(NOT_ALLOWED,))
-        if options.budget is None:
-            return plan, None
-        peak = search.unchanged(options.budget).predicted_peak
-        return dataclasses.replace(plan, original_peak=peak, predicted_peak=peak), None
+        if options.budget is not None:
+            search.unchanged(options.budget)  # raises where the original does not fit
+        return search.as_it_was(NOT_ALLOWED), None
     if options.budget is None:
         return search.least_memory(options.max_slowdown)
     return search.least_time(options.budget)
