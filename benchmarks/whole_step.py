@@ -368,7 +368,7 @@ def main(_):
         results.append({**dataclasses.asdict(result), "report": ""})
         print(row(result), flush=True)
         print(result.report, end="")
-        if FLAGS.json:  # after each row: all of them take half an hour
+        if FLAGS.json:  # after each row: all of them take ten minutes
             with open(FLAGS.json, "w", encoding="utf-8") as file:
                 json.dump({"results": results, **environment()}, file, indent=2)
 
