@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("deterministic"),
 ]
 BATCH, LENGTH, WIDTH, HEADS = 2, 192, 32, 2
+LAYERS = 8  # so many that what is held outweighs two blobs, by which a peak differs from run to run
 
 
 def divided(q, k):
@@ -134,7 +135,7 @@ def test_xla_moves_no_constants():
 
 def peaks():
     """Measured and predicted peaks: as it was, and as it is."""
-    case = attention(layers=4)
+    case = attention(layers=LAYERS)
     (args, _) = case.calls[0]
     fn = rnnmem.optimize(case.fn, max_slowdown=1.0)
     plan = fn.plan(*args)
@@ -143,9 +144,9 @@ def peaks():
 
 
 def test_one_blob_of_each_layer_is_not_held():
-    layers, scores = 4, BATCH * HEADS * LENGTH**2 * 4
+    scores = BATCH * HEADS * LENGTH**2 * 4
     before, after, predicted_before, predicted = run_alone(__name__, "peaks")
-    spared = (layers - 1.5) * scores
+    spared = (LAYERS - 3) * scores
     assert after < before - spared and predicted < predicted_before - spared
 
 
