@@ -1,5 +1,9 @@
 """Errors of ours: each names the argument or construct, its value, and the way out."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 
 class RnnmemError(Exception):
     """Base of every error that rnnmem raises on purpose."""
@@ -21,9 +25,11 @@ class BudgetError(RnnmemError, ValueError):
 
     Attributes:
       smallest: bytes of the smallest budget that can be met; None where nobody knows.
+      of: makes the same refusal of another budget.
     """
 
     smallest: int | None = None
+    of: Callable[[int], BudgetError] | None = None
 
 
 class PlanError(RnnmemError, ValueError):

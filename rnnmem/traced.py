@@ -121,10 +121,32 @@ def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
     check_budget(options.budget)
     work, began = Work(concrete, options, where), time.perf_counter()
     with paused():
-        made = _exported(work)
+        try:
+            made = _exported(work)
+        except BudgetError as error:
+            raise _naming_what_can_be_met(work, error) from error.__cause__
     if not made.gradient_only or made.untaped is not None:
         work.log_since(began)
     return made
+
+
+def _naming_what_can_be_met(work: Work, refusal: BudgetError) -> BudgetError:
+    """The refusal of a budget that names one which is met by whoever asks for it.
+
+    Once applied, a plan that is predicted to fit may give way to a larger one, as last bits would
+    be others.
+    """
+    named = refusal
+    while named.smallest is not None:
+        try:
+            _exported(work.within(named.smallest))
+            break
+        except BudgetError as error:
+            if error.smallest is None or error.smallest <= named.smallest:
+                break
+            named = error
+    asked = work.options.budget
+    return refusal if named is refusal or named.of is None or asked is None else named.of(asked)
 
 
 def left_as_it_was(concrete: Any, options: Options, where: str, reason: str) -> Trace:
@@ -224,6 +246,10 @@ class Work:
             made = self._with(options)
             made.remarks = (left_outside(left, reason),)
             yield made
+
+    def within(self, budget: int) -> Work:
+        """The same work within another budget."""
+        return self._with(dataclasses.replace(self.options, budget=budget))
 
     def _with(self, options: Options) -> Work:
         return Work(self.concrete, options, self.where, self.machine)

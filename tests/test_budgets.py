@@ -96,6 +96,45 @@ def test_the_error_names_the_smallest_peak_and_its_cost():
     )
 
 
+def squares_of_a_growing_array(x):
+    """A gradient whose ops TensorFlow orders otherwise where large buffers take turns."""
+    weight = WEIGHT[:32, :32]
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        states = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[16, 32])
+        h = x[0]
+        for i in tf.range(STEPS):
+            h = tf.tanh(h @ weight + x[i])
+            states = states.write(i, h)
+        loss = tf.reduce_mean(states.stack() ** 2)
+    return loss, tape.gradient(loss, weight)
+
+
+def joined_elements(x):
+    """What is known of elements that are joined is known of the whole."""
+    weight = WEIGHT[:32, :32]
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        states = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[16, 32])
+        h = x[0]
+        for i in tf.range(STEPS):
+            h = tf.tanh(h @ weight + x[i]) * tf.sigmoid(h)
+            states = states.write(i, h)
+        loss = tf.nn.l2_loss(tf.tanh(states.concat()))
+    return loss, tape.gradient(loss, weight)
+
+
+@pytest.mark.parametrize("step", [squares_of_a_growing_array, joined_elements])
+def test_the_smallest_budget_that_the_error_names_is_met_when_it_is_asked_for(step):
+    with pytest.raises(BudgetError, match=r"budget=1 \(1 B\) cannot be met") as raised:
+        rnnmem.optimize(step, budget=1)(X)
+    assert raised.value.smallest > 1
+    optimised = rnnmem.optimize(step, budget=raised.value.smallest)
+    assert bits(optimised(X)) == bits(tf.function(step)(X))
+    plan = optimised.plan(X)
+    assert needed_budget(plan.predicted_peak) <= raised.value.smallest
+
+
 def test_after_an_error_the_function_runs_as_it_did(expected):
     plain = tf.function(train_step)
     with pytest.raises(BudgetError):

@@ -436,7 +436,7 @@ TensorListResize                     list=resize
 TensorListScatterIntoExistingList    list=place
 TensorListScatterV2                  pure list=scatter
 TensorListSetItem                    pure list=set puts=2
-TensorListSplit                      pure
+TensorListSplit                      pure moves list=cut
 TensorListStack                      rerun moves list=stack apart
 TensorSliceDataset                   effect=none
 ThreadUnsafeUnigramCandidateSampler  effect=draws

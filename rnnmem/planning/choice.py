@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -78,6 +79,7 @@ def cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
         "or a smaller batch"
     )
     error.smallest = smallest
+    error.of = functools.partial(cannot_be_met, least=least, remark=remark)
     return error
 
 

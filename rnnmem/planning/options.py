@@ -22,7 +22,13 @@ from rnnmem.sizes import parse_bytes
 _KNOWN = (*BY_NAME, *GROUPS)
 PROFILE_SECONDS = 10.0
 """Seconds that measuring may take where nobody says how many."""
-_OUTSIDE = ("elementwise_chunks", "late_products", "straight_line", "row_chunks")
+_OUTSIDE = (
+    "scheduling_edges",
+    "elementwise_chunks",
+    "late_products",
+    "straight_line",
+    "row_chunks",
+)
 """Passes without which loops are planned all the same."""
 
 
@@ -91,11 +97,12 @@ class Options:
 
     def simpler(self, plan: Plan) -> Iterator[tuple[Options, tuple[str, ...]]]:
         """Options by which less is done outside of loops than a plan does; the passes left out."""
+        turns = any(not edge.path for edge in plan.of("scheduling_edges"))
         late = bool(plan.of("late_products"))
         runs_again = bool(plan.at_every_depth("straight_line"))
         cuts = any(not one.closed for one in plan.of("row_chunks"))
         chains = bool(plan.of("elementwise_chunks"))
-        is_done = zip(_OUTSIDE, (chains, late, runs_again, cuts), strict=True)
+        is_done = zip(_OUTSIDE, (turns, chains, late, runs_again, cuts), strict=True)
         done = [name for name, one in is_done if one]
         for count in range(1, len(done) + 1):
             for names in itertools.combinations(done, count):

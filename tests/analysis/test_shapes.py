@@ -114,6 +114,32 @@ def test_what_was_pushed_last_is_popped_first():
     assert shape_of(net, "q:1") == (2, 8)
 
 
+def joined(*pushed, lengths=()):
+    """The elements of a list as one blob, and that cut into a list again."""
+
+    def read(held):
+        asked = [const("rows", lengths)] if lengths else [op("rows", "Const", "", "i[0]")]
+        return [
+            *asked,
+            op("out", "TensorListConcatV2", f"{held} any rows", "f[?,8] i[?]"),
+            op("cut", "TensorListSplit", "out:0 any out:1", "v[]"),
+        ]
+
+    return known_net(listed(*pushed, read=read)).facts
+
+
+def test_elements_as_one_blob_have_the_rows_of_all():
+    facts = joined("x", "x", "x")
+    assert facts["out:0"].shape == (12, 8) and facts["out:1"].shape == (3,)
+    assert facts["cut"].length == 3 and facts["cut"].element.shape == (None, 8)
+
+
+def test_where_elements_have_other_rows_or_lengths_are_given_only_a_run_counts_them():
+    assert joined("x", "y")["out:0"].shape == (None, 8)
+    facts = joined("x", "x", lengths=(4, 2))
+    assert facts["out:0"].shape == (None, 8) and facts["cut"].length == 2
+
+
 @pytest.mark.parametrize(
     ("places", "length"), [((0, 2), 3), ((1, 6), 7)], ids=["within", "behind the end"]
 )

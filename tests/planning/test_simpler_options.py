@@ -1,7 +1,10 @@
 """Less is done outside of loops where a plan is refused: which options are tried, in order."""
 
+import dataclasses
+
 import pytest
 
+from rnnmem.ir.edges import Edge
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.elementwise_chunks.decision import ElementwiseChain
 from rnnmem.passes.late_products.decision import LateProduct
@@ -12,6 +15,7 @@ from rnnmem.planning.plan import Plan
 REGION = Region(ops=("a",), readers=("b",), after=(), bytes=8, seconds=0.0)
 CHAIN = ElementwiseChain("y", ("a", "y"), "x", 64, 8, 2**23, 1, 0.0)
 LATE = LateProduct("p", 0, "d", 8)
+TURN = Edge("a", 0, "b")
 
 
 def loss(closed=""):
@@ -41,6 +45,15 @@ def loss(closed=""):
         (
             {"late_products": (LATE,), "straight_line": (REGION,)},
             [("late_products",), ("straight_line",), ("late_products", "straight_line")],
+        ),
+        ({"scheduling_edges": (dataclasses.replace(TURN, path=("loop", "body")),)}, []),
+        (
+            {"straight_line": (REGION,), "scheduling_edges": (TURN,)},
+            [
+                ("scheduling_edges",),
+                ("straight_line",),
+                ("scheduling_edges", "straight_line"),
+            ],
         ),
     ],
 )

@@ -252,6 +252,19 @@ def test_a_list_from_a_tensor_copies_it_and_a_stack_copies_it_back():
     assert peak({"x": "f[4,256]"}, ops, ["z"]) == 8 * K
 
 
+def test_a_list_whose_elements_are_joined_is_cut_into_copies_again():
+    # y [4, 256] ─► FromTensor ─► Concat [1024] ─► Split: four times 4 K, two at once
+    ops = [
+        const("shape", (256,)),
+        op("none", "Const", "", "i[0]"),
+        op("y", "Tanh", "x", "f[4,256]"),
+        op("list", "TensorListFromTensor", "y shape", "v[]", attributes=F),
+        op("z", "TensorListConcatV2", "list shape none", "f[1024] i[4]"),
+        op("cut", "TensorListSplit", "z:0 shape z:1", "v[]", attributes=F),
+    ]
+    assert peak({"x": "f[4,256]"}, ops, ["cut"]) == 8 * K + CHUNK  # the lengths are a blob as well
+
+
 @pytest.mark.parametrize(("mask", "shape", "made"), [(1, "4,16", 0), (1, "4,3", 1), (2, "4,4", 1)])
 def test_one_row_of_what_is_resident_is_a_view_where_rows_are_aligned(mask, shape, made):
     # x[1] of [4, 16] is a part of x; of [4, 3] it is not aligned; x[:, 1] of [4, 4] is no row

@@ -100,6 +100,27 @@ def _stack(op: Op, ins: list[Fact]) -> list[Fact]:
     return [] if element is None else [Fact((ins[0].length, *element))]
 
 
+@SHAPES.of("TensorListConcatV2")
+def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
+    element, length = _shape_of_items(ins[0], ins[1]), ins[0].length
+    if not element:
+        return []
+    # Where lengths are given they count for elements that nobody set.
+    rows = element[0] if ins[2].shape == (0,) else None
+    joined = None if length is None or rows is None else length * rows
+    return [Fact((joined, *element[1:])), Fact((length,))]
+
+
+@SHAPES.of("TensorListSplit")
+def _split(op: Op, ins: list[Fact]) -> list[Fact]:
+    whole, asked = ins[0].shape, _asked(ins[1])
+    if not whole:
+        return [Fact(())]
+    rows = asked[0] if asked else None
+    length = ins[2].shape[0] if ins[2].shape else None
+    return [Fact((), None, Fact((rows, *whole[1:])), length, asked=ins[1].shape)]
+
+
 def _shape_of_items(held: Fact, asked: Fact) -> Shape:
     """The shape of a list's elements, or else the one that they are asked for in."""
     shape = held.element.shape if held.element else None
