@@ -48,10 +48,11 @@ def lines_of(text):
 
 def test_the_peaks_are_those_that_it_names(page):
     text = PAGE.read_text("utf-8")
-    plan = page["train_step"].plan(page["inputs"])
-    assert line_of(on_two_threads(page["train_step"], page["inputs"])) in lines_of(text)
-    assert f"needs {format_bytes(plan.original_peak)} as" in text
-    assert f"and {format_bytes(plan.predicted_peak)} within" in text
+    plan = on_two_threads(page["train_step"], page["inputs"])
+    assert line_of(plan) in lines_of(text)
+    assert f"needs up to {format_bytes(plan.original_interval[1])} as" in text
+    assert f"and up to {format_bytes(plan.predicted_interval[1])} within" in text
+    assert f"Where {format_bytes(plan.predicted_interval[1])} are too many" in text
     assert plan.predicted_peak < plan.original_peak / 5 and plan.slowdown <= 1.1
 
 
