@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.planning.names import Names
+from rnnmem.ir.names import Names
 from rnnmem.reports.data import SAVED, TEMPORARY, Area, Part, Side
 from rnnmem.reports.rows import areas, lines, rows, title
 
