@@ -299,7 +299,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
             metavar="PATTERN",
             help=f"ops or name scopes whose values {what}, e.g. '*/gates'; may stand again",
         )
-    _path(add("--plan", metavar="FILE", help="decisions to apply, as a plan's to_json wrote them"))
+    _path(add("--plan", metavar="FILE", help="decisions to apply, as explain --json prints them"))
     add(
         "--profile",
         nargs="?",

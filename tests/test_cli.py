@@ -227,12 +227,20 @@ def test_all_options_of_the_decorator_reach_it(script, capsys, tmp_path):
     reasons = {one["op_type"]: one["reason"] for one in plan["loops"][0]["residuals"]}
     assert reasons["Sigmoid"] == reasons["Tanh"] == "you asked for it"
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(plan))
-    assert main(["explain", script, shape, f"--plan={path}", "--json"]) == DONE
-    again = json.loads(capsys.readouterr().out)["plan"]
-    assert again["loops"] == plan["loops"]
+    for held in (plan, {"name": "step", "plan": plan}):
+        path.write_text(json.dumps(held))
+        assert main(["explain", script, shape, f"--plan={path}", "--json"]) == DONE
+        again = json.loads(capsys.readouterr().out)["plan"]
+        assert again["loops"] == plan["loops"]
     assert main(["explain", script, shape, "--allow=checkpoint", "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["plan"]["notes"]
+
+
+def test_a_plan_file_that_there_is_not_is_bad_usage(script, tmp_path, capsys):
+    path = tmp_path / "nowhere.json"
+    for options in (["explain", script, "float32[64,32]"], ["optimize", "model", "smaller"]):
+        assert main([*options, f"--plan={path}"]) == USAGE
+        assert f"--plan={path}: there is no such file" in capsys.readouterr().err
 
 
 def test_measure_verifies_where_it_is_asked_to(script, capsys):
