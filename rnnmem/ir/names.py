@@ -135,6 +135,13 @@ def without_counter(scope: str) -> str:
     return _COUNTER.sub("", scope)
 
 
+def without_gradient_scopes(name: str) -> str:
+    """The name of an op without the scopes that TensorFlow puts in front of gradients."""
+    while name.startswith(GRADIENT_SCOPES):
+        name = name.partition("/")[2]
+    return name
+
+
 def is_of_gradient(name: str) -> bool:
     """Whether an op, by its name, belongs to a gradient."""
     return name.startswith(GRADIENT_SCOPES) or _forward(name) != name
@@ -153,9 +160,7 @@ def _forward(loop: str) -> str:
     """The loop that a gradient loop belongs to; any other loop itself."""
     if not loop.startswith(GRADIENT_SCOPES) and not loop.endswith("_grad"):
         return loop
-    name = loop.removesuffix("_grad")
-    while name.startswith(GRADIENT_SCOPES):
-        name = name.partition("/")[2]
+    name = without_gradient_scopes(loop.removesuffix("_grad"))
     half = name[len(name) // 2 + 1 :]
     return half if name == f"{half}/{half}" else name.rpartition("/")[2]
 
