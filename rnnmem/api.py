@@ -89,8 +89,9 @@ def optimize(
         Where that call runs the whole step eagerly, the step is then timed beside the original,
         and the plan is that of the least memory that was measured within ``max_slowdown``;
         variables, tables, seeds and iterators are put back. ``plan(...)`` tells what was measured.
-      keep: patterns (``"*/gates"``) of names of ops, or of the name scopes around them: what these
-        compute is not computed again. :func:`rnnmem.keep` asks the same of one value.
+      keep: patterns (``"*/gates"``) of names of ops, or of the name scopes around them, or else of
+        what ``explain`` calls these (``"encoder"``): what they compute is not computed again.
+        :func:`rnnmem.keep` asks the same of one value.
       recompute: the same of what is not saved but computed again, whatever time that takes; see
         :func:`rnnmem.recompute`. What cannot be had as it is asked, the plan's notes tell.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -29,15 +30,21 @@ _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+), in ')
 
 _TEACH = """\
-rnnmem lets TensorFlow train recurrent networks in less memory, with the same bits.
+rnnmem lets TensorFlow train recurrent networks in less memory, with the same
+bits.
 
-  explain   what a function's loops keep for the gradient, what becomes of each blob, and why
-  report    where its memory goes over a step, before and after: as text, page, picture, trace
-  measure   the peak and the time of a step, as TensorFlow runs it and as rnnmem does
+  explain   what a function's loops keep for the gradient, what becomes of each
+            blob, and why
+  report    where its memory goes over a step, before and after: as text, page,
+            picture, trace
+  measure   the peak and the time of a step, as TensorFlow runs it and as rnnmem
+            does
   optimize  writes a SavedModel whose signatures need less memory
-  doctor    what works on this machine: versions, a loop rewritten, its bits, its peak
+  doctor    what works on this machine: versions, a loop rewritten, its bits,
+            its peak
 
-A function is named by its module or file, and each of its arguments by a dtype and a shape.
+A function is named by its module or file, and each of its arguments by a dtype
+and a shape.
 `python -m rnnmem` is the same command.
 """
 
@@ -48,35 +55,42 @@ examples:
   rnnmem report  train.py:train_step --args=:first_batch --html=memory.html
   rnnmem measure train.py:train_step --args=:first_batch --budget=512MiB
   rnnmem optimize exported/model smaller/model --json
-  rnnmem --print-completion=bash > ~/.local/share/bash-completion/completions/rnnmem
+  rnnmem --print-completion=bash \\
+    > ~/.local/share/bash-completion/completions/rnnmem
 
-exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a wrong command line or
-option, 3 the budget cannot be met (the line names the smallest peak that can)
+exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a
+wrong command line or option, 3 the budget cannot be met (the line names the
+smallest peak that can)
 
-once TensorFlow is loaded, its own log is not shown; TF_CPP_MIN_LOG_LEVEL=0 shows it
+once TensorFlow is loaded, its own log is not shown; TF_CPP_MIN_LOG_LEVEL=0
+shows it
 """,
     "explain": """\
 examples:
   rnnmem explain train.py:train_step 'float32[100,32,64]' --max-slowdown=1.3
-  rnnmem explain train.py:train_step --args=:first_batch --keep='*/gates' --allow=default,bits
+  rnnmem explain train.py:train_step --args=:first_batch \\
+    --keep='*/gates' --allow=default,bits
   rnnmem explain exported/model --signature=serving_default --json
 """,
     "report": """\
 examples:
   rnnmem report train.py:train_step 'float32[100,32,64]' --html=memory.html
-  rnnmem report train.py:train_step --args=:first_batch --budget=512MiB --png=memory.png
+  rnnmem report train.py:train_step --args=:first_batch \\
+    --budget=512MiB --png=memory.png
   rnnmem report train.py:train_step 'float32[100,32,64]' --no-measure --json
 """,
     "measure": """\
 examples:
   rnnmem measure train.py:train_step --args=:first_batch --repeats=9 --verify
-  rnnmem measure train.py:train_step 'float32[100,32,64]' --device=CPU --profile=5
+  rnnmem measure train.py:train_step 'float32[100,32,64]' \\
+    --device=CPU --profile=5
   rnnmem measure train.py:train_step 'float32[100,32,64]' --plan=plan.json
 """,
     "optimize": """\
 examples:
   rnnmem optimize exported/model smaller/model
-  rnnmem optimize exported/model smaller/model --budget=256MiB --html=memory.html
+  rnnmem optimize exported/model smaller/model --budget=256MiB \\
+    --html=memory.html
 """,
     "doctor": """\
 examples:
@@ -86,14 +100,15 @@ examples:
 }
 
 _ON_A_FUNCTION = """\
-target      a SavedModel's folder, module:function, or path/to/file.py:function; the function is
-            a Python function, a tf.function or something that rnnmem.optimize was applied to.
-            A file is run as a module is imported: guard what must not run with
-            if __name__ == "__main__".
-shapes      one for each argument: 'float32[32,150]', 'int32[32,?]' (unknown, to explain only),
-            'float32[]'. Floats are drawn from a normal distribution, integers are 0; give real
-            data with --args=module:name, a tuple of arguments or a function that returns it
-            (--args=:name in the same module).
+target      a SavedModel's folder, module:function, or path/to/file.py:function;
+            the function is a Python function, a tf.function or something that
+            rnnmem.optimize was applied to. A file is run as a module is
+            imported: guard what must not run with if __name__ == "__main__".
+shapes      one for each argument: 'float32[32,150]', 'int32[32,?]' (unknown, to
+            explain only), 'float32[]'. Floats are drawn from a normal
+            distribution, integers are 0; give real data with
+            --args=module:name, a tuple of arguments or a function that returns
+            it (--args=:name in the same module).
 
 """
 
@@ -108,6 +123,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
       The exit code: 0 done, 1 an error of ours or of the function, 2 an option that cannot be, 3
       the budget cannot be met; a wrong command line exits with 2.
     """
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # who reads what is printed has enough, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left of it
+        return FAILED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     _quieten_tensorflow()
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
@@ -116,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
+        sys.stdout.flush()
         if options.traceback:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
@@ -212,8 +239,9 @@ def _parser() -> argparse.ArgumentParser:
 def _versions() -> str:
     try:
         beside = f"TensorFlow {importlib.metadata.version('tensorflow')}"
-    except importlib.metadata.PackageNotFoundError:  # tensorflow-cpu, or a build of one's own
-        beside = "TensorFlow of another name"
+    except importlib.metadata.PackageNotFoundError:
+        there = importlib.util.find_spec("tensorflow")  # tensorflow-cpu, or a build of one's own
+        beside = "TensorFlow of an unknown version" if there else "TensorFlow is not installed"
     return f"rnnmem {__version__} ({beside}, Python {platform.python_version()})"
 
 
@@ -299,7 +327,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
             metavar="PATTERN",
             help=f"ops or name scopes whose values {what}, e.g. '*/gates'; may stand again",
         )
-    _path(add("--plan", metavar="FILE", help="decisions to apply, as a plan's to_json wrote them"))
+    _path(add("--plan", metavar="FILE", help="decisions to apply, as explain --json prints them"))
     add(
         "--profile",
         nargs="?",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 from typing import Any
 
 from rnnmem.errors import OptionError
@@ -16,7 +17,14 @@ OPTIMISE = ("budget", "max_slowdown", "allow", "keep", "recompute", "plan", "pro
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
     """The options of ``optimize`` that were given."""
     found = {name: getattr(options, name) for name in OPTIMISE if hasattr(options, name)}
+    _check_is_there(found.get("plan"), "plan")
     return {name: _each(value) if name == "allow" else value for name, value in found.items()}
+
+
+def _check_is_there(path: str | None, option: str) -> None:
+    """Refuses a file that there is not, as a wrong command line."""
+    if path is not None and not os.path.exists(path):
+        raise OptionError(f"--{option}={path}: there is no such file")
 
 
 def _each(given: list[str]) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ from rnnmem.sizes import MIB
 from rnnmem.tf import private
 from rnnmem.warn import warn_user
 
+_NOT_APPLIED = "rnnmem.keras.optimize was not applied: the model runs as before, not as after"
+
 
 def optimize(model: Any, **options: Any) -> Any:
     """Makes a Keras model train in less memory, in place; everything else stays as it is.
@@ -121,7 +123,8 @@ class MemoryCallback(keras.callbacks.Callback):
     resident before it, in MiB; that of an epoch is the largest of its batches, and goes into the
     history.
     In the first batch of a fit the step is traced, so from its end on :attr:`report` tells where
-    the memory goes, and what was changed if :func:`optimize` was applied to the model.
+    the memory goes, and what was changed, or would be if :func:`optimize` was not applied to
+    the model.
 
     Args:
       log_dir: folder of TensorBoard's event files: the peak and the resident bytes of each batch,
@@ -260,8 +263,11 @@ def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
             inspected = [api.optimize(one).inspect() for one in private.traces(step)]
         if not inspected:
             return None
-        name = f"the train step of {model.name}"
-        return report_on(dataclasses.replace(inspected[0], name=name), batch=batch_size)
+        first = dataclasses.replace(inspected[0], name=f"the train step of {model.name}")
+        applied = isinstance(step, Optimized)
+        notes = () if applied else (_NOT_APPLIED,)
+        told = report_on(first, batch=batch_size, notes=notes)
+        return dataclasses.replace(told, applied=applied)
     except RnnmemError as error:
         text = f"rnnmem cannot report on this model's train step: {error}"
         warnings.warn(text, RnnmemWarning, stacklevel=4)

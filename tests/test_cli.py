@@ -1,9 +1,12 @@
 """The shell: what it prints, what it writes, and what it exits with."""
 
+import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -188,17 +191,18 @@ def test_a_wrong_command_line_exits_with_2(arguments, capsys):
     assert "usage: rnnmem" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["", "explain", "report", "measure", "optimize"])
+@pytest.mark.parametrize("command", ["", "explain", "report", "measure", "optimize", "doctor"])
 def test_help_teaches_without_importing_tensorflow(command):
     run = [sys.executable, "-X", "importtime", "-m", "rnnmem", *command.split(), "--help"]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True)
+    narrow = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True, env=narrow)
     assert "tensorflow" not in done.stderr
     if command in ("explain", "report", "measure"):
         assert "int32[32,?]" in done.stdout
     if not command:
         assert "exit codes" in done.stdout
     assert f"examples:\n  rnnmem {command}" in done.stdout
-    assert all(len(line) <= 100 for line in done.stdout.splitlines())
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
 OPTIONS = [
@@ -227,12 +231,20 @@ def test_all_options_of_the_decorator_reach_it(script, capsys, tmp_path):
     reasons = {one["op_type"]: one["reason"] for one in plan["loops"][0]["residuals"]}
     assert reasons["Sigmoid"] == reasons["Tanh"] == "you asked for it"
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(plan))
-    assert main(["explain", script, shape, f"--plan={path}", "--json"]) == DONE
-    again = json.loads(capsys.readouterr().out)["plan"]
-    assert again["loops"] == plan["loops"]
+    for held in (plan, {"name": "step", "plan": plan}):
+        path.write_text(json.dumps(held))
+        assert main(["explain", script, shape, f"--plan={path}", "--json"]) == DONE
+        again = json.loads(capsys.readouterr().out)["plan"]
+        assert again["loops"] == plan["loops"]
     assert main(["explain", script, shape, "--allow=checkpoint", "--json"]) == DONE
     assert json.loads(capsys.readouterr().out)["plan"]["notes"]
+
+
+def test_a_plan_file_that_there_is_not_is_bad_usage(script, tmp_path, capsys):
+    path = tmp_path / "nowhere.json"
+    for options in (["explain", script, "float32[64,32]"], ["optimize", "model", "smaller"]):
+        assert main([*options, f"--plan={path}"]) == USAGE
+        assert f"--plan={path}: there is no such file" in capsys.readouterr().err
 
 
 def test_measure_verifies_where_it_is_asked_to(script, capsys):
@@ -257,6 +269,30 @@ def test_the_version_is_told(capsys):
     assert left.value.code == DONE
     told = capsys.readouterr().out
     assert told.startswith(f"rnnmem {rnnmem.__version__} (TensorFlow {tf.__version__}")
+
+
+def test_a_tensorflow_without_a_version_is_told_from_none(capsys, monkeypatch):
+    missing = mock.Mock(side_effect=importlib.metadata.PackageNotFoundError)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    for there, told in ((tf, "of an unknown version"), (None, "is not installed")):
+        monkeypatch.setitem(sys.modules, "tensorflow", there)
+        with pytest.raises(SystemExit):
+            main(["--version"])
+        assert f"(TensorFlow {told}, Python" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--help"], ["--print-completion=bash"]])
+def test_a_reader_that_has_enough_is_no_error_to_tell_of(options):
+    if options != ["--help"]:
+        pytest.importorskip("shtab", reason="the extra [shell] is not installed")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        run = [sys.executable, "-m", "rnnmem", *options]
+        done = subprocess.run(run, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert done.stderr == ""
 
 
 def test_shells_complete(capsys):

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Path
 from rnnmem.ir.marks import REQUEST
+from rnnmem.ir.names import BETWEEN, Names, functions_of, without_counter
+from rnnmem.ir.op_table import LOOPS
 
 KEEP, RECOMPUTE = "keep", "recompute"
 
@@ -22,6 +25,9 @@ REQUESTS = "rnnmem_requests"
 
 Patterns = Mapping[str, tuple[str, ...]]
 """`KEEP` or `RECOMPUTE` -> patterns of names of ops and of the name scopes around them."""
+
+Place = tuple[Path, str]
+"""The path to a step net, and the name of an op in it."""
 
 
 def requests_of(net: Net) -> Mapping[str, str]:
@@ -47,25 +53,54 @@ def with_requests(net: Net, patterns: Patterns) -> Net:
       net: a Net, inlined; its marks nobody reads, so they go with what is pruned.
       patterns: what the options ask.
     """
-    return _with(net, patterns, ())
+    if not any(patterns.values()):
+        return _with(net, {}, Path())
+    named = named_by(net, itertools.chain(*patterns.values()))
+    asked = {
+        place: request
+        for request in (RECOMPUTE, KEEP)
+        for pattern in patterns.get(request, ())
+        for place in named[pattern]
+    }
+    return _with(net, asked, Path())
 
 
 def without_a_name(net: Net, patterns: Patterns) -> tuple[str, ...]:
     """The patterns that name nothing in a Net, nor in a step net."""
-    named = [set(_names(op, path[::2])) for path, inner in net.walk() for op in inner.ops]
     return tuple(
         one
-        for one in itertools.chain(*patterns.values())
-        if not any(_match(names, (one,)) for names in named)
+        for one, places in named_by(net, itertools.chain(*patterns.values())).items()
+        if not places
     )
 
 
-def _with(net: Net, patterns: Patterns, around: tuple[str, ...]) -> Net:
+def named_by(net: Net, patterns: Iterable[str]) -> dict[str, set[Place]]:
+    """Pattern -> the ops that it names, in the Net and in every step net.
+
+    It names those whose names, or name scopes, it matches; where there are none, those that are
+    told by such a name, as `explain` and the reports tell them.
+    """
+    places = [
+        (path, op.name)
+        for path, inner in net.walk()
+        for op in inner.ops
+        if REQUEST not in op.attributes
+    ]
+    names = {place: set(_names(*place)) for place in places}
+    found = {one: _matched(names, one) for one in patterns}
+    if missed := [one for one, matched in found.items() if not matched]:
+        loops = (op.name for _, inner in net.walk() for op in inner.ops if op.type in LOOPS)
+        naming = Names(loops, functions_of(net))
+        told = {place: set(_told(*place, naming)) for place in places}
+        found |= {one: _matched(told, one.replace(BETWEEN, "/")) for one in missed}
+    return found
+
+
+def _with(net: Net, requests: Mapping[Place, str], path: Path) -> Net:
     named = {
-        blob: request
-        for request in (RECOMPUTE, KEEP)
+        blob: requests[path, op.name]
         for op in net.ops
-        if REQUEST not in op.attributes and _match(_names(op, around), patterns.get(request, ()))
+        if (path, op.name) in requests
         for blob in op.outputs
         if net.blobs[blob].dtype in BYTES_PER_ELEMENT
     }
@@ -78,7 +113,9 @@ def _with(net: Net, patterns: Patterns, around: tuple[str, ...]) -> Net:
     }
     ops = tuple(
         op.replace(
-            nets={key: _with(one, patterns, (*around, op.name)) for key, one in op.nets.items()}
+            nets={
+                key: _with(one, requests, path.child(op.name, key)) for key, one in op.nets.items()
+            }
         )
         if op.nets
         else op
@@ -104,13 +141,30 @@ def _with_sources(net: Net, blob: str) -> Iterator[str]:
         yield blob
 
 
-def _names(op: Op, around: tuple[str, ...]) -> Iterator[str]:
-    """The op's name and scopes, alone and behind the names of the loops and branches around."""
-    for whole in {op.name, "/".join((*around, op.name))}:
-        yield from itertools.accumulate(whole.split("/"), "{}/{}".format)
+def _names(path: Path, name: str) -> Iterator[str]:
+    """The op's name and scopes: alone, behind those around it, and without the names of these."""
+    around = path[::2]
+    inside = (name[len(one) + 1 :] for one in around if name.startswith(f"{one}/"))
+    for whole in (name, "/".join((*around, name)), *inside):
+        yield from _scopes(whole.split("/"))
 
 
-def _match(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
-    return bool(patterns) and any(
-        fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns
-    )
+def _told(path: Path, name: str, naming: Names) -> Iterator[str]:
+    """What the op and its scopes are told by, and their names without TensorFlow's counters."""
+    around = path[::2]
+    chain = naming.chain(name, around)
+    for first in range(max(len(chain) - 1, 1)):
+        yield from _scopes(chain[first:])
+    if chain:
+        *scopes, last = name.split("/")
+        yield from _scopes([*map(without_counter, scopes), last])
+
+
+def _scopes(parts: Iterable[str]) -> Iterator[str]:
+    """The outermost of the parts, the two outermost with a slash between them, and so on."""
+    return itertools.accumulate(parts, "{}/{}".format)
+
+
+def _matched(names: Mapping[Place, Iterable[str]], pattern: str) -> set[Place]:
+    matches = re.compile(fnmatch.translate(pattern)).match
+    return {place for place, known in names.items() if any(map(matches, known))}

@@ -43,6 +43,8 @@ _FIRST_FIELDS = {
     "witnessed": "by_proxy",
 }
 """What their fields were called there."""
+_KINDS = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+"""What values of JSON that are no objects are called; the others are numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,13 +262,13 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """The inverse of :meth:`to_json`; also reads files of the first format.
+        """The inverse of :meth:`to_json`; also reads what `explain --json` prints, and format 1.
 
         Raises:
           ValueError: the text is no plan; names the field that is missing or unknown.
         """
         try:
-            data = json.loads(text)
+            data = _plan_in(json.loads(text))
             number = data.pop("format", 1)
             if number not in (1, FORMAT):
                 raise TypeError(f"its format is {number!r}, of a later rnnmem")
@@ -274,7 +276,8 @@ class Plan:
                 return _plan(data)
             return _plan(_of_first_format(_with_new_fields(data))).having(zero_lists=(ZeroList(),))
         except (TypeError, KeyError, AttributeError, json.JSONDecodeError) as error:
-            raise ValueError(f"this is not a plan that to_json wrote: {error}") from error
+            said = f"it has no field {error}" if isinstance(error, KeyError) else error
+            raise ValueError(f"this is not a plan that to_json wrote: {said}") from error
 
 
 def without_peaks(plan: Plan) -> Plan:
@@ -299,7 +302,27 @@ def _data(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _plan_in(data: Any) -> dict[str, Any]:
+    """A plan's fields in what JSON holds: a plan, or one with the name of its function beside it.
+
+    Raises:
+      TypeError: it holds no plan; says what it holds.
+    """
+    if isinstance(data, dict) and data.keys() == {"name", "plan"}:
+        data = data["plan"]
+    if not isinstance(data, dict):
+        raise TypeError(f"it is {_KINDS.get(type(data), 'a number')}, not an object")
+    if "loops" not in data:
+        raise TypeError(
+            f"it is an object of {', '.join(map(repr, data)) or 'nothing'}, not of loops"
+        )
+    return data
+
+
 def _plan(data: Mapping[str, Any]) -> Plan:
+    unknown = [name for name in data["decisions"] if name not in BY_NAME]
+    if unknown:
+        raise TypeError(f"no pass is called {unknown[0]!r}")
     decided = {
         name: from_data(tuple[BY_NAME[name].decides, ...], some, name)  # type: ignore[misc]
         for name, some in data["decisions"].items()

@@ -88,6 +88,8 @@ def _in_loop(
     while path:
         around = Path(path[:-2]).at(net)
         op = around.op_by_name[path[-2]]
+        if op.type in LOOPS and path[-1] == "cond":
+            return _NOTHING  # its blobs are no states: a condition has no gradient
         loop = loops.get(_loops(net, path)) or loops.get(tuple(path[:-1]))  # or in a branch
         if op.type in LOOPS and loop is not None:
             return _of_loop(loop, path.at(net), blob, request, branch)

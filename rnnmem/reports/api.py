@@ -10,8 +10,9 @@ from typing import Any
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import Net, Path
+from rnnmem.ir.names import functions_of
 from rnnmem.planning.intervals import around
-from rnnmem.planning.names import functions_of, names_in
+from rnnmem.planning.names import names_in
 from rnnmem.planning.sentences import sentences
 from rnnmem.reports.data import Side
 from rnnmem.reports.inspection import Inspection

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
+from rnnmem.ir.names import Names
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
 from rnnmem.passes.rematerialise.decision import LoopPlan
-from rnnmem.planning.names import Names, names_in
+from rnnmem.planning.names import names_in
 from rnnmem.planning.outcomes import REPLAYED, every_loop, outcome
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.telling import parts

@@ -18,13 +18,13 @@ from rnnmem.analysis.loops import Loop, loop_pairs
 from rnnmem.ir.graph import Net, Op, Shape
 from rnnmem.ir.marks import ADVANCES, AGAIN, CHUNKS
 from rnnmem.ir.marks import SEGMENTS as SEGMENTS
+from rnnmem.ir.names import GRADIENT_SCOPES
 from rnnmem.ir.op_table import ADDS, LOOPS, PUSH, TABLE, Work, types
 from rnnmem.ir.order import through_identities, topological
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
 from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_DECISION
 from rnnmem.passes.straight_line.apply import CLONE as OUTSIDE
-from rnnmem.planning.names import GRADIENT_SCOPES
 from rnnmem.planning.outcomes import REPLAYED, Outcome, outcomes, replay
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY

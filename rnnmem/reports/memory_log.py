@@ -86,7 +86,7 @@ class MemoryLog:
         From then on the predicted peak and the budget stand beside the peak of each step.
         """
         self._bounds = {
-            "predicted_peak_bytes": report.after.peak_bytes,
+            "predicted_peak_bytes": report.running.peak_bytes,
             "budget_bytes": report.budget,
         }
         if self._writer is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rnnmem.planning.names import Names
+from rnnmem.ir.names import Names
 from rnnmem.reports.data import Side
 
 

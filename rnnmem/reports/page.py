@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from rnnmem.planning.names import Names
+from rnnmem.ir.names import Names
 from rnnmem.planning.plan import Plan
 from rnnmem.reports import colors
 from rnnmem.reports.data import KINDS, RESIDENT, Graph, Node, Part, Side

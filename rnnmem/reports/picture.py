@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from rnnmem.errors import OptionError
-from rnnmem.planning.names import Names
+from rnnmem.ir.names import Names
 from rnnmem.reports.colors import HATCHES, OF_KIND, ink
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
 from rnnmem.reports.names import names_of

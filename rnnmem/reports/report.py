@@ -31,6 +31,7 @@ class Report:
       notes: what a reader should know, in sentences.
       seconds: what took how long: ``plan`` (tracing included), ``report``, ``measure``.
       functions: loops -> the user's Python functions that made them, where known.
+      applied: whether the function runs as ``after``; else that is what rnnmem would make of it.
       made: where the report comes from: device, versions, arguments, options, date; in words.
     """
 
@@ -45,6 +46,12 @@ class Report:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     functions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     made: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    applied: bool = True
+
+    @property
+    def running(self) -> Side:
+        """The one of the two sides as which the function runs."""
+        return self.after if self.applied else self.before
 
     def __str__(self) -> str:
         """The report as text of 80 columns."""
@@ -67,6 +74,7 @@ class Report:
         return {
             "name": self.name,
             "budget_bytes": self.budget,
+            "applied": self.applied,
             "notes": list(self.notes),
             "made": dict(self.made),
             "seconds": dict(self.seconds),

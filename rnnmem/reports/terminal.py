@@ -23,6 +23,7 @@ _ROWS = 10
 _NUMBER = 11
 """Columns of a number of bytes."""
 _HEIGHT = 8
+_AS_IT_WAS = "runs as TensorFlow runs it"
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -59,14 +60,15 @@ def _summary(report: Report) -> Iterator[Table | str]:
 def _verdict(report: Report, changed: bool) -> str:
     before, after = report.before.peak_bytes, report.after.peak_bytes
     if not changed:
-        return "runs as TensorFlow runs it, nothing was changed"
+        return f"{_AS_IT_WAS}, nothing was changed"
     loops = sum(not loop.closed for loop, _ in every_loop(report.plan))
     what = f"{loops} loop{'s' if loops != 1 else ''} rewritten"
     if not loops:
         what = f"{len(report.plan.scheduling_edges)} control edges added"
     if before and after is not None:
         what += f", predicted peak {100 * (after / before - 1):+.0f} %"
-    return f"{what}, estimated step time {report.plan.told_time}"
+    what += f", estimated step time {report.plan.told_time}"
+    return what if report.applied else f"{_AS_IT_WAS}; optimised it would have {what}"
 
 
 def _peaks(report: Report, changed: bool) -> Table:

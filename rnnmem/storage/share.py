@@ -11,6 +11,7 @@ from rnnmem.analysis.versions import OUTSIDE, SsaVersions, in_order, ssa
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.ir.devices import is_on
 from rnnmem.ir.graph import Net, Path
+from rnnmem.ir.names import without_gradient_scopes
 from rnnmem.ir.order import reached
 from rnnmem.sizes import format_bytes
 from rnnmem.storage.buffers import Rules, Sizes, units_of
@@ -23,7 +24,10 @@ from rnnmem.storage.pool import SharedStorage
 from rnnmem.storage.ranges import ALGORITHMS
 from rnnmem.storage.sequential import assign_sequential
 from rnnmem.storage.verify import verify
+from rnnmem.warn import warn_user
 
+_NAMED = 8
+"""Scopes, or devices, that a warning names; more are counted."""
 Pairs = Mapping[str, tuple[tuple[int, int], ...]]
 
 
@@ -155,13 +159,15 @@ def share_gradients(
       gradients: names of the gradient blobs, where they are known.
       parameter_gradients: gradients that somebody reads when the Net has run, or sends to other
         devices; they keep storages of their own.
-      scopes: name scopes; only what ops in one of them make is shared. None: in any.
+      scopes: name scopes; only what ops in one of them, and the gradients of these, make is shared.
+        None: in any.
       device: e.g. ``"GPU:0"``; only what ops that name it make is shared. None: on any, and blobs
         on two devices never share.
       **options: of :func:`share_parallel`.
 
     Warns:
-      RnnmemWarning: the Net has no gradient of the losses, so nothing is shared.
+      RnnmemWarning: the Net has no gradient of the losses, or no op in a scope or on the device,
+        so nothing is shared.
     """
     losses = (losses,) if isinstance(losses, str) else tuple(losses)
     found = set(gradient_blobs(net, losses) if gradients is None else gradients)
@@ -178,7 +184,9 @@ def share_gradients(
     if activations and scopes is None and device is None:
         return share_parallel(net, keep=keep, **options)
     blobs = set(net.producer) if activations else found
-    blobs &= _made_in(net, scopes, device)
+    inside = None if scopes is None else _names(scopes)
+    _tell_strangers(net, inside or (), device)
+    blobs &= _made_in(net, inside, device)
     return share_parallel(net, keep=keep, blobs=sorted(blobs - keep), **options)
 
 
@@ -186,16 +194,46 @@ def _names(given: Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _made_in(net: Net, scopes: Iterable[str] | None, device: str | None) -> set[str]:
+def _made_in(net: Net, scopes: tuple[str, ...] | None, device: str | None) -> set[str]:
     """The blobs that ops in some name scopes, on a device, make."""
-    inside = None if scopes is None else tuple(f"{one.rstrip('/')}/" for one in _names(scopes))
     return {
         blob
         for op in net.ops
-        if (inside is None or op.name.startswith(inside))
+        if (scopes is None or any(_is_in(op.name, one) for one in scopes))
         and (device is None or is_on(op.device, device))
         for blob in op.outputs
     }
+
+
+def _is_in(name: str, scope: str) -> bool:
+    """Whether an op stands in a name scope, or belongs to the gradient of one that does."""
+    start = f"{scope.rstrip('/')}/"
+    return name.startswith(start) or without_gradient_scopes(name).startswith(start)
+
+
+def _tell_strangers(net: Net, scopes: tuple[str, ...], device: str | None) -> None:
+    """Warns of name scopes and of a device that no op of the Net has."""
+    for scope in scopes:
+        if not any(_is_in(op.name, scope) for op in net.ops):
+            bare = (without_gradient_scopes(op.name) for op in net.ops)
+            there = [name.partition("/")[0] for name in bare if "/" in name]
+            warn_user(
+                f"scopes={scopes}: no op of the Net {net.name!r} is in the name scope {scope!r}, "
+                f"so nothing of it is shared; name one of the Net's, such as {_some(there)}"
+            )
+    if device is not None and not any(is_on(op.device, device) for op in net.ops):
+        named = _some(op.device for op in net.ops if op.device)
+        warn_user(
+            f"device={device!r}: no op of the Net {net.name!r} names this device, so nothing is "
+            f"shared; its ops name {named}; leave device out to share on any"
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first of the names, each once; ``none`` where there are none."""
+    told = list(dict.fromkeys(names))
+    more = f" and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    return ", ".join(told[:_NAMED]) + more if told else "none"
 
 
 def _with_gradients(net: Net, keep: Iterable[str], losses: Iterable[str]) -> tuple[str, ...]:

@@ -63,6 +63,77 @@ def test_patterns_name_ops_in_step_nets_alone_and_behind_their_loop(pattern):
     assert asks_inside(loop, RECOMPUTE) and not asks_inside(loop, KEEP)
 
 
+def layered(*loops):
+    """Loops of the step net of `rnn`, whose op ``t`` stands in a scope of its own."""
+    (drawn,) = [one for one in rnn().ops if one.name == "loop"]
+    ops = []
+    for loop in loops:
+        body = drawn.nets["body"]
+        inside = body.op_by_name["t"].replace(name=f"{loop}/cell_1/Tanh_2")
+        body = body.replace(ops=tuple(inside if one.name == "t" else one for one in body.ops))
+        outputs = tuple(blob.replace("loop", loop) for blob in drawn.outputs)
+        ops.append(
+            drawn.replace(
+                name=loop, outputs=outputs, nets={**drawn.nets, "body": body}, source=None
+            )
+        )
+    net = rnn()
+    blobs = {
+        new: net.blobs[old]
+        for one in ops
+        for old, new in zip(drawn.outputs, one.outputs, strict=True)
+    }
+    kept = tuple(one for one in net.ops if one.name not in ("loop", "grad"))
+    return net.replace(
+        ops=(*kept, *ops), blobs={**net.blobs, **blobs}, outputs=(ops[0].outputs[1],)
+    )
+
+
+def loops_asked(net):
+    """The loops in which something is asked of the cell."""
+    return [op.name for op in net.ops if op.nets and "t" in requests_of(op.nets["body"])]
+
+
+ENCODER, DECODER = "fc_1/encoder_1/while", "fc_1/decoder_1/while"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["encoder", "encoder/*", "*/encoder", "*/encoder/*", "fc/encoder", "encoder/cell"]
+    + ["encoder › cell", "encoder/cell/Tanh_2", "fc_1/encoder_1", f"{ENCODER}/cell_1"],
+)
+def test_a_pattern_may_be_what_a_layer_is_told_by(pattern):
+    net = layered(ENCODER, DECODER)
+    assert loops_asked(with_requests(net, {KEEP: (pattern,)})) == [ENCODER]
+    assert without_a_name(net, {KEEP: (pattern,)}) == ()
+
+
+@pytest.mark.parametrize("pattern", ["cell_1", "cell_1/Tanh_2", "cell_1/*", "cell", "cell/Tanh_2"])
+def test_a_pattern_may_leave_out_the_loop(pattern):
+    net = layered(ENCODER, DECODER)
+    assert loops_asked(with_requests(net, {KEEP: (pattern,)})) == [ENCODER, DECODER]
+
+
+@pytest.mark.parametrize("pattern", ["encode", "Tanh_2", "encoder/cell/Tanh", "while"])
+def test_what_nothing_is_told_by_names_nothing(pattern):
+    assert without_a_name(layered(ENCODER, DECODER), {KEEP: (pattern,)}) == (pattern,)
+
+
+def test_a_name_counts_more_than_what_another_is_told_by():
+    net = layered("fc/lstm/while", "fc/lstm_1/while")
+    for pattern, loop in (("lstm", "lstm"), ("*/lstm", "lstm"), ("lstm_1", "lstm_1")):
+        asked = with_requests(net, {KEEP: (pattern,)})
+        assert loops_asked(asked) == [f"fc/{loop}/while"]
+
+
+def test_gradients_are_not_told_by_their_layer():
+    ops = [op("fc_1/dense_1/Sin", "Sin", "x", "f[3]")]
+    ops += [op("gradient_tape/fc_1/dense_1/Cos", "Cos", "fc_1/dense_1/Sin", "f[3]")]
+    net = make_net({"x": "f[3]"}, ops, ["gradient_tape/fc_1/dense_1/Cos"])
+    for pattern in ("dense", "*/dense"):
+        assert requests_of(with_requests(net, {KEEP: (pattern,)})) == {"fc_1/dense_1/Sin": KEEP}
+
+
 def test_a_pattern_of_a_scope_names_all_in_it():
     asked = with_requests(rnn(), {KEEP: ("loop",)})
     body = asked.op_by_name["loop"].nets["body"]

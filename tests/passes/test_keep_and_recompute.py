@@ -141,6 +141,12 @@ def test_patterns_ask_the_same():
     assert told["Tanh"] == ("recomputed", "you asked for it")
 
 
+def test_a_pattern_names_what_is_in_a_loop_without_the_loop():
+    told = decisions(planned(keep="gates", recompute=["Tanh"], max_slowdown=1.3))
+    assert told["Sigmoid"] == ("saved", "you asked for it")
+    assert told["Tanh"] == ("recomputed", "you asked for it")
+
+
 def test_a_pattern_that_names_nothing_is_told():
     assert "the pattern '*/gatez' names no op" in " ".join(planned(keep="*/gatez").notes)
 

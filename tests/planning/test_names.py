@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.planning.names import Names
+from rnnmem.ir.names import Names
 from rnnmem.reports.data import SAVED, TEMPORARY, Area, Part, Side
 from rnnmem.reports.rows import areas, lines, rows, title
 
@@ -58,6 +58,24 @@ def test_a_blob_is_told_by_its_loop_and_its_layer(label, loops, told):
 )
 def test_a_sentence_has_the_names_of_loops_and_layers(sentence, told):
     assert Names(KERAS, {}).told(sentence) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "around", "functions", "told"),
+    [
+        (f"{KERAS[0]}/cell_1/Tanh_2", KERAS[:1], {}, ("model", "encoder", "cell", "Tanh_2")),
+        (KERAS[1], (), {}, ("model", "decoder")),
+        ("model/dense_1/MatMul", (), {}, ("model", "dense", "MatMul")),
+        ("while/Tanh", ("while",), {"while": "roll"}, ("roll", "Tanh")),
+        ("while/cond/gates/Tanh", ("while", "while/cond"), {"while": "roll"})
+        + (("roll", "gates", "Tanh"),),
+        ("gradient_tape/model/dense_1/MatMul", (), {}, ()),
+        ("AddN", (GRADIENT,), {}, ()),
+    ],
+)
+def test_an_op_is_called_behind_what_it_stands_in(name, around, functions, told):
+    loops = ("while", *KERAS)
+    assert Names(loops, functions).chain(name, around) == told
 
 
 def gate(name, size, source, kind=SAVED):

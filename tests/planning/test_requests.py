@@ -7,7 +7,7 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import OptionError
 from rnnmem.ir.graph import Net, Path
-from rnnmem.ir.requests import KEEP, RECOMPUTE, REQUESTS, with_requests
+from rnnmem.ir.requests import KEEP, RECOMPUTE, REQUESTS, requests_of, with_requests
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.rematerialise.reasons import ASKED
 from rnnmem.passes.rematerialise.requests import READ_ELSEWHERE, STATE
@@ -145,6 +145,17 @@ def test_notes_tell_where_nothing_may_be_recomputed():
 def test_patterns_ask_like_marks():
     named = with_requests(rnn(), {RECOMPUTE: ("*/t",)})
     assert plan_net(named, CPU, 1.0).loops[0].saved == ("h",)
+
+
+@pytest.mark.parametrize("request_", [KEEP, RECOMPUTE])
+@pytest.mark.parametrize("net", [rnn(), nested()], ids=["alone", "nested"])
+def test_a_pattern_of_a_whole_loop_names_its_condition_too(net, request_):
+    named = with_requests(net, {request_: ("loop",)})
+    assert requests_of(named.op_by_name["loop"].nets["cond"])["more"] == request_
+    plan = plan_net(named, CPU, 1.3)
+    check(named, apply_plan(named, plan, encoded))
+    (note,) = [one for one in request_notes(named, plan, {"rematerialise"}) if "more" in one]
+    assert note.startswith("nothing to keep or to recompute, as no gradient reads it: ")
 
 
 @pytest.mark.parametrize("given", ["", ["a", ""], 3, b"a", {"a": 1}, [None], [b"x"]])

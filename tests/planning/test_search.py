@@ -458,7 +458,8 @@ def test_a_plan_is_read_from_text_and_from_a_file(tmp_path):
     plan, _ = decide(decision(chain()), Options(max_slowdown=2.0))
     path = tmp_path / "plan.json"
     path.write_text(plan.to_json())
-    for value in (plan, plan.to_json(), path, str(path)):
+    with_its_name = f'{{"name": "step", "plan": {plan.to_json()}}}'
+    for value in (plan, plan.to_json(), path, str(path), with_its_name):
         assert Options.of(None, 1.1, None, False, value).plan == plan
 
 
@@ -467,8 +468,11 @@ def test_a_plan_is_read_from_text_and_from_a_file(tmp_path):
     [
         (3, OptionError, "plan=3 must be a Plan"),
         ("nowhere.json", PlanError, "plan='nowhere.json' cannot be read"),
-        ("{}", PlanError, "not a plan"),
-        ('{"loops": 3}', PlanError, "not a plan"),
+        ("{}", PlanError, "not a plan that to_json wrote: it is an object of nothing"),
+        ('{"a": {}, "b": 1}', PlanError, "it is an object of 'a', 'b', not of loops"),
+        ('{"name": "step", "plan": [3]}', PlanError, "it is a list, not an object"),
+        ('{"loops": 3}', PlanError, "not a plan that to_json wrote: it has no field 'waits'"),
+        ('{"format": 2, "loops": []}', PlanError, "it has no field 'decisions'"),
     ],
 )
 def test_what_is_no_plan_is_refused(value, error, named):

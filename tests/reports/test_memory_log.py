@@ -1,5 +1,6 @@
 """Peaks of steps, in plain loops and in Keras, and what TensorBoard reads of them."""
 
+import dataclasses
 import warnings
 
 import keras
@@ -11,6 +12,7 @@ import rnnmem
 import rnnmem.keras
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.sizes import KIB, MIB
+from tests.reports import handmade_report
 
 BATCH, LENGTH = 16, 40
 
@@ -61,6 +63,19 @@ def test_predicted_peak_and_budget_stand_beside_the_peaks(tmp_path):
     told = [float(tf.make_ndarray(one.tensor_proto)) for one in found["memory/budget_bytes"]]
     assert told == [MIB] * 3
     assert len(found["memory/predicted_peak_bytes"]) == 2
+
+
+def test_beside_the_peaks_stands_the_predicted_peak_of_what_runs(tmp_path):
+    report = dataclasses.replace(handmade_report.report(), applied=False)
+    assert report.before.peak_bytes != report.after.peak_bytes
+    log = rnnmem.MemoryLog(tmp_path)
+    log.report(report)
+    with log.step():
+        tf.ones([64, KIB]).numpy()
+    log.close()
+    (told,) = events(tmp_path)["memory/predicted_peak_bytes"]
+    assert float(tf.make_ndarray(told.tensor_proto)) == report.before.peak_bytes
+    assert report.summary().startswith(f"{report.name}: runs as TensorFlow runs it; optimised it")
 
 
 def test_without_a_folder_nothing_is_written():
@@ -157,10 +172,16 @@ def test_the_peaks_are_told_between_two_progress_bars(capsys):
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_optimised_is_told_of_too():
-    memory = rnnmem.keras.MemoryCallback(batch_size=BATCH, verbose=False)
+def test_a_model_that_is_not_optimised_is_told_of_as_such(tmp_path, capsys):
+    memory = rnnmem.keras.MemoryCallback(tmp_path, batch_size=BATCH)
     fit(model(optimised=False), memory, epochs=1)
-    assert memory.report.before.peak_bytes > 0
+    before, after = memory.report.before.peak_bytes, memory.report.after.peak_bytes
+    assert 0 < after < before
+    told = capsys.readouterr().out
+    assert "runs as TensorFlow runs it; optimised it would have 1 loop" in " ".join(told.split())
+    assert "rnnmem.keras.optimize was not applied" in " ".join(memory.report.notes)
+    predicted = events(tmp_path)["memory/predicted_peak_bytes"]
+    assert [float(tf.make_ndarray(one.tensor_proto)) for one in predicted] == [before] * 2
 
 
 def test_a_model_that_runs_eagerly_has_peaks_and_no_report():

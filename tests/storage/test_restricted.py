@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.errors import NetError
+from rnnmem.errors import NetError, RnnmemWarning
 from rnnmem.storage import (
     Reuse,
     gradient_blobs,
@@ -68,8 +68,35 @@ def test_only_what_is_in_a_scope_or_on_a_device_shares():
     ):
         assert renamed(one)
         assert all(name.startswith("tower1/") for name in renamed(one))
-    assert not renamed(share_gradients(net, LOSSES, scopes="tower"))
-    assert not renamed(share_gradients(net, LOSSES, device="GPU:7"))
+
+
+def test_a_scope_or_a_device_that_there_is_not_is_told():
+    net = towers()
+    with pytest.warns(
+        RnnmemWarning, match="scopes=.*'tower1', 'tower'.*no op .*'tower', .* tower0, tower1"
+    ):
+        one = share_gradients(net, LOSSES, scopes=["tower1", "tower"])
+    assert renamed(one) == renamed(share_gradients(net, LOSSES, scopes="tower1"))
+    with pytest.warns(RnnmemWarning, match="device='GPU:7': no op .*/job:a/device:GPU:0.*leave"):
+        assert not renamed(share_gradients(net, LOSSES, device="GPU:7"))
+    bare = net.replace(ops=tuple(one.replace(device="") for one in net.ops))
+    with pytest.warns(RnnmemWarning, match="device='GPU:0': no op .*its ops name none"):
+        share_gradients(bare, LOSSES, device="GPU:0")
+
+
+@pytest.mark.parametrize("gradients", ["gradient_tape", "gradients"])
+def test_gradients_of_what_is_in_a_scope_are_in_it(gradients):
+    net = towers()
+    ops = tuple(
+        one.replace(name=f"{gradients}/{one.name}") if "/g" in one.name else one for one in net.ops
+    )
+    net = net.replace(ops=ops)
+    expected = renamed(share_gradients(towers(), LOSSES, scopes="tower1"))
+    assert expected
+    for scopes in ("tower1", ["tower1/"], f"{gradients}/tower1"):
+        assert renamed(share_gradients(net, LOSSES, scopes=scopes)) == expected
+    both = renamed(share_gradients(net, LOSSES, scopes=gradients))
+    assert expected < both == renamed(share_gradients(net, LOSSES))
 
 
 @pytest.mark.parametrize("share", [share_parallel, share_sequential])
