@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib.metadata
 import importlib.util
@@ -10,8 +11,9 @@ import os
 import platform
 import re
 import sys
+import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from rnnmem import commands
@@ -25,6 +27,8 @@ _CODES = ((BudgetError, OVER_BUDGET), (OptionError, USAGE), (Exception, FAILED))
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 _LONGEST = 400
 """Characters of an error that is not ours."""
+_STDERR = 2
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 """Without these TensorFlow's only errors at start are that it finds no GPU."""
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+), in ')
@@ -62,8 +66,7 @@ exit codes: 0 done, 1 an error (one line says which, --traceback where), 2 a
 wrong command line or option, 3 the budget cannot be met (the line names the
 smallest peak that can)
 
-once TensorFlow is loaded, its own log is not shown; TF_CPP_MIN_LOG_LEVEL=0
-shows it
+TensorFlow's own log is not shown; TF_CPP_MIN_LOG_LEVEL=0 shows it
 """,
     "explain": """\
 examples:
@@ -134,12 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    _quieten_tensorflow()
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         _refuse(parser if "parser" not in options else options.parser, unknown)
     try:
+        _load_tensorflow_quietly()
         return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
         sys.stdout.flush()
@@ -149,11 +152,34 @@ def _run(arguments: Sequence[str] | None) -> int:
         return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
-def _quieten_tensorflow() -> None:
+def _load_tensorflow_quietly() -> None:
     """Leaves TensorFlow's log to who asks for it: its lines stand between ours and the reader."""
-    if "tensorflow" not in sys.modules:
-        has_gpu = any(map(os.path.exists, _GPU_DEVICES))
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if has_gpu else "3")
+    if "tensorflow" in sys.modules or _LOG_LEVEL in os.environ:
+        return
+    has_gpu = any(map(os.path.exists, _GPU_DEVICES))
+    os.environ[_LOG_LEVEL] = "2" if has_gpu else "3"
+    if importlib.util.find_spec("tensorflow"):
+        with _held_back_unless_it_fails():
+            importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def _held_back_unless_it_fails() -> Iterator[None]:
+    """Holds back what is written to stderr, by libraries too: their log has no level yet."""
+    sys.stderr.flush()
+    shown = os.dup(_STDERR)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), _STDERR)
+        try:
+            yield
+        except BaseException:
+            sys.stderr.flush()
+            said.seek(0)
+            os.write(shown, said.read())
+            raise
+        finally:
+            os.dup2(shown, _STDERR)
+            os.close(shown)
 
 
 def _told(error: Exception) -> str:

@@ -295,6 +295,26 @@ def test_a_reader_that_has_enough_is_no_error_to_tell_of(options):
     assert done.stderr == ""
 
 
+def test_nothing_of_tensorflow_s_stands_before_what_a_command_prints(tmp_path):
+    (tmp_path / "step.py").write_text("def step(x):\n    return x + x\n")
+    run = [sys.executable, "-m", "rnnmem", "explain", f"{tmp_path}/step.py:step", "float32[2]"]
+    quiet = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True, env=quiet)
+    assert done.stderr == "" and done.stdout.startswith("step: ")
+
+
+def test_a_tensorflow_that_cannot_be_loaded_says_why(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import os\n\nos.write(2, b'GLIBC is too old\\n')\nraise ImportError('no such symbol')\n"
+    )
+    run = [sys.executable, "-m", "rnnmem", "explain", "step:step"]
+    there = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    there["PYTHONPATH"] = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, env=there)
+    assert done.returncode == 1
+    assert "GLIBC is too old" in done.stderr and "no such symbol" in done.stderr
+
+
 def test_shells_complete(capsys):
     pytest.importorskip("shtab", reason="the extra [shell] is not installed")
     for shell in ("bash", "zsh", "tcsh"):
