@@ -16,7 +16,7 @@ from rnnmem.passes.encode.decision import Encoding
 from rnnmem.reports import colors
 from rnnmem.reports.data import Curve
 from rnnmem.reports.page import html
-from rnnmem.sizes import MIB, format_bytes
+from rnnmem.sizes import KIB, MIB, format_bytes
 from tests.reports import browser as chromium
 from tests.reports.handmade_report import report
 
@@ -106,6 +106,16 @@ def test_text_of_the_user_stays_text(page, told):
     assert page.title == f"{HOSTILE} - rnnmem"
     assert "<b>as it is</b>" in every(page, "#notes")[0].text
     assert "CPU:0" in every(page, "#made")[0].text
+
+
+def test_the_page_prints_bytes_as_everything_else_does(page):
+    """Ties above all: 313,600 bytes are 306.25 KiB."""
+    twentieths = [unit * tenth // 20 for unit in (KIB, MIB) for tenth in range(1, 2000, 3)]
+    counts = {near for count in twentieths for near in (count - 1, count, count + 1)}
+    counts |= {0, KIB - 1, MIB - 1, 313_600, *(7**n for n in range(18)), 2**52 + MIB // 20}
+    counts = sorted(counts | {-one for one in counts})
+    written = page.execute_script("return arguments[0].map(size)", [*counts, None])
+    assert written == [*map(format_bytes, counts), "?"]
 
 
 def test_hovering_over_a_saved_blob_tells_shape_decision_and_reason(page, told):
