@@ -18,7 +18,7 @@ from rnnmem.reports.data import (
     Side,
 )
 from rnnmem.reports.kinds import Kinds
-from rnnmem.simulate.buffers import Origin, shares
+from rnnmem.simulate.buffers import Origin, Span, shares
 from rnnmem.simulate.timeline import Record
 
 MOMENTS = 300
@@ -79,13 +79,19 @@ def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None
     }
     if not any(is_gradient.values()):
         return None
-    balance = best = 0
-    start = 0.0
-    for place, (holder, _, _) in zip(axis, record.log, strict=True):
-        balance += -1 if is_gradient[id(holder.origin)] else 1
+    behind = _parting([is_gradient[id(holder.origin)] for holder, _, _ in record.log])
+    start = axis[behind - 1] if behind else axis[-1]
+    return start if start < axis[-1] else None
+
+
+def _parting(later: Sequence[bool]) -> int:
+    """Where what is later parts best from what is not: how many stand before that."""
+    balance = best = behind = 0
+    for index, one in enumerate(later, 1):
+        balance += -1 if one else 1
         if balance > best:
-            best, start = balance, place
-    return start if best and start < axis[-1] else None
+            best, behind = balance, index
+    return behind
 
 
 def _axis(record: Record) -> list[float]:
@@ -237,9 +243,19 @@ def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, .
     found = []
     for span in sorted(record.spans, key=lambda span: span.start - span.end)[:SPANS]:
         source = kinds.sources.get(span.loops, "")
-        last = len(axis) - 1
-        start = axis[min(span.start, last)] if span.start else 0.0
+        begun = _begun(record, span)
+        start = axis[begun - 1] if begun else 0.0
         end = axis[max(0, span.end - 1)]
         gradient = not kinds.gradient_loops.isdisjoint(span.loops)
-        found.append(LoopSpan(span.loops, start, end, span.trips, source, gradient))
+        found.append(LoopSpan(span.loops, min(start, end), end, span.trips, source, gradient))
     return tuple(sorted(found, key=lambda span: (span.start, -span.end)))
+
+
+def _begun(record: Record, span: Span) -> int:
+    """Entries of the log before a loop's own; its counters may be there long before."""
+    depth = len(span.loops)
+    own = [
+        holder.origin.loops[:depth] == span.loops
+        for holder, _, _ in record.log[span.start : span.end]
+    ]
+    return span.start + (_parting(own) if any(own) else 0)

@@ -1,5 +1,7 @@
 """The timeline is the planner's simulation: nothing is added, nothing is lost."""
 
+import dataclasses
+
 import pytest
 
 from rnnmem.analysis.machine import CPU
@@ -77,6 +79,19 @@ def test_iterations_that_were_not_simulated_take_their_room():
     assert [span.iterations for span in spans] == [4000, 4000]
     assert all((span.end - span.start) / width > 0.1 for span in spans)
     assert sum(span.end - span.start for span in spans) / width > 0.95
+
+
+def test_a_loop_begins_with_its_own_buffers_and_not_with_its_first_counter():
+    """A gradient loop is given its counter when the function starts."""
+    known = known_net(rnn(limit=150))
+    made = record(known)
+    (given,) = [span for span in made.spans if span.loops == ("gradient",)]
+    early = dataclasses.replace(given, start=0)
+    spans = tuple(early if span is given else span for span in made.spans)
+    kinds = Kinds(filled(known), filled(known), Plan(), WEIGHT)
+    found = side("before", dataclasses.replace(made, spans=spans), kinds)
+    forward, gradient = sorted(found.spans, key=lambda span: span.is_gradient)
+    assert 0 == forward.start < forward.end <= found.gradient_x <= gradient.start < gradient.end
 
 
 def test_an_unknown_size_gives_no_timeline_and_names_what_is_unknown():
