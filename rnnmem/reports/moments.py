@@ -18,13 +18,15 @@ from rnnmem.reports.data import (
     Side,
 )
 from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.rows import alike, largest
 from rnnmem.simulate.buffers import Origin, Span, shares
 from rnnmem.simulate.timeline import Record
 
 MOMENTS = 300
 """Moments that a timeline is told at, about; the highest of each stretch is among them."""
 NAMED = 40
-"""Blobs that have an area of their own; the others share one for each kind."""
+"""Blobs that have an area of their own, beside those of the largest rows at the peak; the others
+share one for each kind."""
 SPANS = 400
 """Runs of loops that are listed."""
 
@@ -49,9 +51,9 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
         return Side(name, None if unknown else 0, unknown=unknown)
     axis = _axis(record)
     peak = max(range(len(record.log)), key=record.in_use.__getitem__)
-    parts = _Parts(record, kinds)
     chosen = _moments(record, axis, peak)
-    areas, at_peak = parts.at(chosen, peak)
+    parts = _Parts(record, kinds, peak)
+    areas, at_peak = parts.areas(chosen), parts.at_peak
     origin = record.log[peak][0].origin
     return Side(
         name=name,
@@ -138,34 +140,34 @@ def _moments(record: Record, axis: list[float], peak: int) -> list[int]:
 
 
 class _Parts:
-    """Which buffers make which part, and how many bytes it takes when."""
+    """Which buffers make which part, how many bytes it takes when, and all parts at the peak."""
 
-    def __init__(self, record: Record, kinds: Kinds):
+    def __init__(self, record: Record, kinds: Kinds, peak: int):
         self.record = record
         self.kinds = kinds
         self.described: dict[tuple, Part] = {}
         self.key_of: dict[int, tuple] = {}  # of an origin
-        most = self._most()
+        most, held = self._most(peak)
+        rounding = _chunks(record.in_use[peak] - record.log[peak][2])
+        found = [part for part in (*map(self._part, held, held.values()), rounding) if part.bytes]
+        self.at_peak = tuple(sorted(found, key=lambda part: -part.bytes))
         ceiling = max(record.in_use) / 500
         order = sorted(most, key=lambda key: -most[key])
+        numbered = {alike(row[0]) for row in largest(self.at_peak)}
         self.named = {key for key in order[:NAMED] if most[key] > ceiling}
-        self.most = most
+        self.named |= {key for key in held if alike(self.described[key]) in numbered}
 
-    def at(self, chosen: Sequence[int], peak: int) -> tuple[tuple[Area, ...], tuple[Part, ...]]:
-        """The areas over the chosen entries, and every part alive at the peak."""
+    def areas(self, chosen: Sequence[int]) -> tuple[Area, ...]:
+        """The areas over the chosen entries."""
         wanted = set(chosen)
         live: dict[tuple, int] = {}
         areas: dict[tuple, dict[int, int]] = {}
-        at_peak: list[Part] = []
-        for index, (holder, change, total) in enumerate(self.record.log):
+        for index, (holder, change, _) in enumerate(self.record.log):
             for origin, share in shares(holder, change):
                 key = self.key_of[id(origin)]
                 size = live[key] = live.get(key, 0) + share
                 if not size:
                     del live[key]
-            if index == peak:
-                at_peak = [self._part(one, size) for one, size in live.items()]
-                at_peak.append(_chunks(self.record.in_use[index] - total))
             if index in wanted:
                 for one, size in live.items():
                     group = one if one in self.named else self._rest(one)
@@ -178,22 +180,24 @@ class _Parts:
         ]
         order = list(KINDS)
         made.sort(key=lambda area: (order.index(area.part.kind), -area.part.bytes))
-        made.append(Area(_chunks(max(lost)), lost))
-        parts = sorted((part for part in at_peak if part.bytes), key=lambda part: -part.bytes)
-        return tuple(made), tuple(parts)
+        return (*made, Area(_chunks(max(lost)), lost))
 
-    def _most(self) -> dict[tuple, int]:
-        """Part -> the most bytes that it takes at once."""
+    def _most(self, peak: int) -> tuple[dict[tuple, int], dict[tuple, int]]:
+        """Part -> the most bytes that it takes at once, and those that it takes at the peak."""
         live: dict[tuple, int] = {}
         most: dict[tuple, int] = {}
-        for origin, change in (one for entry in self.record.log for one in shares(*entry[:2])):
-            key = self.key_of.get(id(origin))
-            if key is None:
-                key = self.key_of[id(origin)] = self._key(origin)
-            size = live[key] = live.get(key, 0) + change
-            if size > most.get(key, 0):
-                most[key] = size
-        return most
+        held: dict[tuple, int] = {}
+        for index, (holder, total, _) in enumerate(self.record.log):
+            for origin, change in shares(holder, total):
+                key = self.key_of.get(id(origin))
+                if key is None:
+                    key = self.key_of[id(origin)] = self._key(origin)
+                size = live[key] = live.get(key, 0) + change
+                if size > most.get(key, 0):
+                    most[key] = size
+            if index == peak:
+                held = {key: size for key, size in live.items() if size}
+        return most, held
 
     def _key(self, origin: Origin) -> tuple:
         kind = self.kinds.kind(origin)

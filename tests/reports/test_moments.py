@@ -13,7 +13,8 @@ from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds
-from rnnmem.reports.moments import MOMENTS, side
+from rnnmem.reports.moments import MOMENTS, NAMED, side
+from rnnmem.reports.rows import alike, areas, largest
 from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.timeline import counted_peak, record
 from tests.handmade import encoded, make_net, op, rnn
@@ -47,6 +48,21 @@ def test_at_every_moment_the_areas_add_up_to_what_is_in_use():
     assert set(found.totals) <= set(made.in_use)
     assert list(found.x) == sorted(found.x)
     assert len(found.x) <= 2 * MOMENTS
+
+
+def test_every_blob_of_the_largest_rows_at_the_peak_has_an_area_of_its_own():
+    """Sixty small ones that are alike are the largest row, and each is too small to be named."""
+    large = [op(f"x{i + 1}", "Tanh", f"x{i}", "f[64,64]") for i in range(NAMED)]
+    small = [op(f"y{i + 1}", "Tanh", f"y{i}", "f[60,60]") for i in range(2 * NAMED)]
+    names = [one.op.name for one in (*large, *small)]
+    net = make_net({"x0": "f[64,64]", "y0": "f[60,60]"}, (*large, *small), names)
+    found = told(net, weights=frozenset())
+    at_peak = found.x.index(found.peak_x)
+    drawn = {alike(parts[0]): sizes[at_peak] for parts, sizes in areas(found)}
+    numbered = largest(found.parts)
+    assert [len(row) for row in numbered] == [2 * NAMED, NAMED]
+    for row in numbered:
+        assert drawn[alike(row[0])] == sum(part.bytes for part in row)
 
 
 def test_each_blob_is_what_it_is():
