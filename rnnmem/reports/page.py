@@ -222,6 +222,7 @@ def _graph(graph: Graph, names: Names) -> dict[str, Any]:
         "loops": graph.loops,
         "names": [names.loop(graph.loops[:depth]) for depth in range(1, len(graph.loops) + 1)],
         "left": graph.left_out,
+        "leftBytes": graph.left_bytes,
         "edges": graph.edges,
         "nodes": [_node(node, graph, names) for node in graph.nodes],
     }

@@ -191,6 +191,39 @@ def test_a_click_on_a_loop_in_the_graph_descends_too(page):
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/gradient"
 
 
+def test_a_step_net_holds_its_edges_and_what_is_written_in_it(page):
+    """Edges go around nodes, on the left of all of them too."""
+    page.execute_script(
+        """
+        const one = R.graphs[0], node = (name) => ({...one.nodes[0], name, title: name, opens: ""});
+        const edges = [[0, 1], [2, 3], [0, 4], [3, 5], [4, 5], [0, 6], [5, 6], [6, 7]];
+        const nodes = ["If", "Identity", "ReadVariableOp", "MatMul", "Pow", "Mul", "StatelessIf"];
+        R.graphs.push({...one, id: "around", nodes: [...nodes, "Assign"].map(node), edges});
+        open("around");
+        """
+    )
+    outside = page.execute_script(
+        """
+        const frame = document.querySelector("#graph svg").getBoundingClientRect();
+        return [...document.querySelectorAll("#graph path, #graph rect, #graph text")].filter(
+          (one) => { const box = one.getBoundingClientRect();
+            return box.left < frame.left || box.right > frame.right
+              || box.top < frame.top || box.bottom > frame.bottom; }).map((one) => one.outerHTML);
+        """
+    )
+    assert not outside
+    assert len(every(page, "#graph path")) == 8
+
+
+def test_what_is_left_out_of_a_step_net_is_told_with_its_size(page):
+    page.execute_script("open('before')")
+    told = every(page, "#left")[0].text
+    assert told == ("2 more ops, of at most 16.0 KiB each, are not drawn; edges go through them")
+    page.execute_script("Object.assign(R.graphs[0], {left: 1}); open('before')")
+    told = every(page, "#left")[0].text
+    assert told == "1 more op, of 16.0 KiB, is not drawn; edges go through it"
+
+
 def test_what_a_node_reads_stands_above_it_and_no_two_overlap(page):
     page.execute_script("open('after/gradient')")
     boxes = page.execute_script(
