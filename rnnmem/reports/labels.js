@@ -29,8 +29,7 @@ function placeTags({ chart, layer, side }, taken) {
   function tag(text, at, from, style, endsThere) {
     const made = el("span", { class: "tag " + style }, layer, text), width = made.offsetWidth;
     const left = Math.max(0, Math.min(wide - width, endsThere ? at - width : at));
-    let top = Math.max(0, from);
-    while (!free(left, left + width, top)) top += 1;
+    const top = nearest(Math.max(0, from), (one) => free(left, left + width, one));
     made.style.cssText = `left:${left}px;top:${top}px`;
     taken.add(left, left + width, top);
   }
@@ -43,6 +42,13 @@ function placeTags({ chart, layer, side }, taken) {
   if (side.curve) {
     const bytes = Math.max(...side.curve.bytes), at = side.curve.x[side.curve.bytes.indexOf(bytes)];
     if (shows(at) && x(at) > 70) tag("measured", x(at) - 8, y(bytes) - 8, "", true);
+  }
+}
+/* The place nearest to one, above it or below, that is free; never over the top. */
+function nearest(from, isFree) {
+  for (let off = 0; ; off += 1) {
+    if (from >= off && isFree(from - off)) return from - off;
+    if (isFree(from + off)) return from + off;
   }
 }
 function placeAreas(timeline, taken) {

@@ -16,7 +16,7 @@ function drawLoops(side, host) {
     made.style.top = LANE * lane + "px";
     const beside = el("span", { class: "beside", "aria-hidden": "true" }, frame);
     beside.style.top = LANE * lane + "px";
-    return { span, made, beside, lane, text: span.name + " × " + span.iterations };
+    return { span, made, beside, lane, texts: [span.name + " × " + span.iterations, span.name] };
   });
   const lanes = ends.map((_, lane) => bars.filter((bar) => bar.lane === lane));
   host.style.height = LANE * ends.length + "px";
@@ -28,31 +28,32 @@ function drawLoops(side, host) {
 }
 /* A lane's bars, and their texts: in the bar, else beside it, else nowhere but in the tip. */
 function placeLane(bars, x, wide) {
-  const widths = textWidths(bars);
+  const widthOf = measure(bars);
   bars.forEach((bar) => {
     bar.left = Math.max(0, x(bar.span.start));
     bar.right = Math.min(wide, x(bar.span.end));
     if (bar.right < 0) bar.left = -9;  // out of sight on the left
     bar.right = Math.max(bar.left + 4, bar.right);
-    bar.made.style.left = bar.left + "px";
-    bar.made.style.width = bar.right - bar.left + "px";
   });
   let free = 0;
-  bars.forEach(({ made, beside, left, right, text }, i) => {
-    const room = widths[i] + 2 * PADDING, inside = room <= right - left;
+  bars.forEach(({ made, beside, left, right, texts }, i) => {
+    const room = (text) => widthOf(text) + 2 * PADDING;
+    const inside = texts.find((text) => room(text) <= right - left) || "";
     const last = i + 1 === bars.length, next = last ? wide : Math.min(wide, bars[i + 1].left);
-    const behind = right + room <= next, before = last && left - room >= free && left < wide;
-    const shown = !inside && left >= 0 && (behind || before);
-    made.textContent = inside ? text : "";
-    beside.textContent = shown ? text : "";
-    beside.style.left = (behind ? right + PADDING : left - room + PADDING) + "px";
-    free = shown && behind ? right + room : right;
+    const behind = texts.find((text) => right + room(text) <= next);
+    const before = last && left < wide && texts.find((text) => left - room(text) >= free);
+    const shown = left < 0 || inside ? "" : behind || before || "";
+    made.textContent = inside;
+    made.style.cssText += `;left:${left}px;width:${right - left}px;padding:0 ${inside ? 4 : 0}px`;
+    beside.textContent = shown;
+    beside.style.left = (behind ? right : left - room(shown)) + PADDING + "px";
+    free = shown && behind ? right + room(shown) : right;
   });
 }
-function textWidths(bars) {
+function measure(bars) {
   const on = document.createElement("canvas").getContext("2d");
   if (bars.length) on.font = getComputedStyle(bars[0].made).font;
-  return bars.map((bar) => on.measureText(bar.text).width);
+  return (text) => on.measureText(text).width;
 }
 function loopButton(span, isFirst) {  // of the runs of one loop, Tab stops at the first
   const opens = R.graphs.some((graph) => graph.id === span.graph);

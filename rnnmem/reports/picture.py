@@ -89,12 +89,17 @@ def _draw(report: Report, figure: Any) -> None:
             _peak(axes, side, stacked, number * (1 + _GAP), report.budget)
     if report.budget is not None:
         _budget(axes, report.budget, width)
-    figure.text(0.075, 0.945, report.name, fontsize=13, fontweight="bold")
-    figure.text(0.975, 0.945, _headline(report, changed), fontsize=10, ha="right")
+    name = figure.text(0.075, 0.945, report.name, fontsize=13, fontweight="bold")
+    headline = figure.text(0.975, 0.945, _headline(report, changed), fontsize=10, ha="right")
+    if _box(name).meets(_box(headline)):
+        name.set_y(0.955)
+        headline.set_y(0.915)
+    _shorten(figure, name, 0.975)
     _legend(figure, sides)
     names = names_of((report.before, report.after), report.functions)
     for number, side in enumerate(sides):
-        _largest(figure, side, names, 0.075 + number * 0.9 / len(sides))
+        width = 0.9 / len(sides)
+        _largest(figure, side, names, 0.075 + number * width, 0.065 + (number + 1) * width)
 
 
 def _headline(report: Report, changed: bool) -> str:
@@ -363,8 +368,8 @@ def _legend(figure: Any, sides: tuple[Side, ...]) -> None:
         )
 
 
-def _largest(figure: Any, side: Side, names: Names, left: float) -> None:
-    """Lists the largest blobs at the peak below the areas."""
+def _largest(figure: Any, side: Side, names: Names, left: float, right: float) -> None:
+    """Lists the largest blobs at the peak below the areas, between two shares of the width."""
     found = largest(side.parts)
     if not found:
         return
@@ -372,7 +377,18 @@ def _largest(figure: Any, side: Side, names: Names, left: float) -> None:
     for number, row in enumerate(found, 1):
         size = format_bytes(sum(part.bytes for part in row))
         told = f"{number}  {size:>10}  {title(row)}"
-        figure.text(left, 0.255 - 0.042 * number, told, family="monospace", fontsize=8)
+        made = figure.text(left, 0.255 - 0.042 * number, told, family="monospace", fontsize=8)
+        _shorten(figure, made, right)
         part = row[0]
         where = f"{names.places(row, 2)}, {lines(row)}: {part.decision or part.kind}"
-        figure.text(left + 0.03, 0.237 - 0.042 * number, where, fontsize=7.5, color=_SOFT)
+        below = (left + 0.03, 0.236 - 0.042 * number)
+        _shorten(figure, figure.text(*below, where, fontsize=7.5, color=_SOFT), right)
+
+
+def _shorten(figure: Any, text: Any, right: float) -> None:
+    """Cuts the middle out of a text that goes on behind a share of the figure's width."""
+    whole = text.get_text()
+    kept = len(whole)
+    while kept > 1 and _box(text).right > right * figure.bbox.width:
+        kept -= 1
+        text.set_text(f"{whole[: (kept + 1) // 2]}…{whole[len(whole) - kept // 2 :]}")

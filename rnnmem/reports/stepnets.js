@@ -8,7 +8,7 @@ function open(id) {
   if (!graph) return;
   const sides = [...new Set(R.graphs.map((one) => one.side))];
   byId("toggle").replaceChildren();
-  sides.forEach((side) => {
+  if (sides.length > 1) sides.forEach((side) => {
     const target = R.graphs.find((one) => one.id === [side, ...graph.loops].join("/"))
       || R.graphs.find((one) => one.side === side && !one.loops.length);
     el("button", { type: "button", "aria-pressed": side === graph.side }, byId("toggle"), side)

@@ -420,7 +420,7 @@ def test_no_text_stands_on_the_budget(browser, tmp_path):
         )
         texts = {text for text, *_ in found}
         assert {"forward", "gradient"} < texts
-        assert any(text.startswith("budget") for text in texts) == (line >= 0)
+        assert any(text.startswith("budget") for text in texts)
         for text, _, top, _, bottom in found:
             assert not top < line < bottom, (budget, text)
         for (one, *first), (other, *second) in itertools.combinations(found, 2):
@@ -471,6 +471,24 @@ def test_a_text_of_a_loop_is_whole_or_not_there(browser, tmp_path):
         browser.execute_script("arguments[0].focus()", bar)
         assert "inner" in bar.get_attribute("aria-label")
         assert "8 iterations" in every(browser, "#tip")[0].text
+
+
+def test_a_short_bar_has_the_loops_name_alone(browser, tmp_path):
+    made = report()
+    (loop, gradient), axis = made.after.spans, made.after.x[-1]
+    spans = (
+        dataclasses.replace(loop, end=axis * 0.18),
+        dataclasses.replace(gradient, start=axis * 0.18),
+    )
+    path = tmp_path / "memory.html"
+    after = dataclasses.replace(made.after, spans=spans)
+    dataclasses.replace(made, after=after).save(path)
+    chromium.shown_as(browser, chromium.PHONE, "light")
+    browser.get(path.as_uri())
+    assert [one.text for one in every(browser, "#side-after .lanes button")] == [
+        "loop",
+        "gradient × 150",
+    ]
 
 
 def test_a_notebooks_frame_runs_the_page(browser, told, tmp_path):
@@ -621,6 +639,14 @@ def test_the_legend_names_what_is_drawn_and_nothing_else(browser, tmp_path):
     assert "segment" not in plain
     assert "kept at the start of a segment" in segmented
     assert "run again with its segment" in segmented
+
+
+def test_where_there_is_one_side_there_is_nothing_to_choose(browser, tmp_path):
+    for changed, sides in ((True, ["before", "after"]), (False, [])):
+        path = tmp_path / "memory.html"
+        report(changed=changed).save(path)
+        browser.get(path.as_uri())
+        assert [one.text for one in every(browser, "#toggle button")] == sides
 
 
 def test_each_colour_of_the_legend_stands_once():

@@ -112,6 +112,28 @@ def test_texts_stand_clear_of_the_budget_and_of_where_the_gradient_begins(told):
             assert not box(text).is_crossed(tuple(map(tuple, path))), name
 
 
+def test_long_names_stand_in_their_own_room():
+    from rnnmem.reports import picture
+
+    def longer(part):
+        return dataclasses.replace(part, op_type=70 * "Op", source=f"{90 * 'a'}.py:8")
+
+    def with_longer(one):
+        areas = tuple(dataclasses.replace(area, part=longer(area.part)) for area in one.areas)
+        return dataclasses.replace(one, parts=tuple(map(longer, one.parts)), areas=areas)
+
+    made = handmade(side("before", [90, 80]), side("after", [20, 10]))
+    for name in ("step", "the train step of " + 8 * "long_", 60 * "step"):
+        before, after = with_longer(made.before), with_longer(made.after)
+        told = dataclasses.replace(made, name=name, before=before, after=after)
+        figure = picture.figure(told)
+        boxes = {text.get_text(): box(text) for text in (*figure.texts, *figure.axes[0].texts)}
+        for (one, first), (other, second) in itertools.combinations(boxes.items(), 2):
+            assert not first.meets(second), (one, other)
+        assert all(one.left > 0 and one.right < figure.bbox.width for one in boxes.values())
+        assert any(text.startswith("1 ") and "…" in text for text in boxes)
+
+
 def test_a_line_crosses_what_it_goes_through():
     there = Box(10, 10, 20, 20)
     assert there.is_crossed(((0, 15), (30, 15)))
