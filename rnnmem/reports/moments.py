@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 from rnnmem.planning.outcomes import REPLAYED, Outcome
 from rnnmem.reports.data import (
@@ -17,7 +18,7 @@ from rnnmem.reports.data import (
     Part,
     Side,
 )
-from rnnmem.reports.kinds import Kinds
+from rnnmem.reports.kinds import Kinds, Place
 from rnnmem.reports.rows import alike, largest
 from rnnmem.simulate.buffers import Origin, Span, shares
 from rnnmem.simulate.timeline import Record
@@ -30,6 +31,8 @@ share one for each kind."""
 SPANS = 400
 """Runs of loops that are listed."""
 
+_STANDS_OUT = 0.5
+"""Of the others, the share that must be through before a loop begins later than its first entry."""
 _RESTS = {
     TEMPORARY: "other temporaries",
     SAVED: "other saved blobs",
@@ -81,19 +84,13 @@ def _gradient_x(record: Record, axis: list[float], kinds: Kinds) -> float | None
     }
     if not any(is_gradient.values()):
         return None
-    behind = _parting([is_gradient[id(holder.origin)] for holder, _, _ in record.log])
-    start = axis[behind - 1] if behind else axis[-1]
-    return start if start < axis[-1] else None
-
-
-def _parting(later: Sequence[bool]) -> int:
-    """Where what is later parts best from what is not: how many stand before that."""
-    balance = best = behind = 0
-    for index, one in enumerate(later, 1):
-        balance += -1 if one else 1
+    balance = best = 0
+    start = 0.0
+    for place, (holder, _, _) in zip(axis, record.log, strict=True):
+        balance += -1 if is_gradient[id(holder.origin)] else 1
         if balance > best:
-            best, behind = balance, index
-    return behind
+            best, start = balance, place
+    return start if best and start < axis[-1] else None
 
 
 def _axis(record: Record) -> list[float]:
@@ -244,22 +241,47 @@ def _chunks(size: int) -> Part:
 
 
 def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, ...]:
-    found = []
+    found, own = [], _own_entries(record)
     for span in sorted(record.spans, key=lambda span: span.start - span.end)[:SPANS]:
         source = kinds.sources.get(span.loops, "")
-        begun = _begun(record, span)
-        start = axis[begun - 1] if begun else 0.0
+        first = begun(own.get(span.loops, ()), span)
+        start = axis[first - 1] if first else 0.0
         end = axis[max(0, span.end - 1)]
         gradient = not kinds.gradient_loops.isdisjoint(span.loops)
         found.append(LoopSpan(span.loops, min(start, end), end, span.trips, source, gradient))
     return tuple(sorted(found, key=lambda span: (span.start, -span.end)))
 
 
-def _begun(record: Record, span: Span) -> int:
-    """Entries of the log before a loop's own; its counters may be there long before."""
-    depth = len(span.loops)
-    own = [
-        holder.origin.loops[:depth] == span.loops
-        for holder, _, _ in record.log[span.start : span.end]
+def _own_entries(record: Record) -> Mapping[Place, list[int]]:
+    """Loops -> which entries of the log they, and those inside of them, wrote."""
+    found: dict[Place, list[int]] = {}
+    for index, (holder, _, _) in enumerate(record.log):
+        loops = holder.origin.loops
+        for depth in range(1, len(loops) + 1):
+            found.setdefault(loops[:depth], []).append(index)
+    return found
+
+
+def begun(own: Sequence[int], span: Span) -> int:
+    """How many entries of the log stand before a run of a loop; its counters may be among them.
+
+    others  ──────────────┐          a gradient loop is given its counter when the function starts,
+    own     · ·           └───────   and runs where the forward loop has ended
+
+    The run begins where the share of the others that is through is farthest ahead of its own
+    share. Beside loops that run at the same time no such place stands out, and the span's start
+    counts.
+
+    Args:
+      own: entries of the loop, rising.
+      span: the run.
+    """
+    mine = own[bisect_left(own, span.start) : bisect_left(own, span.end)]
+    others = span.end - span.start - len(mine)
+    ahead = [
+        (at - span.start - number) / max(1, others) - number / len(mine)
+        for number, at in enumerate(mine)
     ]
-    return span.start + (_parting(own) if any(own) else 0)
+    if not ahead or max(ahead) < _STANDS_OUT:
+        return span.start
+    return mine[ahead.index(max(ahead))]

@@ -13,9 +13,9 @@ from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds
-from rnnmem.reports.moments import MOMENTS, NAMED, side
+from rnnmem.reports.moments import MOMENTS, NAMED, begun, side
 from rnnmem.reports.rows import alike, areas, largest
-from rnnmem.simulate.buffers import Origin
+from rnnmem.simulate.buffers import Origin, Span
 from rnnmem.simulate.timeline import counted_peak, record
 from tests.handmade import encoded, make_net, op, rnn
 from tests.reports.handmade_report import report
@@ -108,6 +108,17 @@ def test_a_loop_begins_with_its_own_buffers_and_not_with_its_first_counter():
     found = side("before", dataclasses.replace(made, spans=spans), kinds)
     forward, gradient = sorted(found.spans, key=lambda span: span.is_gradient)
     assert 0 == forward.start < forward.end <= found.gradient_x <= gradient.start < gradient.end
+
+
+def test_loops_that_run_at_the_same_time_begin_together():
+    for threads in (2, 3, 5):
+        for one in range(threads):
+            assert begun(range(one, 600, threads), Span(("loop",), 0, 600, 100)) == 0
+    behind = [0, 7, *range(500, 600)]
+    assert begun(behind, Span(("loop",), 0, 600, 100)) == 500
+    assert begun([*range(100), *behind[2:]], Span(("loop",), 490, 600, 100)) == 500
+    assert begun(behind, Span(("loop",), 500, 600, 100)) == 500
+    assert begun((), Span(("loop",), 20, 20, 0)) == 20
 
 
 def test_an_unknown_size_gives_no_timeline_and_names_what_is_unknown():
