@@ -58,6 +58,7 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
     parts = _Parts(record, kinds, peak)
     areas, at_peak = parts.areas(chosen), parts.at_peak
     origin = record.log[peak][0].origin
+    begins = _gradient_x(record, axis, kinds)
     return Side(
         name=name,
         peak_bytes=record.in_use[peak],
@@ -67,8 +68,8 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
         peak_source=str(origin.source or origin.op),
         x=tuple(axis[index] for index in chosen),
         areas=areas,
-        spans=_spans(record, axis, kinds),
-        gradient_x=_gradient_x(record, axis, kinds),
+        spans=_spans(record, axis, kinds, begins),
+        gradient_x=begins,
     )
 
 
@@ -240,7 +241,10 @@ def _chunks(size: int) -> Part:
     return Part("allocator rounding", ALLOCATOR, size, reason=KINDS[ALLOCATOR])
 
 
-def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, ...]:
+def _spans(
+    record: Record, axis: list[float], kinds: Kinds, begins: float | None
+) -> tuple[LoopSpan, ...]:
+    """The longest runs of loops; ``begins`` is where the gradient does."""
     found, own = [], _own_entries(record)
     for span in sorted(record.spans, key=lambda span: span.start - span.end)[:SPANS]:
         source = kinds.sources.get(span.loops, "")
@@ -248,6 +252,8 @@ def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, .
         start = axis[first - 1] if first else 0.0
         end = axis[max(0, span.end - 1)]
         gradient = not kinds.gradient_loops.isdisjoint(span.loops)
+        if gradient and begins is not None and start < begins < end:
+            start = begins  # its ops of before are few, as those are that do not move that line
         found.append(LoopSpan(span.loops, min(start, end), end, span.trips, source, gradient))
     return tuple(sorted(found, key=lambda span: (span.start, -span.end)))
 

@@ -11,6 +11,7 @@ from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
+from rnnmem.reports import moments
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds
 from rnnmem.reports.moments import MOMENTS, NAMED, begun, side
@@ -108,6 +109,17 @@ def test_a_loop_begins_with_its_own_buffers_and_not_with_its_first_counter():
     found = side("before", dataclasses.replace(made, spans=spans), kinds)
     forward, gradient = sorted(found.spans, key=lambda span: span.is_gradient)
     assert 0 == forward.start < forward.end <= found.gradient_x <= gradient.start < gradient.end
+
+
+def test_no_gradient_loop_begins_before_the_gradient(monkeypatch):
+    """A few of its iterations may run beside the last ones of the forward loop."""
+    known = known_net(rnn(limit=150))
+    kinds = Kinds(filled(known), filled(known), Plan(), WEIGHT)
+    there = side("before", record(known), kinds)
+    monkeypatch.setattr(moments, "_gradient_x", lambda *_: there.gradient_x + 50)
+    found = side("before", record(known), kinds)
+    (gradient,) = [span for span in found.spans if span.is_gradient]
+    assert gradient.start == found.gradient_x == there.gradient_x + 50
 
 
 def test_loops_that_run_at_the_same_time_begin_together():
