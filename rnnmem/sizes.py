@@ -73,7 +73,8 @@ def parse_count(value: SupportsIndex, name: str) -> int:
 def format_bytes(size: int | None) -> str:
     """Prints bytes for people: "512 B", "64.0 KiB", "1430.0 MiB"; an unknown size is "?".
 
-    Never GiB: figures that are compared with each other stay in one unit.
+    Never GiB: figures that are compared with each other stay in one unit. A tie goes to the even
+    tenth; the page rounds so too (``size`` in reports/basics.js).
     """
     if size is None:
         return "?"

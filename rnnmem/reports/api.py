@@ -86,7 +86,8 @@ def report_on(
         if original is not None and rewritten is not None:
             names = spared("names of variables", lambda: input_names(inspection.original), [], more)
             named = dict(zip(original.inputs, names, strict=False))
-            draw = functools.partial(graphs, original, rewritten, plan, named)
+            peaks = {one.name: one.parts for one in (before, after)}
+            draw = functools.partial(graphs, original, rewritten, plan, named, peaks)
             drawn = spared("the step nets", draw, (), more)
     if inspection.joint:
         more.append("the report covers the function together with its gradient")

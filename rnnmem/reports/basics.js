@@ -13,11 +13,20 @@ function el(tag, attributes, parent, text) {
   if (parent) parent.appendChild(made);
   return made;
 }
+/* Bytes as sizes.py's format_bytes prints them. */
 function size(bytes) {
   if (bytes === null || bytes === undefined) return "?";
-  if (bytes < 1024) return bytes + " B";
-  if (bytes < 1048576) return (bytes / 1024).toFixed(1) + " KiB";
-  return (bytes / 1048576).toFixed(1) + " MiB";
+  const most = Math.abs(bytes), sign = bytes < 0 ? "-" : "";
+  if (most < 1024) return bytes + " B";
+  return sign + (most < 1048576 ? tenths(most, 1024) + " KiB" : tenths(most, 1048576) + " MiB");
+}
+/* A quotient with one decimal, a tie to the even one: in whole numbers, as toFixed rounds otherwise. */
+function tenths(bytes, unit) {
+  const whole = Math.floor(bytes / unit), rest = 10 * (bytes - whole * unit);
+  let tenth = Math.floor(rest / unit);
+  const over = 2 * (rest - tenth * unit) - unit;
+  if (over > 0 || (over === 0 && tenth % 2)) tenth += 1;
+  return whole + Math.floor(tenth / 10) + "." + tenth % 10;
 }
 function typed(dtype, shape) {
   if (!dtype) return "";

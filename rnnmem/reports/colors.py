@@ -37,7 +37,7 @@ OF_DECISION: Mapping[str, str] = {
     REPLAYED: "#ee72d6",
     RECOMPUTED_DECISION: OF_KIND[RECOMPUTED],
     INVARIANT: "#1d5ab8",
-    HOISTED: "#1d5ab8",
+    HOISTED: "#70db8d",
     INNER: "#8c8888",
     DEAD: "#8c8888",
     "": "#f1f3f5",

@@ -214,6 +214,7 @@ class Graph:
       nodes: its ops, without constants, lists and counters.
       edges: pairs of positions in ``nodes``.
       left_out: how many ops were too many to draw.
+      left_bytes: what the largest of those writes.
     """
 
     id: str
@@ -223,3 +224,4 @@ class Graph:
     nodes: tuple[Node, ...]
     edges: tuple[tuple[int, int], ...]
     left_out: int = 0
+    left_bytes: int = 0

@@ -23,11 +23,14 @@ function placeTags({ chart, layer, side }, taken) {
   const wide = chart.over.clientWidth, { min, max } = chart.scales.x;
   const x = (v) => chart.valToPos(v, "x"), y = (v) => chart.valToPos(v, "y");
   const shows = (v) => v !== null && v >= min && v <= max;
-  function tag(text, at, top, style, endsThere) {
+  const line = R.budget ? y(R.budget) : -1;  // no tag stands on it
+  const free = (left, right, top) => !taken.has(left, right, top)
+    && (line <= top - 1 || line >= top + LINE + 1);
+  function tag(text, at, from, style, endsThere) {
     const made = el("span", { class: "tag " + style }, layer, text), width = made.offsetWidth;
     const left = Math.max(0, Math.min(wide - width, endsThere ? at - width : at));
-    while (taken.has(left, left + width, top)) top += LINE + 1;
-    made.style.cssText = `left:${left}px;top:${Math.max(0, top)}px`;
+    const top = nearest(Math.max(0, from), (one) => free(left, left + width, one));
+    made.style.cssText = `left:${left}px;top:${top}px`;
     taken.add(left, left + width, top);
   }
   if (shows(side.gradientX)) {
@@ -35,10 +38,17 @@ function placeTags({ chart, layer, side }, taken) {
     tag("gradient", x(side.gradientX) + 4, 1, "");
   }
   if (shows(side.peakX)) tag("peak " + size(side.peak), x(side.peakX) + 8, y(side.peak) - 16, "peak");
-  if (R.budget) tag("budget " + size(R.budget), wide - 4, y(R.budget) - 18, "budget", true);
+  if (line >= 0) tag("budget " + size(R.budget), wide - 4, line - 18, "budget", true);
   if (side.curve) {
     const bytes = Math.max(...side.curve.bytes), at = side.curve.x[side.curve.bytes.indexOf(bytes)];
     if (shows(at) && x(at) > 70) tag("measured", x(at) - 8, y(bytes) - 8, "", true);
+  }
+}
+/* The place nearest to one, above it or below, that is free; never over the top. */
+function nearest(from, isFree) {
+  for (let off = 0; ; off += 1) {
+    if (from >= off && isFree(from - off)) return from - off;
+    if (isFree(from + off)) return from + off;
   }
 }
 function placeAreas(timeline, taken) {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 
 from rnnmem.planning.outcomes import REPLAYED, Outcome
 from rnnmem.reports.data import (
@@ -17,17 +18,21 @@ from rnnmem.reports.data import (
     Part,
     Side,
 )
-from rnnmem.reports.kinds import Kinds
-from rnnmem.simulate.buffers import Origin, shares
+from rnnmem.reports.kinds import Kinds, Place
+from rnnmem.reports.rows import alike, largest
+from rnnmem.simulate.buffers import Origin, Span, shares
 from rnnmem.simulate.timeline import Record
 
 MOMENTS = 300
 """Moments that a timeline is told at, about; the highest of each stretch is among them."""
 NAMED = 40
-"""Blobs that have an area of their own; the others share one for each kind."""
+"""Blobs that have an area of their own, beside those of the largest rows at the peak; the others
+share one for each kind."""
 SPANS = 400
 """Runs of loops that are listed."""
 
+_STANDS_OUT = 0.5
+"""Of the others, the share that must be through before a loop begins later than its first entry."""
 _RESTS = {
     TEMPORARY: "other temporaries",
     SAVED: "other saved blobs",
@@ -49,10 +54,11 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
         return Side(name, None if unknown else 0, unknown=unknown)
     axis = _axis(record)
     peak = max(range(len(record.log)), key=record.in_use.__getitem__)
-    parts = _Parts(record, kinds)
     chosen = _moments(record, axis, peak)
-    areas, at_peak = parts.at(chosen, peak)
+    parts = _Parts(record, kinds, peak)
+    areas, at_peak = parts.areas(chosen), parts.at_peak
     origin = record.log[peak][0].origin
+    begins = _gradient_x(record, axis, kinds)
     return Side(
         name=name,
         peak_bytes=record.in_use[peak],
@@ -62,8 +68,8 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
         peak_source=str(origin.source or origin.op),
         x=tuple(axis[index] for index in chosen),
         areas=areas,
-        spans=_spans(record, axis, kinds),
-        gradient_x=_gradient_x(record, axis, kinds),
+        spans=_spans(record, axis, kinds, begins),
+        gradient_x=begins,
     )
 
 
@@ -132,34 +138,34 @@ def _moments(record: Record, axis: list[float], peak: int) -> list[int]:
 
 
 class _Parts:
-    """Which buffers make which part, and how many bytes it takes when."""
+    """Which buffers make which part, how many bytes it takes when, and all parts at the peak."""
 
-    def __init__(self, record: Record, kinds: Kinds):
+    def __init__(self, record: Record, kinds: Kinds, peak: int):
         self.record = record
         self.kinds = kinds
         self.described: dict[tuple, Part] = {}
         self.key_of: dict[int, tuple] = {}  # of an origin
-        most = self._most()
+        most, held = self._most(peak)
+        rounding = _chunks(record.in_use[peak] - record.log[peak][2])
+        found = [part for part in (*map(self._part, held, held.values()), rounding) if part.bytes]
+        self.at_peak = tuple(sorted(found, key=lambda part: -part.bytes))
         ceiling = max(record.in_use) / 500
         order = sorted(most, key=lambda key: -most[key])
+        numbered = {alike(row[0]) for row in largest(self.at_peak)}
         self.named = {key for key in order[:NAMED] if most[key] > ceiling}
-        self.most = most
+        self.named |= {key for key in held if alike(self.described[key]) in numbered}
 
-    def at(self, chosen: Sequence[int], peak: int) -> tuple[tuple[Area, ...], tuple[Part, ...]]:
-        """The areas over the chosen entries, and every part alive at the peak."""
+    def areas(self, chosen: Sequence[int]) -> tuple[Area, ...]:
+        """The areas over the chosen entries."""
         wanted = set(chosen)
         live: dict[tuple, int] = {}
         areas: dict[tuple, dict[int, int]] = {}
-        at_peak: list[Part] = []
-        for index, (holder, change, total) in enumerate(self.record.log):
+        for index, (holder, change, _) in enumerate(self.record.log):
             for origin, share in shares(holder, change):
                 key = self.key_of[id(origin)]
                 size = live[key] = live.get(key, 0) + share
                 if not size:
                     del live[key]
-            if index == peak:
-                at_peak = [self._part(one, size) for one, size in live.items()]
-                at_peak.append(_chunks(self.record.in_use[index] - total))
             if index in wanted:
                 for one, size in live.items():
                     group = one if one in self.named else self._rest(one)
@@ -172,22 +178,24 @@ class _Parts:
         ]
         order = list(KINDS)
         made.sort(key=lambda area: (order.index(area.part.kind), -area.part.bytes))
-        made.append(Area(_chunks(max(lost)), lost))
-        parts = sorted((part for part in at_peak if part.bytes), key=lambda part: -part.bytes)
-        return tuple(made), tuple(parts)
+        return (*made, Area(_chunks(max(lost)), lost))
 
-    def _most(self) -> dict[tuple, int]:
-        """Part -> the most bytes that it takes at once."""
+    def _most(self, peak: int) -> tuple[dict[tuple, int], dict[tuple, int]]:
+        """Part -> the most bytes that it takes at once, and those that it takes at the peak."""
         live: dict[tuple, int] = {}
         most: dict[tuple, int] = {}
-        for origin, change in (one for entry in self.record.log for one in shares(*entry[:2])):
-            key = self.key_of.get(id(origin))
-            if key is None:
-                key = self.key_of[id(origin)] = self._key(origin)
-            size = live[key] = live.get(key, 0) + change
-            if size > most.get(key, 0):
-                most[key] = size
-        return most
+        held: dict[tuple, int] = {}
+        for index, (holder, total, _) in enumerate(self.record.log):
+            for origin, change in shares(holder, total):
+                key = self.key_of.get(id(origin))
+                if key is None:
+                    key = self.key_of[id(origin)] = self._key(origin)
+                size = live[key] = live.get(key, 0) + change
+                if size > most.get(key, 0):
+                    most[key] = size
+            if index == peak:
+                held = {key: size for key, size in live.items() if size}
+        return most, held
 
     def _key(self, origin: Origin) -> tuple:
         kind = self.kinds.kind(origin)
@@ -233,13 +241,53 @@ def _chunks(size: int) -> Part:
     return Part("allocator rounding", ALLOCATOR, size, reason=KINDS[ALLOCATOR])
 
 
-def _spans(record: Record, axis: list[float], kinds: Kinds) -> tuple[LoopSpan, ...]:
-    found = []
+def _spans(
+    record: Record, axis: list[float], kinds: Kinds, begins: float | None
+) -> tuple[LoopSpan, ...]:
+    """The longest runs of loops; ``begins`` is where the gradient does."""
+    found, own = [], _own_entries(record)
     for span in sorted(record.spans, key=lambda span: span.start - span.end)[:SPANS]:
         source = kinds.sources.get(span.loops, "")
-        last = len(axis) - 1
-        start = axis[min(span.start, last)] if span.start else 0.0
+        first = begun(own.get(span.loops, ()), span)
+        start = axis[first - 1] if first else 0.0
         end = axis[max(0, span.end - 1)]
         gradient = not kinds.gradient_loops.isdisjoint(span.loops)
-        found.append(LoopSpan(span.loops, start, end, span.trips, source, gradient))
+        if gradient and begins is not None and start < begins < end:
+            start = begins  # its ops of before are few, as those are that do not move that line
+        found.append(LoopSpan(span.loops, min(start, end), end, span.trips, source, gradient))
     return tuple(sorted(found, key=lambda span: (span.start, -span.end)))
+
+
+def _own_entries(record: Record) -> Mapping[Place, list[int]]:
+    """Loops -> which entries of the log they, and those inside of them, wrote."""
+    found: dict[Place, list[int]] = {}
+    for index, (holder, _, _) in enumerate(record.log):
+        loops = holder.origin.loops
+        for depth in range(1, len(loops) + 1):
+            found.setdefault(loops[:depth], []).append(index)
+    return found
+
+
+def begun(own: Sequence[int], span: Span) -> int:
+    """How many entries of the log stand before a run of a loop; its counters may be among them.
+
+    others  ──────────────┐          a gradient loop is given its counter when the function starts,
+    own     · ·           └───────   and runs where the forward loop has ended
+
+    The run begins where the share of the others that is through is farthest ahead of its own
+    share. Beside loops that run at the same time no such place stands out, and the span's start
+    counts.
+
+    Args:
+      own: entries of the loop, rising.
+      span: the run.
+    """
+    mine = own[bisect_left(own, span.start) : bisect_left(own, span.end)]
+    others = span.end - span.start - len(mine)
+    ahead = [
+        (at - span.start - number) / max(1, others) - number / len(mine)
+        for number, at in enumerate(mine)
+    ]
+    if not ahead or max(ahead) < _STANDS_OUT:
+        return span.start
+    return mine[ahead.index(max(ahead))]

@@ -48,6 +48,13 @@ R.sides.forEach((side) => {
   }
 });
 
+/* ---- step nets */
+const loops = R.sides.some((side) => side.spans.length);
+const doors = R.graphs.some((graph) => graph.nodes.some((node) => node.opens));
+byId("runs").textContent = [
+  loops ? "What runs once an iteration." : "The ops of the function, which has no loop.",
+  doors ? `A node with an arrow opens ${loops ? "its own step net" : "the ops of that layer"}.` : "",
+  "With the keyboard, arrows go from node to node."].filter(Boolean).join(" ");
 R.legend.forEach(([decision, told]) => {
   const one = el("li", {}, byId("residuals"));
   const color = decision ? R.decisions[decision].color : "var(--node)";

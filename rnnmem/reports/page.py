@@ -97,10 +97,13 @@ def _data(report: Report) -> dict[str, Any]:
 
 
 def _legend(graphs: Sequence[Graph]) -> list[tuple[str, str]]:
-    """(Decision, what it means) of those drawn; decisions that mean the same stand once."""
+    """(Decision, what it means) of those drawn; decisions of one colour stand together."""
     drawn = {"", *(node.decision for graph in graphs for node in graph.nodes)}
-    told = {what: decision for decision, what in colors.OF_LEGEND.items() if decision in drawn}
-    return [(decision, what) for what, decision in told.items()]
+    told: dict[str, dict[str, str]] = {}  # colour -> what is told -> a decision
+    for decision, what in colors.OF_LEGEND.items():
+        if decision in drawn:
+            told.setdefault(colors.OF_DECISION[decision], {})[what] = decision
+    return [(next(iter(one.values())), ", or ".join(one)) for one in told.values()]
 
 
 def _headline(report: Report, changed: bool) -> str:
@@ -181,11 +184,15 @@ def _gaps(side: Side, names: Names) -> str:
         return ""
     told = []
     for (size, place), word in zip(found, ("above", "below"), strict=True):
+        if not size:
+            continue
         around = [span for span in side.spans if span.start <= place <= span.end]
         where = min(around, key=lambda span: span.end - span.start, default=None)
         in_loop = f" ({names.loop(where.loops)})" if where is not None else ""
         told.append(f"{format_bytes(size)} {word}{in_loop}")
-    return f"Measured is at most {told[0]} and {told[1]} the prediction."
+    if not told:
+        return "Measured is as predicted."
+    return f"Measured is at most {' and '.join(told)} the prediction."
 
 
 def _with_rest(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -222,6 +229,7 @@ def _graph(graph: Graph, names: Names) -> dict[str, Any]:
         "loops": graph.loops,
         "names": [names.loop(graph.loops[:depth]) for depth in range(1, len(graph.loops) + 1)],
         "left": graph.left_out,
+        "leftBytes": graph.left_bytes,
         "edges": graph.edges,
         "nodes": [_node(node, graph, names) for node in graph.nodes],
     }

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from rnnmem.ir.graph import kind_text
 from rnnmem.reports.data import KINDS, Part, Side
 
+NUMBERED = 5
+"""Rows of alike blobs that the picture numbers and lists on each side."""
+
 
 def rows(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
     """Parts that are alike in all but their names, together; the largest sum first."""
@@ -15,6 +18,11 @@ def rows(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
         found.setdefault(alike(part), []).append(part)
     sums = {key: sum(part.bytes for part in row) for key, row in found.items()}
     return [tuple(found[key]) for key in sorted(found, key=lambda key: -sums[key])]
+
+
+def largest(parts: Iterable[Part]) -> list[tuple[Part, ...]]:
+    """The rows that the picture numbers: of what ops wrote, the largest of some parts."""
+    return [row for row in rows(parts) if row[0].op_type][:NUMBERED]
 
 
 def alike(part: Part) -> tuple:

@@ -1,12 +1,14 @@
 /* Step nets as dagre lays them out; nodes tell of themselves, and open what is inside them. */
 "use strict";
+const MARGIN = 14;
+
 /* ---- step nets */
 function open(id) {
   const graph = R.graphs.find((one) => one.id === id);
   if (!graph) return;
   const sides = [...new Set(R.graphs.map((one) => one.side))];
   byId("toggle").replaceChildren();
-  sides.forEach((side) => {
+  if (sides.length > 1) sides.forEach((side) => {
     const target = R.graphs.find((one) => one.id === [side, ...graph.loops].join("/"))
       || R.graphs.find((one) => one.side === side && !one.loops.length);
     el("button", { type: "button", "aria-pressed": side === graph.side }, byId("toggle"), side)
@@ -20,26 +22,43 @@ function open(id) {
     el("button", { type: "button", "data-graph": to, ...here }, byId("path"),
       deep ? graph.names[deep - 1] : R.name).addEventListener("click", () => open(to));
   });
-  byId("left").textContent = graph.left
-    ? graph.left + " smaller ops are not drawn; edges go through them" : "";
+  byId("left").textContent = leftOut(graph);
   drawGraph(graph);
+}
+function leftOut({ left, leftBytes }) {
+  if (!left) return "";
+  const most = left > 1 ? "of at most " + size(leftBytes) + " each" : "of " + size(leftBytes);
+  return `${left} more op${left > 1 ? "s" : ""}, ${most}, ${left > 1 ? "are" : "is"} not drawn; edges`
+    + ` go through ${left > 1 ? "them" : "it"}`;
+}
+/* What a layout covers: dagre counts nodes alone, and leads edges beside them. */
+function bounds(layout) {
+  const boxes = layout.nodes().map((i) => layout.node(i)).map(({ x, y, width, height }) =>
+    ({ left: x - width / 2, right: x + width / 2, top: y - height / 2, bottom: y + height / 2 }));
+  layout.edges().forEach((edge) => layout.edge(edge).points.forEach(({ x, y }) =>
+    boxes.push({ left: x, right: x, top: y, bottom: y })));
+  const least = (side) => Math.floor(Math.min(...boxes.map((box) => box[side]))) - MARGIN;
+  const most = (side) => Math.ceil(Math.max(...boxes.map((box) => box[side]))) + MARGIN;
+  const left = least("left"), top = least("top");
+  return { left, top, width: most("right") - left, height: most("bottom") - top };
 }
 function drawGraph(graph) {
   const host = byId("graph");
   host.replaceChildren();
   if (!graph.nodes.length) { el("p", {}, host, "No ops to draw."); return; }
   const layout = new dagre.graphlib.Graph().setDefaultEdgeLabel(() => ({}))
-    .setGraph({ nodesep: 14, ranksep: 30, marginx: 14, marginy: 14 });
+    .setGraph({ nodesep: 14, ranksep: 30 });
   const texts = graph.nodes.map((node) => [node.title.split("/").slice(-2).join("/") || node.type,
     node.opens ? node.source : typed(node.dtype, node.shape), node.decision]
     .filter((text, j, all) => text && all.indexOf(text) === j)
-    .map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text));
+    .map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text)
+    .map((text, j) => j || !node.opens ? text : text + " ▾"));
   texts.forEach((lines, i) => layout.setNode(i, { height: 12 + 16 * lines.length,
     width: Math.max(84, 20 + 7 * Math.max(...lines.map((line) => line.length))) }));
   graph.edges.forEach(([from, to]) => layout.setEdge(from, to));
   dagre.layout(layout);
-  const { width, height } = layout.graph();
-  const svg = el("svg:svg", { width, height, viewBox: `0 0 ${width} ${height}`, "data-id": graph.id,
+  const { left, top, width, height } = bounds(layout);
+  const svg = el("svg:svg", { width, height, viewBox: `${left} ${top} ${width} ${height}`, "data-id": graph.id,
     role: "group", "aria-label": `step net of ${graph.names.at(-1) || R.name}, ${graph.side}` }, host);
   svg.style.setProperty("--least", width * .8 + "px");
   const edges = graph.edges.map(([from, to]) => {
@@ -58,8 +77,7 @@ function drawGraph(graph) {
       "aria-label": told.filter(Boolean).join(", ") + (node.opens ? ", opens its step net" : "") }, svg);
     el("svg:rect", { x: -w / 2, width: w, height: h, rx: 7, fill: color }, group);
     lines.forEach((line, j) => el("svg:text", { y: 20 + 16 * j, fill: ink, "aria-hidden": "true",
-      class: j === 0 || line === node.decision ? "strong" : "" }, group,
-    j === 0 && node.opens ? line + " ▾" : line));
+      class: j === 0 || line === node.decision ? "strong" : "" }, group, line));
     const mine = edges.filter((_, j) => graph.edges[j].includes(i));
     const tell = (px, py, aloud) => {
       mine.forEach((edge) => edge.classList.add("near"));
@@ -103,7 +121,7 @@ function drawGraph(graph) {
     nodes[to].setAttribute("tabindex", 0);
     nodes[to].focus();
   }
-  const first = layout.node(order[0]).x * svg.getBoundingClientRect().width / width;
+  const first = (layout.node(order[0]).x - left) * svg.getBoundingClientRect().width / width;
   host.scrollLeft = svg.getBoundingClientRect().left - host.getBoundingClientRect().left
     + host.scrollLeft + first - host.clientWidth / 2;
 }

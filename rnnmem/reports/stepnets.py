@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from rnnmem.ir.graph import Blob, Net, Op
@@ -19,9 +19,10 @@ from rnnmem.ir.op_table import LOOPS, POP, READ, types
 from rnnmem.ir.order import topological
 from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED
 from rnnmem.planning.plan import Plan
-from rnnmem.reports.data import Graph, Node
+from rnnmem.reports.data import Graph, Node, Part
 from rnnmem.reports.kinds import Kinds, Place, places
 from rnnmem.reports.layers import layers
+from rnnmem.reports.rows import largest
 from rnnmem.reports.told import Told
 
 NODES = 6000
@@ -35,12 +36,17 @@ GRAPHS = 150
 _HIDDEN = types("quiet")
 _HANDED_ON = ("Identity", READ)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_PEAKS: Mapping[str, Iterable[Part]] = MappingProxyType({})
 _SMALL = 8
 """Bytes up to which a blob is a counter."""
 
 
 def graphs(
-    original: Net, rewritten: Net, plan: Plan, inputs: Mapping[str, str] = _NOTHING
+    original: Net,
+    rewritten: Net,
+    plan: Plan,
+    inputs: Mapping[str, str] = _NOTHING,
+    peaks: Mapping[str, Iterable[Part]] = _NO_PEAKS,
 ) -> tuple[Graph, ...]:
     """The function and its step nets, before and after; shapes filled in.
 
@@ -49,6 +55,7 @@ def graphs(
       rewritten: as it runs now; the original itself where nothing was changed.
       plan: what becomes of the original's blobs.
       inputs: inputs of the function -> the user's names of those arguments and variables.
+      peaks: ``before`` and ``after`` -> the parts of that peak; the ops of the largest are drawn.
     """
     sides = [("before", original)]
     if rewritten is not original:
@@ -61,7 +68,13 @@ def graphs(
     drawn: list[Graph] = []
     for side, loops, net in every:
         name_of = functools.partial(_outer_name, around, side, loops, inputs)
-        drawn += _Drawing(loops, net, told[side], most, name_of).graphs()
+        at_peak = {
+            part.label.rpartition(": ")[2]
+            for row in largest(peaks.get(side, ()))
+            for part in row
+            if part.loops == loops
+        }
+        drawn += _Drawing(loops, net, told[side], most, name_of, at_peak).graphs()
     there = {graph.id for graph in drawn}
     return tuple(_with_open_doors(graph, there) for graph in drawn)
 
@@ -113,10 +126,17 @@ class _Drawing:
     """One step net, or the function itself."""
 
     def __init__(
-        self, loops: Place, net: Net, told: Told, most: int, name_of: Callable[[int], str]
+        self,
+        loops: Place,
+        net: Net,
+        told: Told,
+        most: int,
+        name_of: Callable[[int], str],
+        at_peak: set[str],
     ):
         self.loops, self.net, self.told, self.most = loops, net, told, most
         self.name_of = name_of
+        self.at_peak = at_peak  # the largest blobs there
         self.side = told.side
         self.ops = topological(net.ops)
 
@@ -128,19 +148,20 @@ class _Drawing:
         if large and not any(op.type in LOOPS for op in self.ops):
             layer_of = layers(shown, lambda op: self.told.runs_again(self.loops, op))
         if not layer_of:
-            return [self._graph(self.loops, [*self._inputs(), *self._visible(shown)], len(shown))]
+            return [self._graph(self.loops, [*self._inputs(), *self._visible(shown)], shown)]
         of_layer: dict[str, list[Op]] = {}
         for op in shown:
             of_layer.setdefault(layer_of[op.name], []).append(op)
         drawn = [self._of_layers(of_layer)]
         for layer, ops in of_layer.items():
-            drawn.append(self._graph((layer,), list(self._largest(ops)), len(ops)))
+            drawn.append(self._graph((layer,), list(self._largest(ops)), ops))
         return drawn
 
-    def _graph(self, loops: Place, shown: list[Op | str], ops: int) -> Graph:
+    def _graph(self, loops: Place, shown: list[Op | str], ops: list[Op]) -> Graph:
         """The graph of some ops, of all ``ops`` that there are, and of inputs."""
         number = {one.name: index for index, one in enumerate(shown) if isinstance(one, Op)}
         given = {one: index for index, one in enumerate(shown) if isinstance(one, str)}
+        left = [op for op in ops if op.name not in number]
         return Graph(
             id=graph_id(self.side, loops),
             title=f"step net of {loops[-1]}" if loops else "the whole function",
@@ -148,7 +169,8 @@ class _Drawing:
             side=self.side,
             nodes=tuple(map(self._node, shown)),
             edges=self._edges(number, given),
-            left_out=ops - len(number),
+            left_out=len(left),
+            left_bytes=max(map(self._size, left), default=0),
         )
 
     def _of_layers(self, of_layer: Mapping[str, list[Op]]) -> Graph:
@@ -194,10 +216,9 @@ class _Drawing:
 
     def _visible(self, shown: list[Op]) -> list[Op]:
         """The ops to be drawn."""
-        loops = [op for op in self.ops if op.type in LOOPS]
-        if not self.loops and loops:
-            return loops[: self.most]
-        return self._largest(shown)
+        if self.loops or not any(op.type in LOOPS for op in shown):
+            return self._largest(shown)
+        return self._largest([op for op in shown if op.type in LOOPS or self._is_at_peak(op)])
 
     def _largest(self, found: list[Op]) -> list[Op]:
         """As many of some ops as are drawn at most, those of most interest."""
@@ -207,9 +228,17 @@ class _Drawing:
         chosen = {op.name for op in ranked[: self.most]}
         return [op for op in found if op.name in chosen]
 
-    def _rank(self, op: Op) -> tuple[bool, bool, int]:
+    def _rank(self, op: Op) -> tuple[bool, bool, bool, int]:
         """What goes first where not all can be drawn."""
-        return not op.nets, not self.told.of_op(self.loops, self.net, op).word, -self._size(op)
+        return (
+            not op.nets,
+            not self._is_at_peak(op),
+            not self.told.of_op(self.loops, self.net, op).word,
+            -self._size(op),
+        )
+
+    def _is_at_peak(self, op: Op) -> bool:
+        return not self.at_peak.isdisjoint(op.outputs)
 
     def _shows(self, op: Op) -> bool:
         if self.told.keeps_books(self.loops, self.net, op):

@@ -125,7 +125,8 @@ class Timeline {
       max: Math.min(last, inside + (max - inside) * factor) } : { min: first, max: last });
   }
   offerZoom() {
-    const { side, top, chart } = this, own = 1.14 * Math.max(side.peak, side.measured || 0);
+    const { side, top, chart } = this, most = Math.max(side.peak, side.measured || 0);
+    const own = 1.14 * Math.max(most, R.budget < 2 * most ? R.budget : 0);
     const offer = (text, told, act) => {
       const made = el("button", { type: "button", "aria-label": told + ", " + side.name },
         this.buttons, text);

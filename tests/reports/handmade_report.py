@@ -24,12 +24,16 @@ def report(
     known, after = known_net(net), known_net(rewritten)
     original = filled(known)
     final = filled(after) if changed else original
+    sides = (
+        side("before", record(known), Kinds(original, original, plan, weights)),
+        side("after", record(after), Kinds(final, original, plan, weights)),
+    )
     return Report(
         name=name,
-        before=side("before", record(known), Kinds(original, original, plan, weights)),
-        after=side("after", record(after), Kinds(final, original, plan, weights)),
+        before=sides[0],
+        after=sides[1],
         plan=plan,
         resident=(Part("w", WEIGHTS, units * units * 4, dtype="float32", shape=(units, units)),),
-        graphs=graphs(original, final, plan),
+        graphs=graphs(original, final, plan, peaks={one.name: one.parts for one in sides}),
         **fields,
     )

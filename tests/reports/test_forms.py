@@ -9,9 +9,7 @@ import pytest
 from rnnmem.errors import OptionError
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import KINDS, SAVED, Part, Side
-from rnnmem.reports.picture import largest
 from rnnmem.reports.report import Report
-from rnnmem.reports.rows import alike, areas
 from rnnmem.sizes import format_bytes
 from tests.reports.handmade_report import report
 
@@ -93,22 +91,6 @@ def test_the_svg_names_the_five_largest_blobs_and_the_budget(told):
     for part in [part for part in told.before.parts if part.op_type][:5]:
         assert f"{part.op_type} {part.dtype}" in texts
     assert told.to_svg() == content  # the same report gives the same file
-
-
-def test_every_listed_blob_that_can_be_seen_has_its_number_in_or_beside_its_area(told):
-    pytest.importorskip("matplotlib")
-    texts = [
-        element.text
-        for element in ElementTree.fromstring(told.to_svg()).iter()
-        if element.tag.endswith("text")
-    ]
-    seen = []
-    for side in (told.before, told.after):
-        drawn = {alike(parts[0]) for parts, _ in areas(side)}
-        seen += [n for n, row in enumerate(largest(side), 1) if alike(row[0]) in drawn]
-    assert max(seen) >= 4
-    for number in seen:
-        assert texts.count(str(number)) == seen.count(number)
 
 
 def test_the_trace_counts_what_is_in_use_and_has_a_slice_for_each_loop(told):

@@ -1,5 +1,7 @@
 """The timeline is the planner's simulation: nothing is added, nothing is lost."""
 
+import dataclasses
+
 import pytest
 
 from rnnmem.analysis.machine import CPU
@@ -9,10 +11,12 @@ from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.apply import apply_plan
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
+from rnnmem.reports import moments
 from rnnmem.reports.data import ALLOCATOR, GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.reports.kinds import Kinds
-from rnnmem.reports.moments import MOMENTS, side
-from rnnmem.simulate.buffers import Origin
+from rnnmem.reports.moments import MOMENTS, NAMED, begun, side
+from rnnmem.reports.rows import alike, areas, largest
+from rnnmem.simulate.buffers import Origin, Span
 from rnnmem.simulate.timeline import counted_peak, record
 from tests.handmade import encoded, make_net, op, rnn
 from tests.reports.handmade_report import report
@@ -47,6 +51,21 @@ def test_at_every_moment_the_areas_add_up_to_what_is_in_use():
     assert len(found.x) <= 2 * MOMENTS
 
 
+def test_every_blob_of_the_largest_rows_at_the_peak_has_an_area_of_its_own():
+    """Sixty small ones that are alike are the largest row, and each is too small to be named."""
+    large = [op(f"x{i + 1}", "Tanh", f"x{i}", "f[64,64]") for i in range(NAMED)]
+    small = [op(f"y{i + 1}", "Tanh", f"y{i}", "f[60,60]") for i in range(2 * NAMED)]
+    names = [one.op.name for one in (*large, *small)]
+    net = make_net({"x0": "f[64,64]", "y0": "f[60,60]"}, (*large, *small), names)
+    found = told(net, weights=frozenset())
+    at_peak = found.x.index(found.peak_x)
+    drawn = {alike(parts[0]): sizes[at_peak] for parts, sizes in areas(found)}
+    numbered = largest(found.parts)
+    assert [len(row) for row in numbered] == [2 * NAMED, NAMED]
+    for row in numbered:
+        assert drawn[alike(row[0])] == sum(part.bytes for part in row)
+
+
 def test_each_blob_is_what_it_is():
     """h is pushed, and t is the next h; e is summed; pushing w costs nothing."""
     found = told(rnn(limit=150))
@@ -77,6 +96,41 @@ def test_iterations_that_were_not_simulated_take_their_room():
     assert [span.iterations for span in spans] == [4000, 4000]
     assert all((span.end - span.start) / width > 0.1 for span in spans)
     assert sum(span.end - span.start for span in spans) / width > 0.95
+
+
+def test_a_loop_begins_with_its_own_buffers_and_not_with_its_first_counter():
+    """A gradient loop is given its counter when the function starts."""
+    known = known_net(rnn(limit=150))
+    made = record(known)
+    (given,) = [span for span in made.spans if span.loops == ("gradient",)]
+    early = dataclasses.replace(given, start=0)
+    spans = tuple(early if span is given else span for span in made.spans)
+    kinds = Kinds(filled(known), filled(known), Plan(), WEIGHT)
+    found = side("before", dataclasses.replace(made, spans=spans), kinds)
+    forward, gradient = sorted(found.spans, key=lambda span: span.is_gradient)
+    assert 0 == forward.start < forward.end <= found.gradient_x <= gradient.start < gradient.end
+
+
+def test_no_gradient_loop_begins_before_the_gradient(monkeypatch):
+    """A few of its iterations may run beside the last ones of the forward loop."""
+    known = known_net(rnn(limit=150))
+    kinds = Kinds(filled(known), filled(known), Plan(), WEIGHT)
+    there = side("before", record(known), kinds)
+    monkeypatch.setattr(moments, "_gradient_x", lambda *_: there.gradient_x + 50)
+    found = side("before", record(known), kinds)
+    (gradient,) = [span for span in found.spans if span.is_gradient]
+    assert gradient.start == found.gradient_x == there.gradient_x + 50
+
+
+def test_loops_that_run_at_the_same_time_begin_together():
+    for threads in (2, 3, 5):
+        for one in range(threads):
+            assert begun(range(one, 600, threads), Span(("loop",), 0, 600, 100)) == 0
+    behind = [0, 7, *range(500, 600)]
+    assert begun(behind, Span(("loop",), 0, 600, 100)) == 500
+    assert begun([*range(100), *behind[2:]], Span(("loop",), 490, 600, 100)) == 500
+    assert begun(behind, Span(("loop",), 500, 600, 100)) == 500
+    assert begun((), Span(("loop",), 20, 20, 0)) == 20
 
 
 def test_an_unknown_size_gives_no_timeline_and_names_what_is_unknown():

@@ -2,6 +2,7 @@
 
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.planning.plan import Plan
+from rnnmem.reports.data import TEMPORARY, Part
 from rnnmem.reports.stepnets import MOST, graphs
 from tests.handmade import make_net, op, rnn
 from tests.reports.handmade_report import report
@@ -65,6 +66,29 @@ def test_a_large_net_is_drawn_in_part_and_says_so():
     assert graph.left_out == 2 * MOST
     # What is left out is looked through, so the chain stays one chain.
     assert len(graph.edges) == MOST - 1
+
+
+def test_the_overview_draws_the_ops_of_the_largest_blobs_at_the_peak_beside_the_loops():
+    net = with_known_shapes(rnn())
+    alone = by_id(graphs(net, net, Plan()))["before"]
+    assert [node.name for node in alone.nodes] == ["loop", "gradient"]
+    assert (alone.left_out, alone.left_bytes) == (2, 64 * 64 * 4)  # ones and zeros
+    part = Part("ones", TEMPORARY, 64 * 64 * 4, "OnesLike", "float32", (64, 64))
+    graph = by_id(graphs(net, net, Plan(), peaks={"before": (part,)}))["before"]
+    assert [node.name for node in graph.nodes] == ["loop", "ones", "gradient"]
+    assert graph.left_out == 1
+    assert set(graph.edges) == {(0, 1), (1, 2), (0, 2)}
+
+
+def test_the_ops_of_the_largest_blobs_at_the_peak_are_drawn_where_not_all_can_be():
+    """Each writes as much, so that their sizes do not tell which."""
+    ops = [op("n0", "Tanh", "x", "f[64,64]")]
+    ops += [op(f"n{i}", "Tanh", f"n{i - 1}", "f[64,64]") for i in range(1, 3 * MOST)]
+    net = with_known_shapes(make_net({"x": "f[64,64]"}, ops, [f"n{3 * MOST - 1}"]))
+    last = Part(ops[-1].op.name, TEMPORARY, 64 * 64 * 4, "Tanh", "float32", (64, 64))
+    (graph,) = graphs(net, net, Plan(), peaks={"before": (last,)})
+    assert last.label in named(graph)
+    assert (len(graph.nodes), graph.left_bytes) == (MOST, 64 * 64 * 4)
 
 
 def in_segments(**fields):
