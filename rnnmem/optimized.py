@@ -25,7 +25,7 @@ from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
 from rnnmem.reports.inspection import Inspection
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.counting import uncounted
@@ -83,8 +83,7 @@ class Optimized(Generic[P, R]):
         ]
         given += ["plan=..."] if self._options.plan is not None else []
         name = getattr(self, "__name__", "function")
-        count = len(self._traces)
-        traced = f"{count} signature{'s' if count != 1 else ''} planned"
+        traced = f"{counted(len(self._traces), 'signature')} planned"
         return f"<rnnmem.optimize({', '.join([name, *given])}){self._where}, {traced}>"
 
     @_unconverted

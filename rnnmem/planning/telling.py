@@ -22,7 +22,7 @@ from rnnmem.planning.outcomes import (
 )
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.sentences import AS_THEY_ARE, Naming, beside_loops, called, of_loops
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.tables import table_of
 
 
@@ -42,7 +42,7 @@ def parts(plan: Plan, naming: Naming = AS_THEY_ARE, name: str = "") -> Iterator[
 
 
 def _summary(plan: Plan, naming: Naming, name: str) -> list[str]:
-    lines = [f"{name}: {_verdict(plan)}" if name else _verdict(plan)]
+    lines = [f"{name}: {verdict(plan)}" if name else verdict(plan)]
     if plan.original_peak is not None or plan.predicted_peak is not None:
         before, after = plan.told_peaks
         lines.append(f"predicted peak above resident: {before} as it was, {after} now")
@@ -54,27 +54,46 @@ def _summary(plan: Plan, naming: Naming, name: str) -> list[str]:
     return [*lines, *of_loops(plan, naming)]
 
 
-def _verdict(plan: Plan) -> str:
-    changed = sum(not loop.closed for loop, _ in every_loop(plan))
-    chunked = sum(not loss.closed for loss in plan.losses)
-    regions = len(plan.at_every_depth("straight_line"))
-    loops = any(True for _ in plan.every_loop())
-    told = [f"{changed} loop{'s' if changed != 1 else ''} rewritten"] if changed else []
-    if chunked:
-        told.append(f"{chunked} softmax loss{'es' if chunked != 1 else ''} by chunks of tokens")
-    if regions:
-        told.append(f"{regions} region{'s' if regions != 1 else ''} outside of loops run again")
-    if chains := len(plan.of("elementwise_chunks")):
-        told.append(f"{chains} chain{'s' if chains != 1 else ''} of elementwise ops by chunks")
-    if told:
-        return ", ".join(told)
-    if loops and plan.changes_nothing:
+def verdict(plan: Plan) -> str:
+    """What a plan changes, in a line; where it changes nothing, why there is nothing to tell."""
+    if changed := changes(plan):
+        return changed
+    if any(True for _ in plan.every_loop()):
         return "nothing was to be gained, the function runs as it was"
-    if loops:
-        return "0 loops rewritten"
     if plan.notes:
         return "left as it was"
     return "no loop with a gradient was found, nothing was to be done"
+
+
+def changes(plan: Plan) -> str:
+    """What a plan changes, counted; empty where it changes nothing.
+
+    The order of ops, and products that are made late, are told where nothing else is changed.
+    """
+    losses = (*plan.at_every_depth("row_chunks"), *plan.at_every_depth("chunked_loss"))
+    regions = len(plan.at_every_depth("straight_line"))
+    chains = len(plan.at_every_depth("elementwise_chunks"))
+    late = len(plan.at_every_depth("late_products"))
+    edges = sum(len(plan.at_every_depth(name)) for name in ("readers_in_turn", "scheduling_edges"))
+    loops = sum(not loop.closed for loop, _ in every_loop(plan))
+    return _counts(
+        (loops, "loop rewritten", "loops rewritten"),
+        (
+            sum(not loss.closed for loss in losses),
+            "softmax loss by chunks of tokens",
+            "softmax losses by chunks of tokens",
+        ),
+        (regions, "region outside of loops runs again", "regions outside of loops run again"),
+        (chains, "chain of elementwise ops by chunks", "chains of elementwise ops by chunks"),
+    ) or _counts(
+        (late, "product made late", "products made late"),
+        (edges, "control edge added", "control edges added"),
+    )
+
+
+def _counts(*counts: tuple[int, str, str]) -> str:
+    """How many of each there are, those left out of which there is none."""
+    return ", ".join(counted(*one) for one in counts if one[0])
 
 
 def _tables(loops: list[tuple[LoopPlan, Segments | None]], naming: Naming) -> Iterator[Table | str]:
@@ -97,7 +116,7 @@ def _tables(loops: list[tuple[LoopPlan, Segments | None]], naming: Naming) -> It
 
 
 def _iterations(loop: LoopPlan) -> str:
-    return "? iterations" if loop.trips is None else f"{loop.trips} iterations"
+    return "? iterations" if loop.trips is None else counted(loop.trips, "iteration")
 
 
 def _decisions(decided: list[tuple[str, str, str]]) -> Table:

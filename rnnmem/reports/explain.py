@@ -15,8 +15,8 @@ from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.names import Names, names_in
 from rnnmem.planning.outcomes import REPLAYED, every_loop, outcome
 from rnnmem.planning.plan import Plan
-from rnnmem.planning.telling import parts
-from rnnmem.sizes import format_bytes
+from rnnmem.planning.telling import changes, parts
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.tables import WIDTH, as_html, plain_text, table_of, terminal_width
 
 
@@ -108,7 +108,7 @@ def _what_changes(plan: Plan, names: Names) -> str:
         if not loop.closed:
             told.setdefault(_changes(loop, around), []).append(names.loop(loop.path))
     if not told:
-        return "nothing, the original" if plan.changes_nothing else _edges(plan)
+        return changes(plan) or "nothing, the original"
     if len(told) == 1:
         return next(iter(told))
     return "; ".join(f"{', '.join(loops)}: {what}" for what, loops in told.items())
@@ -124,22 +124,16 @@ def _changes(loop: LoopPlan, around: Segments | None) -> str:
     changes += [f"{count} {SAVED_AS[techniques]}" for techniques, count in sorted(forms.items())]
     again = len(loop.recomputed)
     if cut is None:
-        changes.append(f"{again} op{'s' if again != 1 else ''} run again")
+        changes.append(f"{counted(again, 'op')} run again")
     elif again:  # beside those of the segments, which do so anyway
-        changes.append(f"{again} more op{'s' if again != 1 else ''} run again")
+        changes.append(f"{counted(again, 'more op')} run again")
     if loop.parallel_iterations > 1:
-        changes.append(f"{loop.parallel_iterations} iterations at once")
+        changes.append(f"{counted(loop.parallel_iterations, 'iteration')} at once")
     return ", ".join(changes)
 
 
-def _edges(plan: Plan) -> str:
-    return (
-        f"{len(plan.scheduling_edges)} control edge{'s' if len(plan.scheduling_edges) != 1 else ''}"
-    )
-
-
 def _blobs(count: int) -> str:
-    return f"{count} blob{'s' if count != 1 else ''}"
+    return counted(count, "blob")
 
 
 def _checkpoints(cut: Segments, replayed: int) -> str:
@@ -147,6 +141,6 @@ def _checkpoints(cut: Segments, replayed: int) -> str:
     what = _blobs(replayed) if replayed else "iterations"
     told = f"{what} replayed in segments of {cut.length}{longer}"
     if cut.slots:
-        return f"{told} from {cut.most_kept} checkpoints, {cut.replays:.1f} times"
+        return f"{told} from {counted(cut.most_kept, 'checkpoint')}, {cut.replays:.1f} times"
     tail = f", from iteration {cut.end} on saved" if cut.end else ""
     return f"{told}, a checkpoint each{tail}"

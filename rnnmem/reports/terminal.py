@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from rnnmem.planning.outcomes import every_loop
+from rnnmem.planning.telling import changes
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
 from rnnmem.reports.rows import lines, rows, title
 from rnnmem.sizes import format_bytes
@@ -60,10 +60,7 @@ def _verdict(report: Report, changed: bool) -> str:
     before, after = report.before.peak_bytes, report.after.peak_bytes
     if not changed:
         return "runs as TensorFlow runs it, nothing was changed"
-    loops = sum(not loop.closed for loop, _ in every_loop(report.plan))
-    what = f"{loops} loop{'s' if loops != 1 else ''} rewritten"
-    if not loops:
-        what = f"{len(report.plan.scheduling_edges)} control edges added"
+    what = changes(report.plan)
     if before and after is not None:
         what += f", predicted peak {100 * (after / before - 1):+.0f} %"
     return f"{what}, estimated step time {report.plan.told_time}"

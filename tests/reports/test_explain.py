@@ -92,7 +92,7 @@ def test_without_a_loop_it_says_so_in_one_line():
 def test_what_runs_again_outside_of_loops_is_counted_and_told():
     region = Region(("Tanh", "Exp"), ("gradient_tape/Mul",), ("gradient_tape/x:0",), 2**21, 0.1)
     text = str(explain(Plan().having(straight_line=(region,)), name="train_step"))
-    assert text.startswith("train_step: 1 region outside of loops run again")
+    assert text.startswith("train_step: 1 region outside of loops runs again")
     whole = " ".join(text.split())
     assert "2 ops from Tanh to Exp run again near their gradient: 2.0 MiB" in whole
 
@@ -177,6 +177,13 @@ def test_a_state_says_where_it_is_kept_and_has_a_row_though_nobody_reads_it():
     text = report(loop(decision("b"), segments=CUT))
     assert " checkpointed " in row(text, "1.1 KiB  ")
     assert " state " in row(text, "1.1 KiB  ")
+
+
+def test_one_iteration_and_several_are_told_as_such():
+    one = Segments(length=1, bytes=2048, slots=3, count=30, replays=2.9)
+    assert "while (train.py:80): 1 iteration; " in report(loop(segments=one))
+    assert "while (train.py:80): 5 iterations; " in report(loop(segments=CUT))
+    assert "loop while (train.py:80), 1 iteration\n" in report(loop(decision(), trips=1))
 
 
 def frontier(*plans):

@@ -7,8 +7,12 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from rnnmem.errors import OptionError
+from rnnmem.ir.edges import Edge
+from rnnmem.passes.late_products.decision import LateProduct
+from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import KINDS, SAVED, Part, Side
+from rnnmem.reports.explain import explain
 from rnnmem.reports.picture import largest
 from rnnmem.reports.report import Report
 from rnnmem.reports.rows import alike, areas
@@ -29,6 +33,29 @@ def test_the_text_fits_in_80_columns_and_names_the_peaks(told):
     assert "note: a note to the reader" in text
     assert "weights: variables that are trained" in text
     assert text.startswith("train_step: 1 loop rewritten, predicted peak -")
+
+
+OUTSIDE = Plan(original_peak=2**22, predicted_peak=2**20).having(
+    straight_line=(Region(("Tanh", "Exp"), ("gradient/Mul",), ("gradient/x:0",), 2**21, 0.1),) * 6
+)
+EDGES = Plan(original_peak=2**22, predicted_peak=2**20).having(
+    scheduling_edges=(Edge("mul", None, "sum"),)
+)
+LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "changed"),
+    [
+        (OUTSIDE, "6 regions outside of loops run again"),
+        (EDGES, "1 control edge added"),
+        (LATE, "1 product made late"),
+    ],
+)
+def test_report_and_explain_tell_alike_what_was_changed(plan, changed):
+    before, after = Side("before", 2**22), Side("after", 2**20)
+    assert str(Report("step", before, after, plan)).startswith(f"step: {changed}, predicted peak")
+    assert str(explain(plan, name="step")).startswith(f"step: {changed}\n")
 
 
 def test_the_curve_is_as_high_as_the_peak(told):
