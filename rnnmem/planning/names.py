@@ -3,13 +3,15 @@
 sequential/encoder_1/while                               encoder
 gradient_tape/while_1/while_1_grad, made in decode()     decode, gradient
 model.py:88 made two loops                               decode (while), decode (while_1)
+
+A number at the end of a name is dropped only where no other name differs in nothing but it.
 """
 
 from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from rnnmem.ir.graph import Net
@@ -25,6 +27,41 @@ _OP = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)*")
 """The name of an op in a sentence, or any other word."""
 _OURS = {"again": "replay"}
 """Loops that rnnmem adds, by the last part of their names."""
+
+
+class Scopes:
+    """The user's name scopes, without the numbers that tell nothing apart.
+
+    Args:
+      names: of all ops and blobs that are told of together.
+    """
+
+    def __init__(self, names: Iterable[str]):
+        found: dict[tuple[str, ...], set[str]] = {}
+        for scopes in {name.rpartition("/")[0] for name in names}:
+            path = _user_scopes(scopes)
+            for depth, scope in enumerate(path):
+                found.setdefault((*path[:depth], _stem(scope)), set()).add(scope)
+        self._numbered = {one for one, scopes in found.items() if len(scopes) > 1}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """The user's name scopes of an op, outermost first."""
+        path = _user_scopes(name.rpartition("/")[0])
+        stems = ((*path[:depth], _stem(scope)) for depth, scope in enumerate(path))
+        return tuple(
+            scope if stem in self._numbered else stem[-1]
+            for scope, stem in zip(path, stems, strict=True)
+        )
+
+
+def _user_scopes(scopes: str) -> tuple[str, ...]:
+    """Those of some name scopes that are not technical."""
+    return tuple(one for one in scopes.split("/") if one[:1].islower() and not is_technical(one))
+
+
+def _stem(scope: str) -> str:
+    """A name without the number that TensorFlow or Keras may have added; they begin with 1."""
+    return scope if scope.endswith("_0") else _COUNTER.sub("", scope)
 
 
 class InLoops(Protocol):
@@ -45,11 +82,14 @@ class Names:
     Args:
       loops: names of the loop ops, at any depth.
       functions: some of them -> the user's Python functions that made them.
+      ops: names of the ops and blobs that are told of.
     """
 
-    def __init__(self, loops: Iterable[str], functions: Mapping[str, str]):
-        plain = {one: _scope(one) or functions.get(one) or one for one in map(_forward, loops)}
-        short = {one: _COUNTER.sub("", name) for one, name in plain.items()}
+    def __init__(self, loops: Iterable[str], functions: Mapping[str, str], ops: Iterable[str] = ()):
+        forward = list(map(_forward, loops))
+        self._scopes = Scopes((*ops, *(f"{one}/body" for one in forward)))
+        plain = {one: _scope(one) or functions.get(one) or one for one in forward}
+        short = {one: self._short(one, name) for one, name in plain.items()}
         for found in (short, plain):
             counts = collections.Counter(found.values())
             plain.update({one: name for one, name in found.items() if counts[name] == 1})
@@ -57,6 +97,11 @@ class Names:
         self._names = {
             one: name if counts[name] == 1 else f"{name} ({one})" for one, name in plain.items()
         }
+
+    def _short(self, loop: str, name: str) -> str:
+        """The name of a loop without its number, where that tells it from no other scope."""
+        scopes = self._scopes.of(f"{loop}/body") if name == _scope(loop) else ()
+        return scopes[-1] if scopes and _stem(name) == _stem(scopes[-1]) else name
 
     def loop(self, loops: tuple[str, ...]) -> str:
         """The name of the innermost of some loops, behind those around it."""
@@ -80,12 +125,9 @@ class Names:
 
     def _layer(self, name: str, taken: Collection[str]) -> str:
         """The innermost name scope of an op that is neither TensorFlow's own nor taken."""
-        scopes = [
-            scope
-            for scope in name.split("/")[:-1]
-            if scope[:1].islower() and scope not in taken and not is_technical(scope)
-        ]
-        return _COUNTER.sub("", scopes[-1]) if scopes else ""
+        scopes = _user_scopes(name.rpartition("/")[0])
+        told = zip(scopes, self._scopes.of(name), strict=True)
+        return next((short for scope, short in reversed([*told]) if scope not in taken), "")
 
     def places(self, parts: Iterable[InLoops], most: int = 3) -> str:
         """Where some blobs are that are alike: each place once."""
@@ -117,7 +159,19 @@ def names_in(plan: Plan) -> Names:
     """The names of the loops that a plan tells of."""
     loops = list(plan.every_loop())
     functions = {one.path[-1]: one.function for one in loops if one.function}
-    return Names(dict.fromkeys(loop for one in loops for loop in one.path), functions)
+    around = dict.fromkeys(loop for one in loops for loop in one.path)
+    return Names(around, functions, ops_of(plan))
+
+
+def ops_of(plan: Plan) -> Iterator[str]:
+    """Names of the ops and blobs that a plan tells of."""
+    for loop in plan.every_loop():
+        yield from (one.blob for one in loop.residuals)
+    for _, decided in plan.decisions:
+        for one in decided:
+            yield from _OP.findall(one.sentence)
+    for inner in plan.nested:
+        yield from ops_of(inner.plan)
 
 
 def _forward(loop: str) -> str:

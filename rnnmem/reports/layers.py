@@ -9,17 +9,15 @@ mul_7, made at train.py:88                      train.py:88
 from __future__ import annotations
 
 import collections
-import re
 from collections.abc import Callable, Sequence
 
 from rnnmem.ir.graph import Op
-from rnnmem.planning.names import GRADIENT_SCOPES, is_technical
+from rnnmem.planning.names import GRADIENT_SCOPES, Scopes
 
 FEWEST = 4
 """Layers that a drawing has at least; where names tell fewer, there is none."""
 ALONE = 20
 """Ops between layers, such as the sum of a residual block, that have a node each, at most."""
-_COUNTER = re.compile(r"_\d+$")
 _LOOSE = "other ops"
 
 
@@ -30,7 +28,8 @@ def layers(ops: Sequence[Op], runs_again: Callable[[Op], bool]) -> dict[str, str
       ops: of one net.
       runs_again: whether an op computes again what another computed.
     """
-    scopes = {op.name: _scopes(op.name) for op in ops}
+    named = Scopes(op.name for op in ops)
+    scopes = {op.name: named.of(op.name) for op in ops}
     depth = _depth(list(scopes.values()))
     between = sum(0 < len(one) <= depth for one in scopes.values())
     found = {}
@@ -45,12 +44,6 @@ def layers(ops: Sequence[Op], runs_again: Callable[[Op], bool]) -> dict[str, str
         of = ", gradient" if op.name.startswith(GRADIENT_SCOPES) else ""
         found[op.name] = layer + (", again" if runs_again(op) else of)
     return found if len(set(found.values())) >= FEWEST else {}
-
-
-def _scopes(name: str) -> tuple[str, ...]:
-    """The user's name scopes of an op, outermost first."""
-    scopes = [one for one in name.split("/")[:-1] if one[:1].islower() and not is_technical(one)]
-    return tuple(_COUNTER.sub("", one) for one in scopes)
 
 
 def _depth(scopes: Sequence[tuple[str, ...]]) -> int:

@@ -1,8 +1,13 @@
 """Loops and blobs are called after layers and functions of the user; alike ones stand together."""
 
+import dataclasses
+
 import pytest
 
-from rnnmem.planning.names import Names
+from rnnmem.passes.late_products.decision import LateProduct
+from rnnmem.planning.names import Names, names_in
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.sentences import sentences
 from rnnmem.reports.data import SAVED, TEMPORARY, Area, Part, Side
 from rnnmem.reports.rows import areas, lines, rows, title
 
@@ -58,6 +63,49 @@ def test_a_blob_is_told_by_its_loop_and_its_layer(label, loops, told):
 )
 def test_a_sentence_has_the_names_of_loops_and_layers(sentence, told):
     assert Names(KERAS, {}).told(sentence) == told
+
+
+BLOCKS = [f"{of}block_{i}/mul_1:0" for of in ("", "gradient_tape/") for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("ops", "sentence", "told"),
+    [
+        (BLOCKS, "gradient_tape/block_4/mul_1 waits", "gradient of block_4/mul_1 waits"),
+        (BLOCKS, "block_0/mul_1 to block_0/add_2", "block_0/mul_1 to block_0/add_2"),
+        (["m/dense/x", "m/dense_1/x"], "m/dense_1/add waits", "dense_1/add waits"),
+        (["m/dense_0/x"], "m/dense_0/add waits", "dense_0/add waits"),
+        (["m/dense_1/x", "n/dense/x"], "m/dense_1/add waits", "dense/add waits"),
+    ],
+)
+def test_a_number_that_tells_scopes_apart_is_kept(ops, sentence, told):
+    assert Names((), {}, ops).told(sentence) == told
+
+
+def test_the_number_of_a_loop_is_kept_that_tells_it_from_a_layer():
+    assert Names(("m/block_2/while",), {}, ["m/block_1/x"]).loop(("m/block_2/while",)) == "block_2"
+    assert Names(("while",), {"while": "decode_2"}).loop(("while",)) == "decode_2"
+
+
+def block(i):
+    return LateProduct(f"gradient_tape/block_{i}/mul_1", 1, f"gradient_tape/block_{i}/x:0", 2**19)
+
+
+def test_decisions_on_numbered_layers_read_differently():
+    text = str(Plan().having(late_products=tuple(map(block, range(5)))))
+    assert all(f"gradient of block_{i}/mul_1: 512.0 KiB are made" in text for i in range(5))
+
+
+def test_decisions_that_read_the_same_are_told_once():
+    layers = [dataclasses.replace(block(0), product=f"net_{i}/norm/mul_1") for i in range(3)]
+    plan = Plan().having(late_products=(*layers, block(1)))
+    told = [one for one in sentences(plan, names_in(plan), most=1)]
+    assert told == [
+        "late_products: 3 × norm/mul_1: 512.0 KiB are made when the gradient arrives",
+        "late_products: gradient of block/mul_1: 512.0 KiB are made when the gradient arrives",
+    ]
+    more = Plan().having(late_products=(*layers, *map(block, range(5))))
+    assert [*sentences(more, names_in(more), most=1)][1:] == ["late_products: 5 more"]
 
 
 def gate(name, size, source, kind=SAVED):
