@@ -102,17 +102,27 @@ def _tables(loops: list[tuple[LoopPlan, Segments | None]], naming: Naming) -> It
         if not loop.residuals:
             continue
         yield f"{called(loop, naming).label}, {_iterations(loop)}"
-        table = table_of(("bytes", "each iteration", "line", "decision", "why"), ("bytes",))
-        rows = Counter(
-            _row(decision, loop, outcome(decision, loop, around))
-            for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0))
-        )
-        others = None if loop.closed else other_states(loop)
-        if others is not None and loop.segments is not None:
-            rows[_row(others, loop, of_states(loop.segments))] += 1
-        for (size, what, *rest), count in rows.items():
-            table.add_row(size, f"{count} × {what}" if count > 1 else what, *rest)
+        sizes = "each iteration"
+        table = table_of((sizes, "blob", "line", "decision", "why"), (sizes,))
+        for (what, *rest), size in _rows(loop, around):
+            table.add_row(format_bytes(size), what, *rest)
         yield table
+
+
+def _rows(loop: LoopPlan, around: Segments | None) -> Iterator[tuple[tuple[str, ...], int | None]]:
+    """Rows of what is alike but for its name, and the bytes of it all, the largest first."""
+    alike = Counter(
+        (_row(decision, loop, outcome(decision, loop, around)), decision.bytes)
+        for decision in loop.residuals
+    )
+    others = None if loop.closed else other_states(loop)
+    if others is not None and loop.segments is not None:
+        alike[_row(others, loop, of_states(loop.segments)), others.bytes] += 1
+    rows = [
+        ((f"{count} × {what}" if count > 1 else what, *rest), size and size * count)
+        for ((what, *rest), size), count in alike.items()
+    ]
+    yield from sorted(rows, key=lambda row: -(row[1] or 0))
 
 
 def _iterations(loop: LoopPlan) -> str:
@@ -133,7 +143,6 @@ def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str
         word = f"{word} now"
     kind = f" {kind_text(decision.dtype, decision.shape)}" if decision.dtype else ""
     return (
-        format_bytes(decision.bytes),
         decision.op_type + kind,
         decision.source,
         "left" if loop.closed else word,

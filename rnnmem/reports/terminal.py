@@ -22,6 +22,7 @@ _ROWS = 10
 """Rows of parts that are alike, for each side."""
 _NUMBER = 11
 """Columns of a number of bytes."""
+_AT_PEAK = "at the peak"
 _HEIGHT = 8
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -110,7 +111,7 @@ def _parts(side: Side) -> list[Table | str]:
     kinds = table_of(("bytes", heading), ("bytes",), width=_NUMBER)
     for kind, size in side.by_kind().items():
         kinds.add_row(format_bytes(size), f"{kind}: {KINDS[kind]}")
-    blobs = table_of(("bytes", "blob", "line", "decision"), ("bytes",), width=_NUMBER)
+    blobs = table_of((_AT_PEAK, "blob", "line", "decision"), (_AT_PEAK,), width=_NUMBER)
     for row in rows(part for part in side.parts if part.op_type)[:_ROWS]:
         told = format_bytes(sum(part.bytes for part in row))
         blobs.add_row(told, title(row), lines(row), row[0].decision or row[0].kind)

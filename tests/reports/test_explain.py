@@ -301,8 +301,19 @@ def test_in_a_terminal_a_report_fits_it_and_elsewhere_no_sentence_is_broken(monk
 def test_equal_rows_are_one():
     same = [decision(blob, reason="alike") for blob in ("b", "c", "d")]
     text = report(loop(*same, decision("e", reason="another")))
-    assert "3 × Tanh float32[2,128]" in text
+    assert "3.0 KiB 3 × Tanh float32[2,128] train.py:88" in " ".join(text.split())
     assert text.count("alike") == 1 and text.count("another") == 1
+
+
+def test_a_row_of_several_tells_what_they_take_together():
+    gates = [decision(blob, bytes=8192) for blob in "ifo"]
+    text = report(loop(decision("c", bytes=16384, shape=(9,)), *gates))
+    rows = [line.split()[:2] for line in text.splitlines() if "Tanh" in line]
+    assert rows == [["24.0", "KiB"], ["16.0", "KiB"]]
+    head = next(line for line in text.splitlines() if "why" in line)
+    assert head.split() == ["each", "iteration", "blob", "line", "decision", "why"]
+    unknown = [decision(blob, bytes=None) for blob in "ab"]
+    assert row(report(loop(*unknown)), "Tanh").split()[:3] == ["?", "2", "×"]
 
 
 class Cells(html.parser.HTMLParser):

@@ -76,6 +76,11 @@ def test_the_text_has_one_row_for_parts_that_are_alike():
     assert rows == ["3.0 MiB 3 × Tanh float32[512,512] cell.py:7, 8 saved"]
 
 
+def test_the_head_of_the_column_of_blobs_says_what_it_counts(told):
+    heads = [" ".join(line.split()) for line in str(told).splitlines() if line.endswith("decision")]
+    assert heads == ["at the peak blob line decision"] * 2
+
+
 def test_where_nothing_was_changed_there_is_one_side():
     text = str(report(changed=False))
     assert text.startswith("train_step: runs as TensorFlow runs it")
