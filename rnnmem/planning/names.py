@@ -15,17 +15,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from rnnmem.ir.graph import Net
+from rnnmem.ir.joint import BACKWARD
 from rnnmem.ir.lines import function_of
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.planning.plan import Plan
 
-GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
-"""Name scopes that TensorFlow gives to what a tape, or ``tf.gradients``, adds."""
+GRADIENT_SCOPES = ("gradient_tape/", "gradients/", f"{BACKWARD}/")
+"""Name scopes that TensorFlow gives to what a tape, or ``tf.gradients``, adds, and that of what it
+traces by itself where a function is differentiated later."""
 _COUNTER = re.compile(r"_\d+$")
+_TECHNICAL = {"gradient_tape", "gradients", BACKWARD, "rnnmem", "again", "body", "cond"}
 _LOOP = re.compile(r"while(_\d+)?$")
 _OP = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)*")
 """The name of an op in a sentence, or any other word."""
-_OURS = {"again": "replay"}
+_OURS = {"again": "replay", "way": "way to a segment", "items": "items of a product"}
 """Loops that rnnmem adds, by the last part of their names."""
 
 
@@ -121,7 +124,11 @@ class Names:
         if forward in self._names:
             return of + self._names[forward]
         layer = self._layer(bare, ())
-        return f"{of}{layer}/{bare.rpartition('/')[2]}" if layer else name
+        if layer:
+            return f"{of}{layer}/{bare.rpartition('/')[2]}"
+        if bare.startswith(f"{BACKWARD}/"):
+            return f"{_without_gradient_scopes(bare)} of the gradient"
+        return name
 
     def _layer(self, name: str, taken: Collection[str]) -> str:
         """The innermost name scope of an op that is neither TensorFlow's own nor taken."""
@@ -178,11 +185,18 @@ def _forward(loop: str) -> str:
     """The loop that a gradient loop belongs to; any other loop itself."""
     if not loop.startswith(GRADIENT_SCOPES) and not loop.endswith("_grad"):
         return loop
-    name = loop.removesuffix("_grad")
+    name = _without_gradient_scopes(loop.removesuffix("_grad"))
+    for between in ("/", "_grad/"):  # of a tape, and of ``tf.gradients``
+        half = name[(len(name) + len(between)) // 2 :]
+        if name == f"{half}{between}{half}":
+            return half
+    return name.rpartition("/")[2]
+
+
+def _without_gradient_scopes(name: str) -> str:
     while name.startswith(GRADIENT_SCOPES):
         name = name.partition("/")[2]
-    half = name[len(name) // 2 + 1 :]
-    return half if name == f"{half}/{half}" else name.rpartition("/")[2]
+    return name
 
 
 def _scope(loop: str) -> str:
@@ -193,5 +207,5 @@ def _scope(loop: str) -> str:
 
 def is_technical(scope: str) -> bool:
     """Whether a name scope is TensorFlow's own, or ours."""
-    technical = scope in ("gradient_tape", "gradients", "rnnmem", "again", "body", "cond")
+    technical = scope in _TECHNICAL
     return technical or scope.endswith("_grad") or bool(_LOOP.match(scope))

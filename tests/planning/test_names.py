@@ -28,6 +28,9 @@ GRADIENT = "gradient_tape/model/encoder_1/while/model/encoder_1/while_grad"
         (("encoder", "steps/while"), {}, ("encoder", "steps/while"), "encoder › steps"),
         (("loop", "grad", "grad/rnnmem/again"), {}, ("grad", "grad/rnnmem/again"), "grad › replay"),
         (("",), {}, ("unheard/of",), "unheard/of"),
+        (("m/while",), {}, ("rnnmem_backward/gradients/m/while_grad/m/while_grad",), "m, gradient"),
+        (("m/while",), {}, ("gradients/m/while_grad/m/while_grad",), "m, gradient"),
+        (("loop", "grad", "rnnmem/way"), {}, ("grad", "rnnmem/way"), "grad › way to a segment"),
     ],
 )
 def test_a_loop_has_the_name_of_its_layer_or_of_the_function_that_made_it(
@@ -58,6 +61,11 @@ def test_a_blob_is_told_by_its_loop_and_its_layer(label, loops, told):
         (f"{GRADIENT}/body: 1 op taken out", "gradient of encoder: 1 op taken out"),
         ("gradient_tape/model/decoder_2/Slice_1 waits", "gradient of decoder/Slice_1 waits"),
         ("gradient_tape/while/zeros waits for AddN", "gradient_tape/while/zeros waits for AddN"),
+        (
+            "rnnmem_backward/zeros waits for rnnmem_backward/gradients/grad_ys_0",
+            "zeros of the gradient waits for grad_ys_0 of the gradient",
+        ),
+        ("rnnmem_backward/gradients/model/decoder_2/Sum", "gradient of decoder/Sum"),
         ("1.5 MiB and/or more (x.py:3), a/B", "1.5 MiB and/or more (x.py:3), a/B"),
     ],
 )
