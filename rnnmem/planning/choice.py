@@ -177,6 +177,34 @@ def is_smaller(plan: Plan, other: Plan) -> bool:
     )
 
 
+def unbeaten(plans: Iterable[Plan], there: Sequence[Plan]) -> list[Plan]:
+    """Those of the plans that no other takes less time and memory than, as they are told.
+
+    Args:
+      plans: the plans; where no peaks are predicted, what their loops keep is compared.
+      there: plans that are told in any case.
+    """
+    found: list[Plan] = []
+    for plan in sorted(plans, key=lambda one: (one.slowdown, one.predicted_peak or 0, *kept(one))):
+        if not any(_beats(other, plan) for other in (*there, *found)):
+            found.append(plan)
+    return found
+
+
+def _beats(other: Plan, plan: Plan) -> bool:
+    """Whether a plan takes no more time and memory than another, to the digits that are told."""
+    if round(other.slowdown, 2) > round(plan.slowdown, 2):
+        return False
+    if (other.predicted_peak is None) != (plan.predicted_peak is None):
+        return False
+    sizes = (other.predicted_peak, plan.predicted_peak)
+    if plan.predicted_peak is None:
+        if other.changes_nothing:  # what it keeps is not known
+            return False
+        sizes = (kept(other)[0], kept(plan)[0])
+    return sizes[0] <= sizes[1] or format_bytes(sizes[0]) == format_bytes(sizes[1])
+
+
 def is_cut(plan: Plan) -> bool:
     """Whether a loop of the plan has segments."""
     return any(loop.segments is not None and not loop.closed for loop in plan.loops)

@@ -70,7 +70,7 @@ def explain(plan: Plan, *, name: str, frontier: tuple[Plan, ...] = ()) -> Explan
 
 def _alternatives(frontier: tuple[Plan, ...], chosen: Plan, names: Names) -> Table:
     """Plans from the fastest to the smallest, the chosen one marked."""
-    numbers = ("predicted peak", "step time", "loops keep")
+    numbers = ("predicted peak", "step time", "loops keep at most")
     table = table_of(("plan", *numbers, "what changes"), numbers)
     for number, plan in enumerate(frontier, 1):
         same = (plan.loops, plan.nested) == (chosen.loops, chosen.nested)
@@ -93,12 +93,19 @@ def _peak(plan: Plan, chosen: Plan, mine: bool) -> str:
 
 
 def _kept(plan: Plan) -> str:
-    """Bytes that the rewritten loops of the outermost Net keep at once, by the planner's count."""
+    """Bytes that the rewritten loops keep at once, inner ones included, at most.
+
+    The planner counts a blob in each list that holds it; the simulated peak counts it once.
+    """
     opened = [loop for loop in plan.loops if not loop.closed]
     if not opened:
         return ""
     known = all(one.trips is not None for loop in opened for one in loop.flat())
-    return format_bytes(sum(loop.total()[0] for loop in opened) if known else None)
+    if not known:
+        return format_bytes(None)
+    peak = plan.predicted_interval[1] if plan.predicted_interval else plan.predicted_peak
+    counts = sum(loop.total()[0] for loop in opened)
+    return format_bytes(counts if peak is None else min(counts, peak))
 
 
 def _what_changes(plan: Plan, names: Names) -> str:

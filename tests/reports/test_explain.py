@@ -230,6 +230,15 @@ def test_the_bytes_that_loops_keep_stand_beside_what_changes():
     assert " ? " in unknown
 
 
+def test_loops_are_told_to_keep_no_more_than_the_peak():
+    """A state that is saved as the result of the iteration before, too, is in two lists."""
+    low = dataclasses.replace(plan_with(), predicted_peak=80 << 10)
+    (told,) = frontier(low)
+    assert told.count("80.0 KiB") == 2 and "100.0 KiB" not in told
+    (told,) = frontier(dataclasses.replace(low, predicted_interval=(80 << 10, 90 << 10)))
+    assert "90.0 KiB" in told
+
+
 def test_loops_of_which_the_same_is_told_stand_together():
     first, second = (loop(decision("b"), segments=CUT) for _ in range(2))
     second = dataclasses.replace(second, path=("other",))
