@@ -26,8 +26,8 @@ traces by itself where a function is differentiated later."""
 _COUNTER = re.compile(r"_\d+$")
 _TECHNICAL = {"gradient_tape", "gradients", BACKWARD, "rnnmem", "again", "body", "cond"}
 _LOOP = re.compile(r"while(_\d+)?$")
-_OP = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)*")
-"""The name of an op in a sentence, or any other word."""
+_OP = re.compile(r"(?<![\w./-])([\w.-]+(?:/[\w.-]+)*)(:\d+)?")
+"""The name of an op or blob in a sentence, or any other word; a line of the user's too."""
 _OURS = {"again": "replay", "way": "way to a segment", "items": "items of a product"}
 """Loops that rnnmem adds, by the last part of their names."""
 
@@ -114,7 +114,15 @@ class Names:
 
     def told(self, sentence: str) -> str:
         """A sentence about ops, with the names of loops and layers in place of theirs."""
-        return _OP.sub(lambda found: self._op(found[0]), sentence)
+        return _OP.sub(self._word, sentence)
+
+    def _word(self, found: re.Match[str]) -> str:
+        """What a word of a sentence is called: an op, a blob, or itself."""
+        name, number = found[1], found[2]
+        told = self._op(name)
+        if told == name or number in (None, ":0"):
+            return found[0] if told == name else told
+        return f"result {number[1:]} of {told}"
 
     def _op(self, name: str) -> str:
         """What an op is called, with its layer; without one, as TensorFlow calls it."""
@@ -145,7 +153,8 @@ class Names:
     def where(self, part: InLoops) -> str:
         """The loop and the layer that a blob belongs to."""
         name = part.label.rpartition(": ")[2]
-        taken = {scope for loop in part.loops for scope in loop.split("/")}
+        around = (*part.loops, *map(_forward, part.loops))
+        taken = {scope for loop in around for scope in loop.split("/")}
         layer = self._layer(name, taken)
         if part.loops:
             return self.loop(part.loops) + (f" › {layer}" if layer else "")
@@ -176,7 +185,7 @@ def ops_of(plan: Plan) -> Iterator[str]:
         yield from (one.blob for one in loop.residuals)
     for _, decided in plan.decisions:
         for one in decided:
-            yield from _OP.findall(one.sentence)
+            yield from (found[1] for found in _OP.finditer(one.sentence))
     for inner in plan.nested:
         yield from ops_of(inner.plan)
 
@@ -186,11 +195,12 @@ def _forward(loop: str) -> str:
     if not loop.startswith(GRADIENT_SCOPES) and not loop.endswith("_grad"):
         return loop
     name = _without_gradient_scopes(loop.removesuffix("_grad"))
-    for between in ("/", "_grad/"):  # of a tape, and of ``tf.gradients``
-        half = name[(len(name) + len(between)) // 2 :]
-        if name == f"{half}{between}{half}":
-            return half
-    return name.rpartition("/")[2]
+    scopes = name.split("/")
+    for first in range(1, len(scopes)):
+        twice = "/".join(scopes[first:])
+        if f"/{name}".endswith((f"/{twice}/{twice}", f"/{twice}_grad/{twice}")):
+            return twice
+    return scopes[-1]
 
 
 def _without_gradient_scopes(name: str) -> str:

@@ -11,6 +11,8 @@ from rnnmem.planning.sentences import sentences
 from rnnmem.reports.data import SAVED, TEMPORARY, Area, Part, Side
 from rnnmem.reports.rows import areas, lines, rows, title
 
+NESTED = "gradient_tape/sweep/gradients/sweep/refine_grad"
+"""Gradient of a loop in a loop's."""
 KERAS = ("model/encoder_1/while", "model/decoder/while")
 GRADIENT = "gradient_tape/model/encoder_1/while/model/encoder_1/while_grad"
 
@@ -29,6 +31,12 @@ GRADIENT = "gradient_tape/model/encoder_1/while/model/encoder_1/while_grad"
         (("loop", "grad", "grad/rnnmem/again"), {}, ("grad", "grad/rnnmem/again"), "grad › replay"),
         (("",), {}, ("unheard/of",), "unheard/of"),
         (("m/while",), {}, ("rnnmem_backward/gradients/m/while_grad/m/while_grad",), "m, gradient"),
+        (
+            ("sweep", "sweep/refine"),
+            {},
+            ("gradient_tape/sweep/sweep_grad", f"{NESTED}/sweep/refine_grad"),
+            "sweep › refine, gradient",
+        ),
         (("m/while",), {}, ("gradients/m/while_grad/m/while_grad",), "m, gradient"),
         (("loop", "grad", "rnnmem/way"), {}, ("grad", "rnnmem/way"), "grad › way to a segment"),
     ],
@@ -46,6 +54,11 @@ def test_a_loop_has_the_name_of_its_layer_or_of_the_function_that_made_it(
         (f"{KERAS[1]}: {KERAS[1]}/MatMul:0", KERAS[1:], "decoder"),
         ("gradient_tape/model/dense_2/MatMul/MatMul_1:0", (), "dense, gradient"),
         ("gradient_tape/MatMul:0", (), "gradient"),
+        (
+            f"x: {NESTED}/gradients/sweep/refine/matmul_grad/MatMul:0",
+            ("gradient_tape/sweep/sweep_grad", f"{NESTED}/sweep/refine_grad"),
+            "sweep › sweep/refine, gradient",
+        ),
         ("Tensordot/MatMul:0", (), "outside of loops"),
     ],
 )
@@ -65,6 +78,8 @@ def test_a_blob_is_told_by_its_loop_and_its_layer(label, loops, told):
             "rnnmem_backward/zeros waits for rnnmem_backward/gradients/grad_ys_0",
             "zeros of the gradient waits for grad_ys_0 of the gradient",
         ),
+        (f"read from {KERAS[0]}:3 (x.py:3)", "read from result 3 of encoder (x.py:3)"),
+        (f"{KERAS[0]}:0, m/out_3/Sum:1 and y:0", "encoder, result 1 of out/Sum and y:0"),
         ("rnnmem_backward/gradients/model/decoder_2/Sum", "gradient of decoder/Sum"),
         ("1.5 MiB and/or more (x.py:3), a/B", "1.5 MiB and/or more (x.py:3), a/B"),
     ],

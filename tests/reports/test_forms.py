@@ -11,7 +11,7 @@ from rnnmem.ir.edges import Edge
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.plan import Plan
-from rnnmem.reports.data import KINDS, SAVED, Part, Side
+from rnnmem.reports.data import KINDS, SAVED, LoopSpan, Part, Side
 from rnnmem.reports.explain import explain
 from rnnmem.reports.picture import largest
 from rnnmem.reports.report import Report
@@ -79,6 +79,33 @@ def test_the_text_has_one_row_for_parts_that_are_alike():
 def test_the_head_of_the_column_of_blobs_says_what_it_counts(told):
     heads = [" ".join(line.split()) for line in str(told).splitlines() if line.endswith("decision")]
     assert heads == ["at the peak blob line decision"] * 2
+
+
+def gate(layer, kind="Sigmoid", line="train.py:8"):
+    loop = f"model/{layer}/while"
+    label = f"{loop}: {loop}/{kind}:0"
+    return Part(label, SAVED, 2**20, kind, "float32", (512, 512), line, (loop,))
+
+
+def rows_of(*parts):
+    spans = tuple(LoopSpan(part.loops, 0.0, 1.0, 9, "train.py:8") for part in parts)
+    before = Side("before", len(parts) * 2**20, parts=parts, peak_source="train.py:8", spans=spans)
+    text = str(Report("step", before, before, Plan()))
+    heading, *rows = text[text.index("at the peak") :].strip().splitlines()
+    return heading.split()[4], [" ".join(row.split()[3:]) for row in rows]
+
+
+def test_rows_that_have_the_same_line_are_told_apart_by_their_layers():
+    """A Keras model has one line, that of ``fit``."""
+    heading, rows = rows_of(gate("encoder"), gate("reader"), gate("reader", "Tanh", "cell.py:3"))
+    assert heading == "where"
+    assert rows == [
+        "float32[512,512] encoder saved",
+        "float32[512,512] reader saved",
+        "float32[512,512] cell.py:3 saved",
+    ]
+    heading, rows = rows_of(gate("encoder"), gate("encoder", "Tanh"))
+    assert heading == "line" and rows == ["float32[512,512] train.py:8 saved"] * 2
 
 
 def test_where_nothing_was_changed_there_is_one_side():
