@@ -82,7 +82,7 @@ class Optimized(Generic[P, R]):
             and field.name != "plan"
         ]
         given += ["plan=..."] if self._options.plan is not None else []
-        name = getattr(self, "__name__", "function")
+        name = self._name
         traced = f"{counted(len(self._traces), 'signature')} planned"
         return f"<rnnmem.optimize({', '.join([name, *given])}){self._where}, {traced}>"
 
@@ -283,6 +283,12 @@ class Optimized(Generic[P, R]):
             else (types.MethodType(fn, instance))
         )
 
+    @property
+    def _name(self) -> str:
+        """The function's name; one that was traced already, or loaded, has that of its graph."""
+        graph = getattr(self._concrete, "graph", None)
+        return str(getattr(self, "__name__", None) or getattr(graph, "name", "function"))
+
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The decisions for these arguments; traces, but runs nothing."""
         return self._told(self._trace_of(args, kwargs))
@@ -290,7 +296,7 @@ class Optimized(Generic[P, R]):
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """A report that prints as tables: each saved blob, what is decided and why; other plans."""
         trace = self._trace_of(args, kwargs)
-        name = getattr(self, "__name__", "function")
+        name = self._name
         plan = self._told(trace)
         notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
@@ -330,7 +336,7 @@ class Optimized(Generic[P, R]):
         if net is None:
             net = spared("the function", lambda: _net_as_traced(trace.original), None, notes)
         return Inspection(
-            name=getattr(self, "__name__", "function"),
+            name=self._name,
             original=trace.original,
             function=trace.without_tape,
             plan=_noted(plan, notes),

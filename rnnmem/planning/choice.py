@@ -195,14 +195,12 @@ def _beats(other: Plan, plan: Plan) -> bool:
     """Whether a plan takes no more time and memory than another, to the digits that are told."""
     if round(other.slowdown, 2) > round(plan.slowdown, 2):
         return False
-    if (other.predicted_peak is None) != (plan.predicted_peak is None):
+    least, most = other.predicted_peak, plan.predicted_peak
+    if least is None and most is None and not other.changes_nothing:
+        least, most = kept(other)[0], kept(plan)[0]
+    if least is None or most is None:  # of the original it is not known what its loops keep
         return False
-    sizes = (other.predicted_peak, plan.predicted_peak)
-    if plan.predicted_peak is None:
-        if other.changes_nothing:  # what it keeps is not known
-            return False
-        sizes = (kept(other)[0], kept(plan)[0])
-    return sizes[0] <= sizes[1] or format_bytes(sizes[0]) == format_bytes(sizes[1])
+    return least <= most or format_bytes(least) == format_bytes(most)
 
 
 def is_cut(plan: Plan) -> bool:

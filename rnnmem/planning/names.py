@@ -89,7 +89,10 @@ class Names:
     """
 
     def __init__(self, loops: Iterable[str], functions: Mapping[str, str], ops: Iterable[str] = ()):
-        forward = list(map(_forward, loops))
+        every = dict.fromkeys(loops)
+        forward = list(dict.fromkeys(map(_forward, every)))
+        self._inlined = _inlined(forward, every)
+        forward = [one for one in forward if one not in self._inlined]
         self._scopes = Scopes((*ops, *(f"{one}/body" for one in forward)))
         plain = {one: _scope(one) or functions.get(one) or one for one in forward}
         short = {one: self._short(one, name) for one, name in plain.items()}
@@ -108,9 +111,14 @@ class Names:
 
     def loop(self, loops: tuple[str, ...]) -> str:
         """The name of the innermost of some loops, behind those around it."""
-        told = [self._names.get(_forward(one), _forward(one)) for one in loops]
+        told = [self._names.get(one, one) for one in map(self._forward, loops)]
         gradient = any(_forward(one) != one for one in loops)
         return " › ".join(dict.fromkeys(told)) + (", gradient" if gradient else "")
+
+    def _forward(self, loop: str) -> str:
+        """The loop that a gradient loop belongs to, as it is called in the function."""
+        forward = _forward(loop)
+        return forward if forward == loop else self._inlined.get(forward, forward)
 
     def told(self, sentence: str) -> str:
         """A sentence about ops, with the names of loops and layers in place of theirs."""
@@ -127,7 +135,7 @@ class Names:
     def _op(self, name: str) -> str:
         """What an op is called, with its layer; without one, as TensorFlow calls it."""
         bare = name.removesuffix("/body")
-        forward = _forward(bare)
+        forward = self._forward(bare)
         of = "gradient of " if forward != bare or bare.startswith(GRADIENT_SCOPES) else ""
         if forward in self._names:
             return of + self._names[forward]
@@ -135,7 +143,7 @@ class Names:
         if layer:
             return f"{of}{layer}/{bare.rpartition('/')[2]}"
         if bare.startswith(f"{BACKWARD}/"):
-            return f"{_without_gradient_scopes(bare)} of the gradient"
+            return f"{bare.rpartition('/')[2]} of the gradient"
         return name
 
     def _layer(self, name: str, taken: Collection[str]) -> str:
@@ -175,7 +183,7 @@ def names_in(plan: Plan) -> Names:
     """The names of the loops that a plan tells of."""
     loops = list(plan.every_loop())
     functions = {one.path[-1]: one.function for one in loops if one.function}
-    around = dict.fromkeys(loop for one in loops for loop in one.path)
+    around = dict.fromkeys(loop for one in loops for loop in (*one.path, *one.gradients))
     return Names(around, functions, ops_of(plan))
 
 
@@ -207,6 +215,16 @@ def _without_gradient_scopes(name: str) -> str:
     while name.startswith(GRADIENT_SCOPES):
         name = name.partition("/")[2]
     return name
+
+
+def _inlined(forward: Collection[str], loops: Collection[str]) -> dict[str, str]:
+    """Names of loops that only their gradients have -> those behind the call that was inlined."""
+    behind = {
+        one: [loop for loop in loops if loop in forward and loop.endswith(f"/{one}")]
+        for one in forward
+        if one not in loops
+    }
+    return {one: found[0] for one, found in behind.items() if len(found) == 1}
 
 
 def _scope(loop: str) -> str:

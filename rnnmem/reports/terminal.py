@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ _ROWS = 10
 """Rows of parts that are alike, for each side."""
 _NUMBER = 11
 """Columns of a number of bytes."""
+_LINE = re.compile(r":\d+$")
 _PLACES = 2
 """Layers that stand in the place of a row's line, at most."""
 _AT_PEAK = "at the peak"
@@ -108,8 +110,8 @@ def _curve(side: Side, top: int) -> list[str]:
 def _parts(side: Side, names: Names) -> list[Table | str]:
     """What the peak consists of: first by kind, then the largest blobs."""
     if side.peak_bytes is None:
-        shown = ", ".join(side.unknown[:3])
-        return ["", f"{side.name}: the peak is not known before a run; unknown: {shown}"]
+        unknown = ", ".join(side.unknown[:3])
+        return ["", f"{side.name}: the peak is not known before a run; unknown: {unknown}"]
     if not side.parts:
         return ["", f"{side.name}: nothing is allocated above what is resident"]
     heading = f"the peak {side.name}, at {side.peak_source}, consists of"
@@ -127,13 +129,17 @@ def _parts(side: Side, names: Names) -> list[Table | str]:
 
 
 def _where(shown: list[tuple[Part, ...]], names: Names) -> list[str]:
-    """The line of each row; of rows that have the same line, the layers where these differ."""
+    """The line of each row; the layers where it has none, or others have it and differ in them."""
     layers = [tuple(dict.fromkeys(map(names.where, row))) for row in shown]
     of_line: dict[str, set[tuple[str, ...]]] = {}
     for row, places in zip(shown, layers, strict=True):
         of_line.setdefault(lines(row), set()).add(places)
     return [
-        names.places(row) if len(of_line[lines(row)]) > 1 and len(places) <= _PLACES else lines(row)
+        names.places(row, _PLACES)
+        if not any(_LINE.search(part.source) for part in row)
+        or len(of_line[lines(row)]) > 1
+        and len(places) <= _PLACES
+        else lines(row)
         for row, places in zip(shown, layers, strict=True)
     ]
 

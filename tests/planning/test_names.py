@@ -37,6 +37,12 @@ GRADIENT = "gradient_tape/model/encoder_1/while/model/encoder_1/while_grad"
             ("gradient_tape/sweep/sweep_grad", f"{NESTED}/sweep/refine_grad"),
             "sweep › refine, gradient",
         ),
+        (
+            ("Call/m/while", "rnnmem_backward/Call_grad/gradients/m/while_grad/m/while_grad"),
+            {},
+            ("rnnmem_backward/Call_grad/gradients/m/while_grad/m/while_grad",),
+            "m, gradient",
+        ),
         (("m/while",), {}, ("gradients/m/while_grad/m/while_grad",), "m, gradient"),
         (("loop", "grad", "rnnmem/way"), {}, ("grad", "rnnmem/way"), "grad › way to a segment"),
     ],

@@ -78,7 +78,7 @@ def test_the_text_has_one_row_for_parts_that_are_alike():
 
 def test_the_head_of_the_column_of_blobs_says_what_it_counts(told):
     heads = [" ".join(line.split()) for line in str(told).splitlines() if line.endswith("decision")]
-    assert heads == ["at the peak blob line decision"] * 2
+    assert heads == ["at the peak blob where decision"] * 2
 
 
 def gate(layer, kind="Sigmoid", line="train.py:8"):
@@ -106,6 +106,13 @@ def test_rows_that_have_the_same_line_are_told_apart_by_their_layers():
     ]
     heading, rows = rows_of(gate("encoder"), gate("encoder", "Tanh"))
     assert heading == "line" and rows == ["float32[512,512] train.py:8 saved"] * 2
+
+
+def test_a_row_without_a_line_is_told_by_its_layer():
+    """A SavedModel has no lines; in their place are names of ops."""
+    heading, rows = rows_of(gate("encoder", line="call/encoder/Sigmoid"), gate("reader"))
+    assert heading == "where"
+    assert rows == ["float32[512,512] encoder saved", "float32[512,512] train.py:8 saved"]
 
 
 def test_where_nothing_was_changed_there_is_one_side():
