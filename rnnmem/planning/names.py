@@ -142,8 +142,11 @@ class Names:
         layer = self._layer(bare, ())
         if layer:
             return f"{of}{layer}/{bare.rpartition('/')[2]}"
+        around, _, last = _without_gradient_scopes(bare).rpartition("/")
+        if around in self._names:
+            return f"{of}{self._names[around]}/{last}"
         if bare.startswith(f"{BACKWARD}/"):
-            return f"{bare.rpartition('/')[2]} of the gradient"
+            return f"{last} of the gradient"
         return name
 
     def _layer(self, name: str, taken: Collection[str]) -> str:

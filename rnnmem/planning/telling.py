@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -24,6 +25,8 @@ from rnnmem.planning.plan import Plan
 from rnnmem.planning.sentences import AS_THEY_ARE, Naming, beside_loops, called, of_loops
 from rnnmem.sizes import counted, format_bytes
 from rnnmem.tables import table_of
+
+_BYTES = re.compile(r"\d (B|KiB|MiB)\b")
 
 
 def parts(plan: Plan, naming: Naming = AS_THEY_ARE, name: str = "") -> Iterator[Table | str]:
@@ -119,10 +122,16 @@ def _rows(loop: LoopPlan, around: Segments | None) -> Iterator[tuple[tuple[str, 
     if others is not None and loop.segments is not None:
         alike[_row(others, loop, of_states(loop.segments)), others.bytes] += 1
     rows = [
-        ((f"{count} × {what}" if count > 1 else what, *rest), size and size * count)
-        for ((what, *rest), size), count in alike.items()
+        (_together(row, count) if count > 1 else row, size and size * count)
+        for (row, size), count in alike.items()
     ]
     yield from sorted(rows, key=lambda row: -(row[1] or 0))
+
+
+def _together(row: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """The row of several blobs; what a reason says of bytes is of each."""
+    what, *rest, why = row
+    return f"{count} × {what}", *rest, f"each: {why}" if _BYTES.search(why) else why
 
 
 def _iterations(loop: LoopPlan) -> str:

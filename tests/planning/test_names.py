@@ -111,6 +111,11 @@ def test_a_number_that_tells_scopes_apart_is_kept(ops, sentence, told):
     assert Names((), {}, ops).told(sentence) == told
 
 
+def test_what_stands_in_a_loop_without_a_layer_is_told_by_the_loop():
+    told = Names(("while",), {"while": "step"}).told("gradient_tape/while/zeros_1 waits for while")
+    assert told == "gradient of step/zeros_1 waits for step"
+
+
 def test_the_number_of_a_loop_is_kept_that_tells_it_from_a_layer():
     assert Names(("m/block_2/while",), {}, ["m/block_1/x"]).loop(("m/block_2/while",)) == "block_2"
     assert Names(("while",), {"while": "decode_2"}).loop(("while",)) == "decode_2"

@@ -321,6 +321,9 @@ def test_a_row_of_several_tells_what_they_take_together():
     assert rows == [["24.0", "KiB"], ["16.0", "KiB"]]
     head = next(line for line in text.splitlines() if "why" in line)
     assert head.split() == ["each", "iteration", "blob", "line", "decision", "why"]
+    priced = [decision(blob, reason="saving 1.0 KiB is not worth the time") for blob in "ab"]
+    assert "each: saving 1.0 KiB is not worth the time" in row(report(loop(*priced)), "Tanh")
+    assert "each:" not in row(report(loop(*gates)), "Tanh")
     unknown = [decision(blob, bytes=None) for blob in "ab"]
     assert row(report(loop(*unknown)), "Tanh").split()[:3] == ["?", "2", "×"]
 
