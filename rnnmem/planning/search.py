@@ -420,9 +420,7 @@ class Search:
         return self._simulated[decided]
 
     def frontier(self, chosen: Plan, count: int = 5) -> tuple[Plan, ...]:
-        """Plans from the original to the smallest, with the chosen one among them.
-
-        But for these two, none is beaten by another in both time and peak.
+        """The original, the chosen plan, and others up to the smallest that none of them beats.
 
         Args:
           chosen: the plan that runs.
@@ -436,10 +434,9 @@ class Search:
         wanted = min(len(steps), count - 1 if chosen.changes_nothing else count - 2)
         indices = {round(i * (len(steps) - 1) / max(1, wanted - 1)) for i in range(wanted)}
         found = [self.simulated(steps[index]) for index in sorted(indices)]
-        original = self.as_it_was("")
-        there = (original,) if chosen.changes_nothing else (original, chosen)
-        beside = (*there[1:], *unbeaten(found, there))
-        return (original, *sorted(beside, key=lambda plan: plan.slowdown))
+        first = (self.as_it_was(""), *(() if chosen.changes_nothing else (chosen,)))
+        beside = (*first[1:], *unbeaten(found, first))
+        return (first[0], *sorted(beside, key=lambda plan: plan.slowdown))
 
     def as_it_was(self, note: str) -> Plan:
         """The plan that changes nothing."""
