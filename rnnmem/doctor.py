@@ -18,7 +18,7 @@ from typing import Any
 
 from rnnmem.analysis.costs import Costs
 from rnnmem.errors import RnnmemWarning
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.tables import plain_text, table_of
 from rnnmem.version import RANGES, __version__, untested
 
@@ -229,8 +229,7 @@ def _calibration(calibrate: bool) -> Iterator[Finding]:
     if here.costs is not None:
         yield Finding("its costs", None, _costs(here.costs))
     files = list(cache_folder().glob("profile-*.json"))
-    many = f"{len(files)} file{'s' if len(files) != 1 else ''}"
-    text = f"times of kernels (profile=True) in {cache_folder()}: {many}"
+    text = f"times of kernels (profile=True) in {cache_folder()}: {counted(len(files), 'file')}"
     yield Finding("profiles", None, text if files else "none; profile=True measures kernels")
 
 

@@ -24,10 +24,12 @@ class BudgetError(RnnmemError, ValueError):
     """The budget cannot be met; the message names the smallest peak that can.
 
     Attributes:
+      budget: bytes that were asked for; None where no plan was looked for.
       smallest: bytes of the smallest budget that can be met; None where nobody knows.
       of: makes the same refusal of another budget.
     """
 
+    budget: int | None = None
     smallest: int | None = None
     of: Callable[[int], BudgetError] | None = None
 

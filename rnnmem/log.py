@@ -6,6 +6,7 @@ import logging
 import time
 
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.telling import verdict
 
 LOG = logging.getLogger("rnnmem")
 LOG.addHandler(logging.NullHandler())  # without one, Python prints warnings of a library by itself
@@ -22,21 +23,17 @@ def planned(name: str, where: str, plan: Plan, began: float) -> None:
     """
     if not LOG.isEnabledFor(logging.INFO):
         return
-    loops = list(plan.every_loop())
-    changed = [loop for loop in loops if not loop.closed]
     LOG.info(
-        "%s%s: %d of %d loops rewritten, predicted peak %s (was %s), step time %.2fx, "
-        "planned in %.2f s",
+        "%s%s: %s, predicted peak %s (was %s), step time %.2fx, planned in %.2f s",
         name,
         where,
-        len(changed),
-        len(loops),
+        verdict(plan),
         plan.told_peaks[1],
         plan.told_peaks[0],
         plan.slowdown,
         time.perf_counter() - began,
     )
-    for loop in loops:
+    for loop in plan.every_loop():
         line = f" ({loop.source})" if loop.source else ""
         if loop.closed:
             LOG.info("%s: loop %s%s left as it was: %s", name, loop.path[-1], line, loop.closed)

@@ -25,7 +25,7 @@ from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
 from rnnmem.reports.inspection import Inspection
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.counting import uncounted
@@ -82,9 +82,8 @@ class Optimized(Generic[P, R]):
             and field.name != "plan"
         ]
         given += ["plan=..."] if self._options.plan is not None else []
-        name = getattr(self, "__name__", "function")
-        count = len(self._traces)
-        traced = f"{count} signature{'s' if count != 1 else ''} planned"
+        name = self._name
+        traced = f"{counted(len(self._traces), 'signature')} planned"
         return f"<rnnmem.optimize({', '.join([name, *given])}){self._where}, {traced}>"
 
     @_unconverted
@@ -284,6 +283,12 @@ class Optimized(Generic[P, R]):
             else (types.MethodType(fn, instance))
         )
 
+    @property
+    def _name(self) -> str:
+        """The function's name; one that was traced already, or loaded, has that of its graph."""
+        graph = getattr(self._concrete, "graph", None)
+        return str(getattr(self, "__name__", None) or getattr(graph, "name", "function"))
+
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The decisions for these arguments; traces, but runs nothing."""
         return self._told(self._trace_of(args, kwargs))
@@ -291,7 +296,7 @@ class Optimized(Generic[P, R]):
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """A report that prints as tables: each saved blob, what is decided and why; other plans."""
         trace = self._trace_of(args, kwargs)
-        name = getattr(self, "__name__", "function")
+        name = self._name
         plan = self._told(trace)
         notes: list[str] = []
         frontier = spared("other plans", trace.work.frontier, (), notes)
@@ -331,7 +336,7 @@ class Optimized(Generic[P, R]):
         if net is None:
             net = spared("the function", lambda: _net_as_traced(trace.original), None, notes)
         return Inspection(
-            name=getattr(self, "__name__", "function"),
+            name=self._name,
             original=trace.original,
             function=trace.without_tape,
             plan=_noted(plan, notes),

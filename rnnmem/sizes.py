@@ -70,6 +70,17 @@ def parse_count(value: SupportsIndex, name: str) -> int:
     return count
 
 
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """Prints how many there are of something: "1 loop", "0 loops", "2 losses".
+
+    Args:
+      count: how many.
+      noun: what one is called.
+      nouns: what several are called; empty: the same with an s.
+    """
+    return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
 def format_bytes(size: int | None) -> str:
     """Prints bytes for people: "512 B", "64.0 KiB", "1430.0 MiB"; an unknown size is "?".
 

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnnmem.errors import OptionError
+from rnnmem.sizes import counted
 from rnnmem.tf.load import saved_model, signature_of
 
 _SPEC = re.compile(r"(?:([a-z][a-z0-9_]*)\s*)?\[([0-9?,\s]*)\]")
@@ -65,7 +66,8 @@ def target(
         function = signature_of(model, text, signature)
         names = sorted(function.structured_input_signature[1])
         if len(specs) > len(names):
-            raise OptionError(f"{len(specs)} shapes are given, {text!r} takes {', '.join(names)}")
+            given = counted(len(specs), "shape is", "shapes are")
+            raise OptionError(f"target={text!r} takes {', '.join(names)}, and {given} given")
         name = os.path.basename(os.path.normpath(text))
         return Target(name, function, (), dict(zip(names, specs, strict=False)), model)
     function = _named(text, "target")
@@ -89,7 +91,7 @@ def _check_count(text: str, function: Callable[..., Any], specs: Sequence[tf.Ten
     try:
         takes.bind(*specs)
     except TypeError:
-        given = f"{len(specs)} shape{'s are' if len(specs) != 1 else ' is'} given"
+        given = f"{counted(len(specs), 'shape is', 'shapes are')} given"
         names = f"({', '.join(map(_argument, takes.parameters.values()))})"
         raise OptionError(f"target={text!r} takes {names}, and {given}: {_FORMS}") from None
 

@@ -31,7 +31,7 @@ from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.passes.straight_line.apply import CLONE
-from rnnmem.planning.choice import budget_for, cannot_be_met
+from rnnmem.planning.choice import budget_for, cannot_be_met, met_when_asked
 from rnnmem.planning.intervals import at_sizes, with_intervals
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
@@ -124,29 +124,10 @@ def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
         try:
             made = _exported(work)
         except BudgetError as error:
-            raise _naming_what_can_be_met(work, error) from error.__cause__
+            raise met_when_asked(error, work.try_within) from error.__cause__
     if not made.gradient_only or made.untaped is not None:
         work.log_since(began)
     return made
-
-
-def _naming_what_can_be_met(work: Work, refusal: BudgetError) -> BudgetError:
-    """The refusal of a budget that names one which is met by whoever asks for it.
-
-    Once applied, a plan that is predicted to fit may give way to a larger one, as last bits would
-    be others.
-    """
-    named = refusal
-    while named.smallest is not None:
-        try:
-            _exported(work.within(named.smallest))
-            break
-        except BudgetError as error:
-            if error.smallest is None or error.smallest <= named.smallest:
-                break
-            named = error
-    asked = work.options.budget
-    return refusal if named is refusal or named.of is None or asked is None else named.of(asked)
 
 
 def left_as_it_was(concrete: Any, options: Options, where: str, reason: str) -> Trace:
@@ -247,9 +228,9 @@ class Work:
             made.remarks = (left_outside(left, reason),)
             yield made
 
-    def within(self, budget: int) -> Work:
-        """The same work within another budget."""
-        return self._with(dataclasses.replace(self.options, budget=budget))
+    def try_within(self, budget: int) -> None:
+        """Does the same within another budget, for nothing but what refuses it."""
+        _exported(self._with(dataclasses.replace(self.options, budget=budget)))
 
     def _with(self, options: Options) -> Work:
         return Work(self.concrete, options, self.where, self.machine)

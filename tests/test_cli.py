@@ -111,7 +111,10 @@ def test_measure_runs_both_in_turn(script, capsys):
 
 def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert main(["explain", exported]) == DONE
-    assert capsys.readouterr().out.startswith("function: ")
+    assert capsys.readouterr().out.startswith("serving_default: ")
+    assert main(["report", exported, "--json"]) == DONE
+    told = json.loads(capsys.readouterr().out)
+    assert told["name"] == "serving_default"
     page = tmp_path / "memory.html"
     target = str(tmp_path / "smaller")
     assert main(["optimize", exported, target, "--json", f"--html={page}"]) == DONE

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem import log
+from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.plan import LoopPlan, Plan
 
 PLAN = Plan(
@@ -31,7 +32,7 @@ def test_info_tells_the_function_its_loops_the_plan_and_why_a_loop_was_left(capl
     log.planned("step", " (train.py:3)", PLAN, time.perf_counter())
     (_, first), *others = messages(caplog)
     assert first.startswith(
-        "step (train.py:3): 1 of 2 loops rewritten, predicted peak 1.0 MiB (was 4.0 MiB), "
+        "step (train.py:3): 1 loop rewritten, predicted peak 1.0 MiB (was 4.0 MiB), "
         "step time 1.05x, planned in "
     )
     assert others == [
@@ -45,6 +46,13 @@ def test_debug_tells_what_becomes_of_each_loop(caplog):
     log.planned("step", "", PLAN, time.perf_counter())
     text = "step: loop while: 50 iterations, h saved in each, recomputed Tanh, 1 parallel"
     assert ("DEBUG", text) in messages(caplog)
+
+
+def test_what_is_changed_outside_of_loops_is_told(caplog):
+    caplog.set_level(logging.INFO, "rnnmem")
+    region = Region(("Tanh",), ("gradient/Mul",), ("gradient/x:0",), 2**21, 0.1)
+    log.planned("step", "", Plan().having(straight_line=(region,)), time.perf_counter())
+    assert messages(caplog)[0][1].startswith("step: 1 region outside of loops runs again, ")
 
 
 def train_step(x):
@@ -76,7 +84,7 @@ def test_each_function_is_told_of_once_when_it_is_planned(caplog, whole):
                 tape.watch(x)
                 y = forward(x)
             tape.gradient(y, x)
-    planned = [text for _, text in messages(caplog) if "1 of 1 loops rewritten" in text]
+    planned = [text for _, text in messages(caplog) if "1 loop rewritten" in text]
     assert len(planned) == 1
 
 

@@ -1,3 +1,4 @@
+import pathlib
 import re
 
 import numpy as np
@@ -5,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rnnmem
 from rnnmem.errors import OptionError, RnnmemError
-from rnnmem.sizes import format_bytes, format_interval, parse_bytes, parse_count
+from rnnmem.sizes import counted, format_bytes, format_interval, parse_bytes, parse_count
 
 
 @pytest.mark.parametrize(
@@ -134,3 +136,28 @@ def test_an_interval_is_one_number_where_that_is_all():
     assert format_interval((100, 512)) == "100 to 512 B"
     assert format_interval(None, 3 * mib) == "3.0 MiB"
     assert format_interval(None) == "?"
+
+
+@pytest.mark.parametrize(
+    ("count", "nouns", "text"),
+    [
+        (0, ("loop",), "0 loops"),
+        (1, ("loop",), "1 loop"),
+        (2, ("loop",), "2 loops"),
+        (1, ("edge waits", "edges wait"), "1 edge waits"),
+        (3, ("loss", "losses"), "3 losses"),
+    ],
+)
+def test_how_many_there_are_agrees_with_the_noun(count, nouns, text):
+    assert counted(count, *nouns) == text
+
+
+def test_plurals_are_made_in_one_place():
+    root = pathlib.Path(rnnmem.__file__).parent
+    by_hand = re.compile(r"""['"]e?s['"] if |['"] if [\w.()]+ == 1 else f?['"]""")
+    found = [
+        str(path.relative_to(root))
+        for path in sorted(root.rglob("*.py"))
+        if path.name != "sizes.py" and by_hand.search(path.read_text())
+    ]
+    assert found == []

@@ -19,7 +19,7 @@ from rnnmem.conversion.progress import reporting
 from rnnmem.conversion.ranges import Excess, excess_of
 from rnnmem.conversion.transaction import Transaction
 from rnnmem.errors import ConvertError, OptionError, RangeError
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.tf.own_devices import find_device, sync_devices
 
 _OVERFLOW = ("error", "clip", "ignore")
@@ -259,9 +259,9 @@ def _do(changes: list[Change]) -> None:
 def _excess_text(excess: list[Excess], dtype: str | None) -> str:
     named = ", ".join(map(str, excess[:_NAMED]))
     more = f" and {len(excess) - _NAMED} more" if len(excess) > _NAMED else ""
-    many = "tensor holds" if len(excess) == 1 else "tensors hold"
+    many = counted(len(excess), "tensor holds", "tensors hold")
     return (
-        f"{len(excess)} {many} values outside the range of {dtype}: {named}{more}. "
+        f"{many} values outside the range of {dtype}: {named}{more}. "
         "overflow='clip' takes the nearest value in range, 'ignore' lets them become infinite or "
         "NaN; nothing was changed"
     )

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnnmem.conversion.floats import out_of_range, safe_bound
+from rnnmem.sizes import counted
 
 _CHUNK_ELEMENTS = 1 << 20
 # Where a chunk must be made wider first, which takes memory.
@@ -35,8 +36,7 @@ class Excess:
 
     def __str__(self) -> str:
         """Prints e.g. "dense/kernel (3 values, up to 1e+06)"."""
-        values = "value" if self.count == 1 else "values"
-        return f"{self.name} ({self.count} {values}, up to {self.magnitude:.6g})"
+        return f"{self.name} ({counted(self.count, 'value')}, up to {self.magnitude:.6g})"
 
 
 def excess_of(value: tf.Tensor, name: str, after: str, device: str) -> Excess | None:

@@ -18,8 +18,9 @@ from rnnmem.ir.marks import GIVEN
 from rnnmem.ir.op_table import is_pure
 from rnnmem.ir.order import all_needed_by
 
-_BACKWARD = "rnnmem_backward"
-_HANDED_ON = f"{_BACKWARD}/rnnmem/handed_on"
+BACKWARD = "rnnmem_backward"
+"""Name scope of the gradient in the joint Net."""
+_HANDED_ON = f"{BACKWARD}/rnnmem/handed_on"
 
 
 def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
@@ -35,17 +36,17 @@ def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
       The joint Net: inputs are those of ``forward``, then the open ones of ``backward``; outputs
       are those of ``forward``, then those of ``backward``.
     """
-    opened = {blob: f"{_BACKWARD}/{blob}" for blob in backward.inputs if blob not in feeds}
+    opened = {blob: f"{BACKWARD}/{blob}" for blob in backward.inputs if blob not in feeds}
     blobs = dict(forward.blobs)
     for blob, name in opened.items():
         blobs[name] = Blob(name, backward.blobs[blob].dtype, backward.blobs[blob].shape)
     results = []
     for index, blob in enumerate(backward.outputs):
-        name = f"{_BACKWARD}:{index}"
+        name = f"{BACKWARD}:{index}"
         blobs[name] = Blob(name, backward.blobs[blob].dtype, backward.blobs[blob].shape)
         results.append(name)
     call = Op(
-        name=_BACKWARD,
+        name=BACKWARD,
         type="StatefulPartitionedCall",
         inputs=tuple(feeds.get(blob, opened.get(blob, "")) for blob in backward.inputs),
         outputs=tuple(results),
@@ -57,7 +58,7 @@ def join(forward: Net, backward: Net, feeds: Mapping[str, str]) -> Net:
         outputs=(*forward.outputs, *results),
         ops=(*forward.ops, call),
         blobs=blobs,
-        control_outputs=(*forward.control_outputs, _BACKWARD),
+        control_outputs=(*forward.control_outputs, BACKWARD),
     )
     return inline(joint)
 
@@ -138,7 +139,7 @@ def split(joint: Net, inputs: int, outputs: int, fed: Collection[str] = ()) -> H
 
 def _as_it_was_called(backward: Net) -> Net:
     """The gradient under its own names: nobody calls it from here, and sums sort by names."""
-    start = f"{_BACKWARD}/"
+    start = f"{BACKWARD}/"
     taken = {op.name for op in backward.ops}
     taken.update(blob.partition(":")[0] for blob in backward.inputs)  # of ops of the forward half
     short = {
@@ -184,7 +185,7 @@ def _called_by_nobody(attributes: Mapping, start: str, short: Mapping[str, str])
     """An op's attributes where what they name has its own name again."""
     found = dict(attributes)
     if GIVEN in found:
-        own = f"{_BACKWARD}:".encode()
+        own = f"{BACKWARD}:".encode()
         given = tuple(
             b"" if one.startswith(own) else one.removeprefix(start.encode()) for one in found[GIVEN]
         )
@@ -202,7 +203,7 @@ def _colocated(mark: bytes, short: Mapping[str, str]) -> bytes:
 
 
 def _is_backward(op: Op) -> bool:
-    return op.name.startswith(f"{_BACKWARD}/")
+    return op.name.startswith(f"{BACKWARD}/")
 
 
 def _forward_ops(joint: Net, handed_out: Iterable[str]) -> set[str]:

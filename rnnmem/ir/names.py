@@ -3,29 +3,69 @@
 sequential/encoder_1/while                               encoder
 gradient_tape/while_1/while_1_grad, made in decode()     decode, gradient
 model.py:88 made two loops                               decode (while), decode (while_1)
+
+A number at the end of a name is dropped only where no other name differs in nothing but it.
 """
 
 from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from rnnmem.ir.graph import Net
+from rnnmem.ir.joint import BACKWARD
 from rnnmem.ir.lines import function_of
 from rnnmem.ir.op_table import LOOPS
 
-GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
-"""Name scopes that TensorFlow gives to what a tape, or ``tf.gradients``, adds."""
+GRADIENT_SCOPES = ("gradient_tape/", "gradients/", f"{BACKWARD}/")
+"""Name scopes that TensorFlow gives to what a tape, or ``tf.gradients``, adds, and that of what it
+traces by itself where a function is differentiated later."""
 BETWEEN = " › "
 """Stands between a loop and what is in it."""
 _COUNTER = re.compile(r"_\d+$")
+_TECHNICAL = {"gradient_tape", "gradients", BACKWARD, "rnnmem", "again", "body", "cond"}
 _LOOP = re.compile(r"while(_\d+)?$")
-_OP = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)*")
-"""The name of an op in a sentence, or any other word."""
-_OURS = {"again": "replay"}
+_OP = re.compile(r"(?<![\w./-])([\w.-]+(?:/[\w.-]+)*)(:\d+)?")
+"""The name of an op or blob in a sentence, or any other word; a line of the user's too."""
+_OURS = {"again": "replay", "way": "way to a segment", "items": "items of a product"}
 """Loops that rnnmem adds, by the last part of their names."""
+
+
+class Scopes:
+    """The user's name scopes, without the numbers that tell nothing apart.
+
+    Args:
+      names: of all ops and blobs that are told of together.
+    """
+
+    def __init__(self, names: Iterable[str]):
+        found: dict[tuple[str, ...], set[str]] = {}
+        for scopes in {name.rpartition("/")[0] for name in names}:
+            path = _user_scopes(scopes)
+            for depth, scope in enumerate(path):
+                found.setdefault((*path[:depth], without_counter(scope)), set()).add(scope)
+        self._numbered = {one for one, scopes in found.items() if len(scopes) > 1}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """The user's name scopes of an op, outermost first."""
+        path = _user_scopes(name.rpartition("/")[0])
+        stems = ((*path[:depth], without_counter(scope)) for depth, scope in enumerate(path))
+        return tuple(
+            scope if stem in self._numbered else stem[-1]
+            for scope, stem in zip(path, stems, strict=True)
+        )
+
+
+def _user_scopes(scopes: str) -> tuple[str, ...]:
+    """Those of some name scopes that are not technical."""
+    return tuple(one for one in scopes.split("/") if one[:1].islower() and not is_technical(one))
+
+
+def without_counter(scope: str) -> str:
+    """A name without the number that TensorFlow or Keras may have added; they begin with 1."""
+    return scope if scope.endswith("_0") else _COUNTER.sub("", scope)
 
 
 class InLoops(Protocol):
@@ -46,11 +86,17 @@ class Names:
     Args:
       loops: names of the loop ops, at any depth.
       functions: some of them -> the user's Python functions that made them.
+      ops: names of the ops and blobs that are told of.
     """
 
-    def __init__(self, loops: Iterable[str], functions: Mapping[str, str]):
-        plain = {one: _scope(one) or functions.get(one) or one for one in map(_forward, loops)}
-        short = {one: without_counter(name) for one, name in plain.items()}
+    def __init__(self, loops: Iterable[str], functions: Mapping[str, str], ops: Iterable[str] = ()):
+        every = dict.fromkeys(loops)
+        forward = list(dict.fromkeys(map(_forward, every)))
+        self._inlined = _inlined(forward, every)
+        forward = [one for one in forward if one not in self._inlined]
+        self._scopes = Scopes((*ops, *(f"{one}/body" for one in forward)))
+        plain = {one: _scope(one) or functions.get(one) or one for one in forward}
+        short = {one: self._short(one, name) for one, name in plain.items()}
         for found in (short, plain):
             counts = collections.Counter(found.values())
             plain.update({one: name for one, name in found.items() if counts[name] == 1})
@@ -59,30 +105,63 @@ class Names:
             one: name if counts[name] == 1 else f"{name} ({one})" for one, name in plain.items()
         }
 
+    def _short(self, loop: str, name: str) -> str:
+        """The name of a loop without its number, where that tells it from no other scope."""
+        scopes = self._scopes.of(f"{loop}/body") if name == _scope(loop) else ()
+        return (
+            scopes[-1] if scopes and without_counter(name) == without_counter(scopes[-1]) else name
+        )
+
     def loop(self, loops: tuple[str, ...]) -> str:
         """The name of the innermost of some loops, behind those around it."""
-        told = [self._names.get(_forward(one), _forward(one)) for one in loops]
+        told = [self._names.get(one, one) for one in map(self._forward, loops)]
         gradient = any(_forward(one) != one for one in loops)
         return BETWEEN.join(dict.fromkeys(told)) + (", gradient" if gradient else "")
 
+    def _forward(self, loop: str) -> str:
+        """The loop that a gradient loop belongs to, as it is called in the function."""
+        forward = _forward(loop)
+        return forward if forward == loop else self._inlined.get(forward, forward)
+
     def told(self, sentence: str) -> str:
         """A sentence about ops, with the names of loops and layers in place of theirs."""
-        return _OP.sub(lambda found: self._op(found[0]), sentence)
+        return _OP.sub(self._word, sentence)
+
+    def _word(self, found: re.Match[str]) -> str:
+        """What a word of a sentence is called: an op, a blob, or itself."""
+        name, number = found[1], found[2]
+        told = self._op(name)
+        if told == name or number in (None, ":0"):
+            return found[0] if told == name else told
+        return f"result {number[1:]} of {told}"
 
     def _op(self, name: str) -> str:
         """What an op is called, with its layer; without one, as TensorFlow calls it."""
         bare = name.removesuffix("/body")
-        forward = _forward(bare)
+        forward = self._forward(bare)
         of = "gradient of " if forward != bare or bare.startswith(GRADIENT_SCOPES) else ""
         if forward in self._names:
             return of + self._names[forward]
         layer = self._layer(bare, ())
-        return f"{of}{layer}/{bare.rpartition('/')[2]}" if layer else name
+        if layer:
+            return f"{of}{layer}/{bare.rpartition('/')[2]}"
+        around, _, last = without_gradient_scopes(bare).rpartition("/")
+        if around in self._names:
+            return f"{of}{self._names[around]}/{last}"
+        if bare.startswith(f"{BACKWARD}/"):
+            return f"{last} of the gradient"
+        return name
 
     def _layer(self, name: str, taken: Collection[str]) -> str:
         """The innermost name scope of an op that is neither TensorFlow's own nor taken."""
-        scopes = user_scopes(name, taken)
+        scopes = self._layers(name, taken)
         return scopes[-1] if scopes else ""
+
+    def _layers(self, name: str, taken: Collection[str]) -> list[str]:
+        """What the user's name scopes of an op are called, outermost first, but for those taken."""
+        scopes = _user_scopes(name.rpartition("/")[0])
+        told = zip(scopes, self._scopes.of(name), strict=True)
+        return [short for scope, short in told if scope not in taken]
 
     def chain(self, name: str, around: Iterable[str]) -> tuple[str, ...]:
         """What an op is called behind all that it stands in, outermost first; of a gradient, none.
@@ -97,9 +176,9 @@ class Names:
         found: list[str] = []
         taken: set[str] = set()
         for loop in (one for one in stands_in if one in self._names):
-            found += [*user_scopes(f"{loop}/", taken)[:-1], self._names[loop]]
+            found += [*self._layers(f"{loop}/", taken)[:-1], self._names[loop]]
             taken.update(loop.split("/"))
-        own = () if name in self._names else (*user_scopes(name, taken), name.rpartition("/")[2])
+        own = () if name in self._names else (*self._layers(name, taken), name.rpartition("/")[2])
         return (*found, *own)
 
     def places(self, parts: Iterable[InLoops], most: int = 3) -> str:
@@ -111,40 +190,13 @@ class Names:
     def where(self, part: InLoops) -> str:
         """The loop and the layer that a blob belongs to."""
         name = part.label.rpartition(": ")[2]
-        taken = {scope for loop in part.loops for scope in loop.split("/")}
+        around = (*part.loops, *map(_forward, part.loops))
+        taken = {scope for loop in around for scope in loop.split("/")}
         layer = self._layer(name, taken)
         if part.loops:
             return self.loop(part.loops) + (f"{BETWEEN}{layer}" if layer else "")
         gradient = "gradient" if name.startswith(GRADIENT_SCOPES) else ""
         return ", ".join(filter(None, (layer, gradient))) or "outside of loops"
-
-
-def user_scopes(name: str, taken: Collection[str] = ()) -> tuple[str, ...]:
-    """The user's name scopes of an op, outermost first, without the counters of TensorFlow's.
-
-    Args:
-      name: of the op.
-      taken: scopes that are left out.
-    """
-    scopes = (one for one in name.split("/")[:-1] if one[:1].islower() and one not in taken)
-    return tuple(without_counter(one) for one in scopes if not is_technical(one))
-
-
-def without_counter(scope: str) -> str:
-    """A name scope without the number that TensorFlow appends where a name is taken."""
-    return _COUNTER.sub("", scope)
-
-
-def without_gradient_scopes(name: str) -> str:
-    """The name of an op without the scopes that TensorFlow puts in front of gradients."""
-    while name.startswith(GRADIENT_SCOPES):
-        name = name.partition("/")[2]
-    return name
-
-
-def is_of_gradient(name: str) -> bool:
-    """Whether an op, by its name, belongs to a gradient."""
-    return name.startswith(GRADIENT_SCOPES) or _forward(name) != name
 
 
 def functions_of(net: Net | None) -> dict[str, str]:
@@ -156,13 +208,44 @@ def functions_of(net: Net | None) -> dict[str, str]:
     return {loop: function for loop, function in found.items() if function}
 
 
+def words_of(sentence: str) -> Iterator[str]:
+    """Names of ops in a sentence, and other words that might be."""
+    return (found[1] for found in _OP.finditer(sentence))
+
+
+def is_of_gradient(name: str) -> bool:
+    """Whether an op, by its name, belongs to a gradient."""
+    return name.startswith(GRADIENT_SCOPES) or _forward(name) != name
+
+
 def _forward(loop: str) -> str:
     """The loop that a gradient loop belongs to; any other loop itself."""
     if not loop.startswith(GRADIENT_SCOPES) and not loop.endswith("_grad"):
         return loop
     name = without_gradient_scopes(loop.removesuffix("_grad"))
-    half = name[len(name) // 2 + 1 :]
-    return half if name == f"{half}/{half}" else name.rpartition("/")[2]
+    scopes = name.split("/")
+    for first in range(1, len(scopes)):
+        twice = "/".join(scopes[first:])
+        if f"/{name}".endswith((f"/{twice}/{twice}", f"/{twice}_grad/{twice}")):
+            return twice
+    return scopes[-1]
+
+
+def without_gradient_scopes(name: str) -> str:
+    """The name of an op without the scopes that TensorFlow puts in front of gradients."""
+    while name.startswith(GRADIENT_SCOPES):
+        name = name.partition("/")[2]
+    return name
+
+
+def _inlined(forward: Collection[str], loops: Collection[str]) -> dict[str, str]:
+    """Names of loops that only their gradients have -> those behind the call that was inlined."""
+    behind = {
+        one: [loop for loop in loops if loop in forward and loop.endswith(f"/{one}")]
+        for one in forward
+        if one not in loops
+    }
+    return {one: found[0] for one, found in behind.items() if len(found) == 1}
 
 
 def _scope(loop: str) -> str:
@@ -173,5 +256,5 @@ def _scope(loop: str) -> str:
 
 def is_technical(scope: str) -> bool:
     """Whether a name scope is TensorFlow's own, or ours."""
-    technical = scope in ("gradient_tape", "gradients", "rnnmem", "again", "body", "cond")
+    technical = scope in _TECHNICAL
     return technical or scope.endswith("_grad") or bool(_LOOP.match(scope))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Path
 from rnnmem.ir.marks import REQUEST
@@ -88,11 +88,12 @@ def named_by(net: Net, patterns: Iterable[str]) -> dict[str, set[Place]]:
     ]
     names = {place: set(_names(*place)) for place in places}
     found = {one: _matched(names, one) for one in patterns}
-    if missed := [one for one, matched in found.items() if not matched]:
-        loops = (op.name for _, inner in net.walk() for op in inner.ops if op.type in LOOPS)
-        naming = Names(loops, functions_of(net))
-        told = {place: set(_told(*place, naming)) for place in places}
-        found |= {one: _matched(told, one.replace(BETWEEN, "/")) for one in missed}
+    for told_by in (_told, _told_without_counters):
+        if missed := [one for one, matched in found.items() if not matched]:
+            loops = (op.name for _, inner in net.walk() for op in inner.ops if op.type in LOOPS)
+            naming = Names(loops, functions_of(net), (name for _, name in places))
+            told = {place: set(told_by(*place, naming)) for place in places}
+            found |= {one: _matched(told, one.replace(BETWEEN, "/")) for one in missed}
     return found
 
 
@@ -150,14 +151,23 @@ def _names(path: Path, name: str) -> Iterator[str]:
 
 
 def _told(path: Path, name: str, naming: Names) -> Iterator[str]:
-    """What the op and its scopes are told by, and their names without TensorFlow's counters."""
-    around = path[::2]
-    chain = naming.chain(name, around)
-    for first in range(max(len(chain) - 1, 1)):
-        yield from _scopes(chain[first:])
-    if chain:
+    """What the op and its scopes are told by; of a gradient, nothing."""
+    yield from _ends(naming.chain(name, path[::2]))
+
+
+def _told_without_counters(path: Path, name: str, naming: Names) -> Iterator[str]:
+    """The same without the counters of scopes: who tells of fewer ops leaves out more of them."""
+    if chain := naming.chain(name, path[::2]):
+        *told, last = chain
+        yield from _ends([*map(without_counter, told), last])
         *scopes, last = name.split("/")
         yield from _scopes([*map(without_counter, scopes), last])
+
+
+def _ends(parts: Sequence[str]) -> Iterator[str]:
+    """The scopes of a name, and of what is left of it without its outermost ones."""
+    for first in range(max(len(parts) - 1, 1)):
+        yield from _scopes(parts[first:])
 
 
 def _scopes(parts: Iterable[str]) -> Iterator[str]:

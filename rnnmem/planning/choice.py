@@ -78,9 +78,33 @@ def cannot_be_met(budget: int, least: Plan, remark: str = "") -> BudgetError:
         f"({format_bytes(peak)} by simulation, and a margin for races); give at least that much, "
         "or a smaller batch"
     )
-    error.smallest = smallest
+    error.budget, error.smallest = budget, smallest
     error.of = functools.partial(cannot_be_met, least=least, remark=remark)
     return error
+
+
+def met_when_asked(refusal: BudgetError, try_within: Callable[[int], None]) -> BudgetError:
+    """The same refusal, naming a budget that is met by whoever asks for it.
+
+    Once applied, a plan that is predicted to fit may give way to a larger one, as last bits would
+    be others.
+
+    Args:
+      refusal: of a budget, by plans that were not applied.
+      try_within: makes what would run within a budget, or raises another refusal.
+    """
+    named = refusal
+    while named.smallest is not None:
+        try:
+            try_within(named.smallest)
+            break
+        except BudgetError as error:
+            if error.smallest is None or error.smallest <= named.smallest:
+                break
+            named = error
+    if named is refusal or named.of is None or refusal.budget is None:
+        return refusal
+    return named.of(refusal.budget)
 
 
 def least_held(
@@ -177,6 +201,32 @@ def is_smaller(plan: Plan, other: Plan) -> bool:
     return None not in (plan.predicted_peak, other.predicted_peak) and (
         _predicted(plan) < _predicted(other)
     )
+
+
+def unbeaten(plans: Iterable[Plan], there: Sequence[Plan]) -> list[Plan]:
+    """Those of the plans that no other takes less time and memory than, as they are told.
+
+    Args:
+      plans: the plans; where no peaks are predicted, what their loops keep is compared.
+      there: plans that are told in any case.
+    """
+    found: list[Plan] = []
+    for plan in sorted(plans, key=lambda one: (one.slowdown, one.predicted_peak or 0, *kept(one))):
+        if not any(_beats(other, plan) for other in (*there, *found)):
+            found.append(plan)
+    return found
+
+
+def _beats(other: Plan, plan: Plan) -> bool:
+    """Whether a plan takes no more time and memory than another, to the digits that are told."""
+    if round(other.slowdown, 2) > round(plan.slowdown, 2):
+        return False
+    least, most = other.predicted_peak, plan.predicted_peak
+    if least is None and most is None and not other.changes_nothing:
+        least, most = kept(other)[0], kept(plan)[0]
+    if least is None or most is None:  # of the original it is not known what its loops keep
+        return False
+    return least <= most or format_bytes(least) == format_bytes(most)
 
 
 def is_cut(plan: Plan) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rnnmem.ir.names import Names
+from collections.abc import Iterator
+
+from rnnmem.ir.names import Names, words_of
 from rnnmem.planning.plan import Plan
 
 
@@ -10,4 +12,16 @@ def names_in(plan: Plan) -> Names:
     """The names of the loops that a plan tells of."""
     loops = list(plan.every_loop())
     functions = {one.path[-1]: one.function for one in loops if one.function}
-    return Names(dict.fromkeys(loop for one in loops for loop in one.path), functions)
+    around = dict.fromkeys(loop for one in loops for loop in (*one.path, *one.gradients))
+    return Names(around, functions, ops_of(plan))
+
+
+def ops_of(plan: Plan) -> Iterator[str]:
+    """Names of the ops and blobs that a plan tells of."""
+    for loop in plan.every_loop():
+        yield from (one.blob for one in loop.residuals)
+    for _, decided in plan.decisions:
+        for one in decided:
+            yield from words_of(one.sentence)
+    for inner in plan.nested:
+        yield from ops_of(inner.plan)

@@ -16,6 +16,7 @@ from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.rematerialise.decision import LoopPlan, ResidualDecision
 from rnnmem.planning.plan import Plan
+from rnnmem.sizes import counted
 
 CHECKPOINTED, REPLAYED = "checkpointed", "replayed"
 
@@ -57,13 +58,13 @@ def checkpoints(cut: Segments) -> str:
     """Where states are kept."""
     if cut.online:
         return (
-            f"kept at the start of {cut.slots} segments of {_iterations(cut.length)} at once, "
-            "however many there are"
+            f"kept at the start of {cut.slots} segments of {counted(cut.length, 'iteration')} at "
+            "once, however many there are"
         )
     if cut.slots:
         return (
             f"kept at the start of at most {cut.slots + 1} of {cut.count} segments of "
-            f"{_iterations(cut.length)} at once"
+            f"{counted(cut.length, 'iteration')} at once"
         )
     return f"kept at the start of each segment{_of(cut)}"
 
@@ -102,7 +103,7 @@ def other_states(loop: LoopPlan) -> ResidualDecision | None:
     if not others:
         return None
     size = loop.segments.bytes - sum(sizes.get(blob, 0) for blob in loop.segments.states)
-    name = "state" if len(others) == 1 else f"{len(others)} states"
+    name = "state" if len(others) == 1 else counted(len(others), "state")
     return ResidualDecision(
         others[0], name, "", (), size if size > 0 else None, SAVED, False, "", ""
     )
@@ -162,8 +163,4 @@ def _tail(cut: Segments) -> str:
 
 def _of(cut: Segments) -> str:
     longer = f", each {cut.growth} longer than the one before" if cut.growth else ""
-    return f" of {_iterations(cut.length)}{longer}"
-
-
-def _iterations(count: int) -> str:
-    return "1 iteration" if count == 1 else f"{count} iterations"
+    return f" of {counted(cut.length, 'iteration')}{longer}"

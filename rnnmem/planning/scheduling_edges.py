@@ -12,7 +12,7 @@ from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.passes.schedule.serialise import all_edges
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import counted_peak, simulate
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 
 MOST_OPS = 5000
 """Ops of a function with loops, at all depths, beyond which no turns are looked for."""
@@ -59,7 +59,9 @@ def with_edges_where_they_pay(
         and not scheduling_edges.bytes <= original < scheduling_edges.bytes_before
     ):
         return plan, None
-    note = f"{len(scheduling_edges.edges)} scheduling edges serialise large buffers"
+    edges = scheduling_edges.edges
+    note = f"{counted(len(edges), 'scheduling edge serialises', 'scheduling edges serialise')} "
+    note += "large buffers"
     if scheduling_edges.bytes_before:
         note += (
             f": of those outside loops at most {format_bytes(scheduling_edges.bytes)} are alive "

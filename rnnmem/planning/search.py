@@ -29,6 +29,7 @@ from rnnmem.planning.choice import (
     not_worth_any,
     rises,
     tried_in,
+    unbeaten,
     worth_its_time,
 )
 from rnnmem.planning.parallel_iterations import one_by_one, overlapped, within
@@ -419,23 +420,23 @@ class Search:
         return self._simulated[decided]
 
     def frontier(self, chosen: Plan, count: int = 5) -> tuple[Plan, ...]:
-        """About ``count`` plans from the original to the smallest, with the chosen one among them.
+        """The original, the chosen plan, and others up to the smallest that none of them beats.
 
         Args:
           chosen: the plan that runs.
-          count: how many plans.
+          count: how many plans, at most.
         """
         if not chosen.loops:
             return ()
         fast, small = self._frontiers
-        steps = [step for step in (*fast, *small[-1:]) if step.loops != chosen.loops]
+        others = (step for step in (*fast, *small[-1:]) if not step.changes_nothing)
+        steps = [step for step in others if step.loops != chosen.loops]
         wanted = min(len(steps), count - 1 if chosen.changes_nothing else count - 2)
         indices = {round(i * (len(steps) - 1) / max(1, wanted - 1)) for i in range(wanted)}
         found = [self.simulated(steps[index]) for index in sorted(indices)]
-        if not chosen.changes_nothing:
-            found.append(chosen)
-        found = sorted(found, key=lambda plan: (plan.slowdown, -(plan.predicted_peak or 0)))
-        return (self.as_it_was(""), *found)
+        first = (self.as_it_was(""), *(() if chosen.changes_nothing else (chosen,)))
+        beside = (*first[1:], *unbeaten(found, first))
+        return (first[0], *sorted(beside, key=lambda plan: plan.slowdown))
 
     def as_it_was(self, note: str) -> Plan:
         """The plan that changes nothing."""

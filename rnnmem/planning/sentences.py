@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -65,7 +66,7 @@ def beside_loops(
     Args:
       plan: the plan.
       naming: what loops and ops are called.
-      most: decisions of one pass that are told singly.
+      most: decisions of one pass that are told; those that read the same are told once.
       around: where its Net is a step net: of which.
     """
     left = plan.loops and all(loop.closed for loop in plan.loops)
@@ -74,10 +75,12 @@ def beside_loops(
     for name, decided in plan.decisions:
         if left and BY_NAME[name] in AROUND_LOOPS:
             continue  # nothing was rewritten that brings it along
-        told = decided[:most] if len(decided) > most + 1 else decided
-        for one in told:
-            yield name, place, naming.told(one.sentence)
-        if len(told) < len(decided):
-            yield name, place, f"{len(decided) - len(told)} more"
+        alike = Counter(naming.told(one.sentence) for one in decided)
+        rows = list(alike.items())
+        told = rows[:most] if len(rows) > most + 1 else rows
+        for sentence, count in told:
+            yield name, place, f"{count} × {sentence}" if count > 1 else sentence
+        if len(told) < len(rows):
+            yield name, place, f"{sum(alike.values()) - sum(count for _, count in told)} more"
     for one in plan.nested:
         yield from beside_loops(one.plan, naming, most, (*around, *one.path))

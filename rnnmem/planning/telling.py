@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -22,8 +23,10 @@ from rnnmem.planning.outcomes import (
 )
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.sentences import AS_THEY_ARE, Naming, beside_loops, called, of_loops
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.tables import table_of
+
+_BYTES = re.compile(r"\d (B|KiB|MiB)\b")
 
 
 def parts(plan: Plan, naming: Naming = AS_THEY_ARE, name: str = "") -> Iterator[Table | str]:
@@ -42,7 +45,7 @@ def parts(plan: Plan, naming: Naming = AS_THEY_ARE, name: str = "") -> Iterator[
 
 
 def _summary(plan: Plan, naming: Naming, name: str) -> list[str]:
-    lines = [f"{name}: {_verdict(plan)}" if name else _verdict(plan)]
+    lines = [f"{name}: {verdict(plan)}" if name else verdict(plan)]
     if plan.original_peak is not None or plan.predicted_peak is not None:
         before, after = plan.told_peaks
         lines.append(f"predicted peak above resident: {before} as it was, {after} now")
@@ -54,27 +57,46 @@ def _summary(plan: Plan, naming: Naming, name: str) -> list[str]:
     return [*lines, *of_loops(plan, naming)]
 
 
-def _verdict(plan: Plan) -> str:
-    changed = sum(not loop.closed for loop, _ in every_loop(plan))
-    chunked = sum(not loss.closed for loss in plan.losses)
-    regions = len(plan.at_every_depth("straight_line"))
-    loops = any(True for _ in plan.every_loop())
-    told = [f"{changed} loop{'s' if changed != 1 else ''} rewritten"] if changed else []
-    if chunked:
-        told.append(f"{chunked} softmax loss{'es' if chunked != 1 else ''} by chunks of tokens")
-    if regions:
-        told.append(f"{regions} region{'s' if regions != 1 else ''} outside of loops run again")
-    if chains := len(plan.of("elementwise_chunks")):
-        told.append(f"{chains} chain{'s' if chains != 1 else ''} of elementwise ops by chunks")
-    if told:
-        return ", ".join(told)
-    if loops and plan.changes_nothing:
+def verdict(plan: Plan) -> str:
+    """What a plan changes, in a line; where it changes nothing, why there is nothing to tell."""
+    if changed := changes(plan):
+        return changed
+    if any(True for _ in plan.every_loop()):
         return "nothing was to be gained, the function runs as it was"
-    if loops:
-        return "0 loops rewritten"
     if plan.notes:
         return "left as it was"
     return "no loop with a gradient was found, nothing was to be done"
+
+
+def changes(plan: Plan) -> str:
+    """What a plan changes, counted; empty where it changes nothing.
+
+    The order of ops, and products that are made late, are told where nothing else is changed.
+    """
+    losses = (*plan.at_every_depth("row_chunks"), *plan.at_every_depth("chunked_loss"))
+    regions = len(plan.at_every_depth("straight_line"))
+    chains = len(plan.at_every_depth("elementwise_chunks"))
+    late = len(plan.at_every_depth("late_products"))
+    edges = sum(len(plan.at_every_depth(name)) for name in ("readers_in_turn", "scheduling_edges"))
+    loops = sum(not loop.closed for loop, _ in every_loop(plan))
+    return _counts(
+        (loops, "loop rewritten", "loops rewritten"),
+        (
+            sum(not loss.closed for loss in losses),
+            "softmax loss by chunks of tokens",
+            "softmax losses by chunks of tokens",
+        ),
+        (regions, "region outside of loops runs again", "regions outside of loops run again"),
+        (chains, "chain of elementwise ops by chunks", "chains of elementwise ops by chunks"),
+    ) or _counts(
+        (late, "product made late", "products made late"),
+        (edges, "control edge added", "control edges added"),
+    )
+
+
+def _counts(*counts: tuple[int, str, str]) -> str:
+    """How many of each there are, those left out of which there is none."""
+    return ", ".join(counted(*one) for one in counts if one[0])
 
 
 def _tables(loops: list[tuple[LoopPlan, Segments | None]], naming: Naming) -> Iterator[Table | str]:
@@ -83,21 +105,37 @@ def _tables(loops: list[tuple[LoopPlan, Segments | None]], naming: Naming) -> It
         if not loop.residuals:
             continue
         yield f"{called(loop, naming).label}, {_iterations(loop)}"
-        table = table_of(("bytes", "each iteration", "line", "decision", "why"), ("bytes",))
-        rows = Counter(
-            _row(decision, loop, outcome(decision, loop, around))
-            for decision in sorted(loop.residuals, key=lambda decision: -(decision.bytes or 0))
-        )
-        others = None if loop.closed else other_states(loop)
-        if others is not None and loop.segments is not None:
-            rows[_row(others, loop, of_states(loop.segments))] += 1
-        for (size, what, *rest), count in rows.items():
-            table.add_row(size, f"{count} × {what}" if count > 1 else what, *rest)
+        sizes = "each iteration"
+        table = table_of((sizes, "blob", "line", "decision", "why"), (sizes,))
+        for (what, *rest), size in _rows(loop, around):
+            table.add_row(format_bytes(size), what, *rest)
         yield table
 
 
+def _rows(loop: LoopPlan, around: Segments | None) -> Iterator[tuple[tuple[str, ...], int | None]]:
+    """Rows of what is alike but for its name, and the bytes of it all, the largest first."""
+    alike = Counter(
+        (_row(decision, loop, outcome(decision, loop, around)), decision.bytes)
+        for decision in loop.residuals
+    )
+    others = None if loop.closed else other_states(loop)
+    if others is not None and loop.segments is not None:
+        alike[_row(others, loop, of_states(loop.segments)), others.bytes] += 1
+    rows = [
+        (_together(row, count) if count > 1 else row, size and size * count)
+        for (row, size), count in alike.items()
+    ]
+    yield from sorted(rows, key=lambda row: -(row[1] or 0))
+
+
+def _together(row: tuple[str, ...], count: int) -> tuple[str, ...]:
+    """The row of several blobs; what a reason says of bytes is of each."""
+    what, *rest, why = row
+    return f"{count} × {what}", *rest, f"each: {why}" if _BYTES.search(why) else why
+
+
 def _iterations(loop: LoopPlan) -> str:
-    return "? iterations" if loop.trips is None else f"{loop.trips} iterations"
+    return "? iterations" if loop.trips is None else counted(loop.trips, "iteration")
 
 
 def _decisions(decided: list[tuple[str, str, str]]) -> Table:
@@ -114,7 +152,6 @@ def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str
         word = f"{word} now"
     kind = f" {kind_text(decision.dtype, decision.shape)}" if decision.dtype else ""
     return (
-        format_bytes(decision.bytes),
         decision.op_type + kind,
         decision.source,
         "left" if loop.closed else word,

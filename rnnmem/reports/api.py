@@ -25,6 +25,7 @@ from rnnmem.reports.resident import input_names, resident, weight_kinds
 from rnnmem.reports.stepnets import Graph, graphs
 from rnnmem.simulate.interval import peak_interval
 from rnnmem.simulate.timeline import Record, record
+from rnnmem.sizes import counted
 from rnnmem.spared import spared
 from rnnmem.tf import private
 from rnnmem.tf.device import executor_threads
@@ -92,7 +93,7 @@ def report_on(
     if inspection.joint:
         more.append("the report covers the function together with its gradient")
     for path, trips in observed.items():
-        more.append(f"loop {path.text} ran {trips} iterations on these arguments")
+        more.append(f"loop {path.text} ran {counted(trips, 'iteration')} on these arguments")
     functions = spared("the functions of loops", lambda: functions_of(inspection.net), {}, more)
     naming = names_in(plan)
     tensors = inputs or inspection.original.graph.inputs

@@ -16,8 +16,8 @@ from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.names import names_in
 from rnnmem.planning.outcomes import REPLAYED, every_loop, outcome
 from rnnmem.planning.plan import Plan
-from rnnmem.planning.telling import parts
-from rnnmem.sizes import format_bytes
+from rnnmem.planning.telling import changes, parts
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.tables import WIDTH, as_html, plain_text, table_of, terminal_width
 
 
@@ -71,7 +71,7 @@ def explain(plan: Plan, *, name: str, frontier: tuple[Plan, ...] = ()) -> Explan
 
 def _alternatives(frontier: tuple[Plan, ...], chosen: Plan, names: Names) -> Table:
     """Plans from the fastest to the smallest, the chosen one marked."""
-    numbers = ("predicted peak", "step time", "loops keep")
+    numbers = ("predicted peak", "step time", "loops keep at most")
     table = table_of(("plan", *numbers, "what changes"), numbers)
     for number, plan in enumerate(frontier, 1):
         same = (plan.loops, plan.nested) == (chosen.loops, chosen.nested)
@@ -94,12 +94,19 @@ def _peak(plan: Plan, chosen: Plan, mine: bool) -> str:
 
 
 def _kept(plan: Plan) -> str:
-    """Bytes that the rewritten loops of the outermost Net keep at once, by the planner's count."""
+    """Bytes that the rewritten loops keep at once, inner ones included, at most.
+
+    The planner counts a blob in each list that holds it; the simulated peak counts it once.
+    """
     opened = [loop for loop in plan.loops if not loop.closed]
     if not opened:
         return ""
     known = all(one.trips is not None for loop in opened for one in loop.flat())
-    return format_bytes(sum(loop.total()[0] for loop in opened) if known else None)
+    if not known:
+        return format_bytes(None)
+    peak = plan.predicted_interval[1] if plan.predicted_interval else plan.predicted_peak
+    counts = sum(loop.total()[0] for loop in opened)
+    return format_bytes(counts if peak is None else min(counts, peak))
 
 
 def _what_changes(plan: Plan, names: Names) -> str:
@@ -109,7 +116,7 @@ def _what_changes(plan: Plan, names: Names) -> str:
         if not loop.closed:
             told.setdefault(_changes(loop, around), []).append(names.loop(loop.path))
     if not told:
-        return "nothing, the original" if plan.changes_nothing else _edges(plan)
+        return changes(plan) or "nothing, the original"
     if len(told) == 1:
         return next(iter(told))
     return "; ".join(f"{', '.join(loops)}: {what}" for what, loops in told.items())
@@ -125,22 +132,16 @@ def _changes(loop: LoopPlan, around: Segments | None) -> str:
     changes += [f"{count} {SAVED_AS[techniques]}" for techniques, count in sorted(forms.items())]
     again = len(loop.recomputed)
     if cut is None:
-        changes.append(f"{again} op{'s' if again != 1 else ''} run again")
+        changes.append(f"{counted(again, 'op')} run again")
     elif again:  # beside those of the segments, which do so anyway
-        changes.append(f"{again} more op{'s' if again != 1 else ''} run again")
+        changes.append(f"{counted(again, 'more op')} run again")
     if loop.parallel_iterations > 1:
-        changes.append(f"{loop.parallel_iterations} iterations at once")
+        changes.append(f"{counted(loop.parallel_iterations, 'iteration')} at once")
     return ", ".join(changes)
 
 
-def _edges(plan: Plan) -> str:
-    return (
-        f"{len(plan.scheduling_edges)} control edge{'s' if len(plan.scheduling_edges) != 1 else ''}"
-    )
-
-
 def _blobs(count: int) -> str:
-    return f"{count} blob{'s' if count != 1 else ''}"
+    return counted(count, "blob")
 
 
 def _checkpoints(cut: Segments, replayed: int) -> str:
@@ -148,6 +149,6 @@ def _checkpoints(cut: Segments, replayed: int) -> str:
     what = _blobs(replayed) if replayed else "iterations"
     told = f"{what} replayed in segments of {cut.length}{longer}"
     if cut.slots:
-        return f"{told} from {cut.most_kept} checkpoints, {cut.replays:.1f} times"
+        return f"{told} from {counted(cut.most_kept, 'checkpoint')}, {cut.replays:.1f} times"
     tail = f", from iteration {cut.end} on saved" if cut.end else ""
     return f"{told}, a checkpoint each{tail}"

@@ -25,7 +25,7 @@ from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.clone import AGAIN as CLONED
 from rnnmem.passes.rematerialise.decision import RECOMPUTED as RECOMPUTED_DECISION
 from rnnmem.passes.straight_line.apply import CLONE as OUTSIDE
-from rnnmem.planning.outcomes import REPLAYED, Outcome, outcomes, replay
+from rnnmem.planning.outcomes import REPLAYED, Outcome, of_states, outcomes, replay
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import GRADIENT, OUTPUT, RECOMPUTED, SAVED, TEMPORARY
 from rnnmem.simulate.buffers import Origin
@@ -33,6 +33,9 @@ from rnnmem.simulate.buffers import Origin
 _IN_PLACE, _FILLS = types("in_place"), types("fills")
 STATE = "state"
 """What saved arguments of step nets are called."""
+COUNTS = "iteration counter"
+"""What is called so that a loop in segments counts its iterations by."""
+_OURS = "rnnmem/"
 
 Place = tuple[str, ...]
 """Names of the loops around a step net, outermost first."""
@@ -109,25 +112,46 @@ class Kinds:
 
     def op(self, origin: Origin) -> Op | None:
         """The op that made a buffer, or that wrote what is saved of it in place."""
-        if origin.saved_in in self._writers.get(origin.loops, ()):
-            return self._writers[origin.loops][origin.saved_in]
+        if origin.saved_in in self._writers.get(origin.place, ()):
+            return self._writers[origin.place][origin.saved_in]
         return self._ops.get(origin.loops, {}).get(origin.op)
 
     def type_of(self, origin: Origin) -> str:
         """What wrote a buffer: the type of the op, or ``state``, as `explain` calls it."""
+        if self._counts(origin):
+            return COUNTS
         if origin.saved_in in self._states:
             return STATE
         op = self.op(origin)
         return op.type if op else ""
 
+    def line(self, origin: Origin) -> str:
+        """The user's line of what wrote a buffer; of an op that rnnmem added, the loop's around it.
+
+        Where it is unknown, the op's name.
+        """
+        op = self.op(origin)
+        line = str(op.source if op else origin.source)
+        if line or not is_ours(op.name if op else origin.op):
+            return line or origin.op
+        around = (origin.place[:depth] for depth in range(len(origin.place), 0, -1))
+        return next(filter(None, (self.sources.get(one, "") for one in around)), "")
+
+    def _counts(self, origin: Origin) -> bool:
+        """Whether it is what a loop in segments counts by, which its checkpoints hold too."""
+        known = self._blobs.get(origin.place, ())
+        return bool(origin.saved_in) and origin.place in self._cut and origin.saved_in not in known
+
     def outcome(self, origin: Origin) -> Outcome | None:
         """What becomes of a blob, where it was decided on."""
-        replayed = self.replayed(origin.loops)
+        replayed = self.replayed(origin.place)
         if replayed is not None:
             return replayed
+        if self._counts(origin):
+            return of_states(self._cut[origin.place])
         if origin.op in self._run_again_outside and self._is_kept_outside(origin):
             return Outcome(RECOMPUTED_DECISION, "runs again near the gradient that reads it")
-        return self._outcomes.get(origin.loops, {}).get(origin.saved_in or origin.blob)
+        return self._outcomes.get(origin.place, {}).get(origin.saved_in or origin.blob)
 
     def _is_kept_outside(self, origin: Origin) -> bool:
         """Whether a buffer is of the forward part, outside of loops, and the gradient reads it."""
@@ -204,6 +228,12 @@ class Kinds:
         }
 
     @functools.cached_property
+    def _cut(self) -> Mapping[Place, Segments]:
+        """Forward loops that keep checkpoints -> their segments."""
+        loops = (loop for loop in self.plan.every_loop() if not loop.closed)
+        return {loop.path: loop.segments for loop in loops if loop.segments is not None}
+
+    @functools.cached_property
     def sources(self) -> Mapping[Place, str]:
         """Loops -> the user's line of the innermost one."""
         return {loops: str(op.source) for loops, op in self._loops.items()}
@@ -248,6 +278,14 @@ class Kinds:
         return {loops: frozenset(names) for loops, names in found.items()}
 
     @functools.cached_property
+    def _blobs(self) -> Mapping[Place, frozenset[str]]:
+        """Loops -> the blobs that their step nets had before."""
+        found: dict[Place, frozenset[str]] = {}
+        for loops, net in places(self.original):
+            found[loops] = found.get(loops, frozenset()) | net.blobs.keys()
+        return found
+
+    @functools.cached_property
     def _ops(self) -> Mapping[Place, Mapping[str, Op]]:
         found: dict[Place, dict[str, Op]] = {}
         for loops, net in places(self.net):
@@ -278,6 +316,11 @@ class Kinds:
     @functools.cached_property
     def _outcomes(self) -> Mapping[Place, Mapping[str, Outcome]]:
         return outcomes(self.plan)
+
+
+def is_ours(name: str) -> bool:
+    """Whether rnnmem added the op of that name."""
+    return name.startswith(_OURS) or f"/{_OURS}" in name
 
 
 def _may_take(op: Op) -> bool:

@@ -12,7 +12,7 @@ import collections
 from collections.abc import Callable, Sequence
 
 from rnnmem.ir.graph import Op
-from rnnmem.ir.names import GRADIENT_SCOPES, user_scopes
+from rnnmem.ir.names import GRADIENT_SCOPES, Scopes
 
 FEWEST = 4
 """Layers that a drawing has at least; where names tell fewer, there is none."""
@@ -28,7 +28,8 @@ def layers(ops: Sequence[Op], runs_again: Callable[[Op], bool]) -> dict[str, str
       ops: of one net.
       runs_again: whether an op computes again what another computed.
     """
-    scopes = {op.name: user_scopes(op.name) for op in ops}
+    named = Scopes(op.name for op in ops)
+    scopes = {op.name: named.of(op.name) for op in ops}
     depth = _depth(list(scopes.values()))
     between = sum(0 < len(one) <= depth for one in scopes.values())
     found = {}

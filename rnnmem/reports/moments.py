@@ -65,7 +65,7 @@ def side(name: str, record: Record, kinds: Kinds) -> Side:
         parts=at_peak,
         peak_x=axis[peak],
         peak_op="/".join((*origin.loops, origin.op)),
-        peak_source=str(origin.source or origin.op),
+        peak_source=kinds.line(origin),
         x=tuple(axis[index] for index in chosen),
         areas=areas,
         spans=_spans(record, axis, kinds, begins),
@@ -200,27 +200,27 @@ class _Parts:
     def _key(self, origin: Origin) -> tuple:
         kind = self.kinds.kind(origin)
         blob = origin.saved_in or origin.blob
-        key = (kind, origin.loops, blob)
+        key = (kind, origin.place, blob)
         if key not in self.described:
             self.described[key] = self._described(kind, blob, origin)
         return key
 
     def _described(self, kind: str, blob: str, origin: Origin) -> Part:
-        op, told = self.kinds.op(origin), self.kinds.outcome(origin)
+        told = self.kinds.outcome(origin)
         if kind == RECOMPUTED:
             replayed = told is not None and told.word == REPLAYED
             told = Outcome(REPLAYED if replayed else RECOMPUTED, told.reason if told else _AGAIN)
         if kind not in (SAVED, TEMPORARY, RECOMPUTED):
             told = None
         return Part(
-            label=f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob,
+            label=f"{'/'.join(origin.place)}: {blob}" if origin.place else blob,
             kind=kind,
             bytes=0,
             op_type=self.kinds.type_of(origin),
             dtype="" if origin.dtype == "variant" else origin.dtype,
             shape=origin.shape,
-            source=str((op.source if op else origin.source) or origin.op),
-            loops=origin.loops,
+            source=self.kinds.line(origin),
+            loops=origin.place,
             decision=told.word if told else "",
             reason=told.reason if told else "",
         )

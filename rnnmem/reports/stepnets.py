@@ -24,6 +24,7 @@ from rnnmem.reports.kinds import Kinds, Place, places
 from rnnmem.reports.layers import layers
 from rnnmem.reports.rows import largest
 from rnnmem.reports.told import Told
+from rnnmem.sizes import counted
 
 NODES = 6000
 """Ops that are drawn in all, about."""
@@ -196,7 +197,7 @@ class _Drawing:
             bytes=sum(map(self._size, ops)),
             source=str(ops[0].source or layer),
             decision=RECOMPUTED if again else "",
-            reason=f"{len(ops)} ops" + (" run again" if again == len(ops) else ""),
+            reason=counted(len(ops), "op") + (" run again" if again == len(ops) else ""),
             opens=graph_id(self.side, (layer,)),
         )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.table import Table
 
-from rnnmem.planning.outcomes import every_loop
+from rnnmem.ir.names import Names
+from rnnmem.planning.telling import changes
 from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
+from rnnmem.reports.names import names_of
 from rnnmem.reports.rows import lines, rows, title
 from rnnmem.sizes import format_bytes
 from rnnmem.tables import plain_text, table_of
@@ -22,6 +25,10 @@ _ROWS = 10
 """Rows of parts that are alike, for each side."""
 _NUMBER = 11
 """Columns of a number of bytes."""
+_LINE = re.compile(r":\d+$")
+_PLACES = 2
+"""Layers that stand in the place of a row's line, at most."""
+_AT_PEAK = "at the peak"
 _HEIGHT = 8
 _AS_IT_WAS = "runs as TensorFlow runs it"
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -41,11 +48,12 @@ def _whole(report: Report) -> Iterator[Table | str]:
     yield from _summary(report)
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
+    names = names_of((report.before, report.after), report.functions)
     top = max((max(side.totals, default=0) for side in sides), default=0)
     for side in sides:
         if side.x:
             yield from ("", *_curve(side, top))
-        yield from _parts(side)
+        yield from _parts(side, names)
     if report.resident:
         yield from ("", _resident(report.resident))
     yield from (f"note: {note}" for note in report.notes)
@@ -61,10 +69,7 @@ def _verdict(report: Report, changed: bool) -> str:
     before, after = report.before.peak_bytes, report.after.peak_bytes
     if not changed:
         return f"{_AS_IT_WAS}, nothing was changed"
-    loops = sum(not loop.closed for loop, _ in every_loop(report.plan))
-    what = f"{loops} loop{'s' if loops != 1 else ''} rewritten"
-    if not loops:
-        what = f"{len(report.plan.scheduling_edges)} control edges added"
+    what = changes(report.plan)
     if before and after is not None:
         what += f", predicted peak {100 * (after / before - 1):+.0f} %"
     what += f", estimated step time {report.plan.told_time}"
@@ -104,22 +109,41 @@ def _curve(side: Side, top: int) -> list[str]:
     return [f"{side.name}, over one run:", *curve]
 
 
-def _parts(side: Side) -> list[Table | str]:
+def _parts(side: Side, names: Names) -> list[Table | str]:
     """What the peak consists of: first by kind, then the largest blobs."""
     if side.peak_bytes is None:
-        shown = ", ".join(side.unknown[:3])
-        return ["", f"{side.name}: the peak is not known before a run; unknown: {shown}"]
+        unknown = ", ".join(side.unknown[:3])
+        return ["", f"{side.name}: the peak is not known before a run; unknown: {unknown}"]
     if not side.parts:
         return ["", f"{side.name}: nothing is allocated above what is resident"]
     heading = f"the peak {side.name}, at {side.peak_source}, consists of"
     kinds = table_of(("bytes", heading), ("bytes",), width=_NUMBER)
     for kind, size in side.by_kind().items():
         kinds.add_row(format_bytes(size), f"{kind}: {KINDS[kind]}")
-    blobs = table_of(("bytes", "blob", "line", "decision"), ("bytes",), width=_NUMBER)
-    for row in rows(part for part in side.parts if part.op_type)[:_ROWS]:
+    shown = rows(part for part in side.parts if part.op_type)[:_ROWS]
+    found = _where(shown, names)
+    heading = "line" if found == [lines(row) for row in shown] else "where"
+    blobs = table_of((_AT_PEAK, "blob", heading, "decision"), (_AT_PEAK,), width=_NUMBER)
+    for row, where in zip(shown, found, strict=True):
         told = format_bytes(sum(part.bytes for part in row))
-        blobs.add_row(told, title(row), lines(row), row[0].decision or row[0].kind)
+        blobs.add_row(told, title(row), where, row[0].decision or row[0].kind)
     return ["", kinds, "", blobs]
+
+
+def _where(shown: list[tuple[Part, ...]], names: Names) -> list[str]:
+    """The line of each row; the layers where it has none, or others have it and differ in them."""
+    layers = [tuple(dict.fromkeys(map(names.where, row))) for row in shown]
+    of_line: dict[str, set[tuple[str, ...]]] = {}
+    for row, places in zip(shown, layers, strict=True):
+        of_line.setdefault(lines(row), set()).add(places)
+    return [
+        names.places(row, _PLACES)
+        if not any(_LINE.search(part.source) for part in row)
+        or len(of_line[lines(row)]) > 1
+        and len(places) <= _PLACES
+        else lines(row)
+        for row, places in zip(shown, layers, strict=True)
+    ]
 
 
 def _resident(parts: tuple[Part, ...]) -> Table:

@@ -15,11 +15,10 @@ from rnnmem.passes.rematerialise.decision import (
     ResidualDecision,
 )
 from rnnmem.planning.outcomes import CHECKPOINTED, Outcome, of_states, outcomes
-from rnnmem.reports.kinds import Kinds, Place
+from rnnmem.reports.kinds import Kinds, Place, is_ours
 from rnnmem.reports.popped import is_handed_on, is_kept_alive, is_refilled, popped
 
 NOTHING = Outcome("", "")
-_OURS = "rnnmem/"
 _BARRIER = "EnsureShape"
 _EVERY = Outcome(SAVED, "kept by the forward loop for every iteration")
 _AGAIN = Outcome(RECOMPUTED, "was saved before; the gradient computes it again")
@@ -51,7 +50,7 @@ class Told:
             return True
         if self._kinds.replayed(loops) and op.type == _BARRIER and op.inputs[0] in net.inputs:
             return True
-        if not _is_ours(op) or op.nets or op.type == POP or self._is_in_chunks(loops):
+        if not is_ours(op.name) or op.nets or op.type == POP or self._is_in_chunks(loops):
             return False
         if self._kinds.replayed(loops):  # there what runs again has the user's names
             return True
@@ -148,16 +147,12 @@ class Told:
         return op is not None and CHUNKS in op.attributes
 
 
-def _is_ours(op: Op) -> bool:
-    return op.name.startswith(_OURS) or f"/{_OURS}" in op.name
-
-
 def _is_kept(net: Net, blob: str) -> bool:
     """Whether a step net pushes the blob, in whatever form, into a list that it hands on."""
     for op in net.readers.get(blob, ()):
         if op.type == PUSH:
             if op.outputs[0] in net.outputs:
                 return True
-        elif _is_ours(op) and any(_is_kept(net, one) for one in op.outputs):
+        elif is_ours(op.name) and any(_is_kept(net, one) for one in op.outputs):
             return True
     return False

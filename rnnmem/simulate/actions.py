@@ -85,7 +85,7 @@ def _push(run: Run, step: Step, frame: Frame) -> list[Value]:
     item = run.value(step, frame, 1)
     changed.append(item)
     if item is not None and step.saved and not item.origin.saved_in:
-        item.origin.saved_in = step.saved
+        item.origin.saved_in, item.origin.saved_loops = step.saved, step.saved_loops
     return [changed]
 
 

@@ -31,6 +31,7 @@ class Origin:
       is_result: whether the function hands its buffers out.
       dtype: of the blob.
       shape: of the blob.
+      saved_loops: names of the loops around the push; an inner loop may save what it is given.
     """
 
     op: str = ""
@@ -41,6 +42,12 @@ class Origin:
     is_result: bool = False
     dtype: str = ""
     shape: Shape = None
+    saved_loops: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Names of the loops around the step net that saves it, else around what makes it."""
+        return self.saved_loops if self.saved_in else self.loops
 
 
 _NOWHERE = Origin()

@@ -402,7 +402,7 @@ class Run:
         """Tells of kept states whose they are; no list grows in other iterations."""
         for held, origin in zip(lists, step.states, strict=False):
             element = held.new[-1] if held.new else None
-            if isinstance(element, Buffer) and not element.origin.saved_in:
+            if isinstance(element, Buffer) and element.origin.saved_loops != origin.loops:
                 element.origin = origin
             if element is not None and self._keeps_later(step, iteration):
                 held.extend(series_like(element), step.checkpoints - 2)

@@ -74,4 +74,4 @@ def _state(blob: str, net: Net, loops: tuple[str, ...]) -> Origin:
     following = net.outputs[net.inputs.index(blob)] if blob in net.inputs else blob
     made = net.producer.get(through_identities(net, following))
     name, source = ("", "") if made is None else (made.name, made.source)
-    return Origin(name, blob, source, loops, blob, False, kind.dtype, kind.shape)
+    return Origin(name, blob, source, loops, blob, False, kind.dtype, kind.shape, loops)

@@ -463,7 +463,7 @@ class _Compiler:
         }
         for step in body.steps:
             if step.op.name in pushes:
-                step.saved = pushes[step.op.name]
+                step.saved, step.saved_loops = pushes[step.op.name], (*self.loops, op.name)
 
 
 def _copies(op: Op) -> bool:

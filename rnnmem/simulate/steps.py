@@ -61,6 +61,7 @@ class Step:
       steady_state: iterations of it that are simulated before the simulation leaps; 0: ``window +
         1``.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
+      saved_loops: names of the loops around such a push.
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
       lags: it adds to a loop variable that nothing else in the iteration reads.
       eager: a loop whose ops start as soon as what they read is there.
@@ -90,6 +91,7 @@ class Step:
     variables: int = 0
     steady_state: int = 0
     saved: str = ""
+    saved_loops: tuple[str, ...] = ()
     sums: bool = False
     lags: bool = False
     eager: bool = False

@@ -303,5 +303,5 @@ def _alive(ledger: Ledger) -> tuple[Alive, ...]:
 def _named(origin: Origin, size: int) -> Alive:
     kind = SAVED if origin.saved_in else RESULT if origin.is_result else TEMPORARY
     blob = origin.saved_in or origin.blob
-    label = f"{'/'.join(origin.loops)}: {blob}" if origin.loops else blob
-    return Alive(label, size, origin.source, kind, origin.loops)
+    label = f"{'/'.join(origin.place)}: {blob}" if origin.place else blob
+    return Alive(label, size, origin.source, kind, origin.place)

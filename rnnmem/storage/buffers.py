@@ -16,6 +16,7 @@ from rnnmem.analysis.live_ranges import ALREADY, HOST, views
 from rnnmem.analysis.versions import OUTSIDE, SsaVersions
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, Path
+from rnnmem.sizes import counted
 
 LEVELS = (0, 1, 2)
 """0: equal shapes share; 1: a storage at least as large; 2: a storage may grow."""
@@ -164,8 +165,8 @@ class _Finder:
                 found.append(live_buffer)
         if self.unknown:
             warnings.warn(
-                f"{len(self.unknown)} blobs have no known size and count 0, e.g. "
-                f"{self.unknown[0]!r}: give sizes=..., or collect them by running once",
+                f"of unknown size, taken as 0: {counted(len(self.unknown), 'blob')}, "
+                f"e.g. {self.unknown[0]!r}: give sizes=..., or collect them by running once",
                 RnnmemWarning,
                 stacklevel=5,
             )

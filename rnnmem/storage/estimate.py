@@ -10,7 +10,7 @@ from rnnmem.analysis.live_ranges import ALREADY, live_ranges, views
 from rnnmem.analysis.versions import SsaVersions, ssa
 from rnnmem.errors import RnnmemWarning
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.storage.buffers import Sizes
 from rnnmem.storage.plan import GLOBAL
 
@@ -38,12 +38,14 @@ class Estimate:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.blobs} blobs of {format_bytes(self.bytes)}; at most "
+            f"{counted(self.blobs, 'blob')} of {format_bytes(self.bytes)}; at most "
             f"{format_bytes(self.peak_bytes)} alive, at {self.peak_op or 'no op'}"
         ]
         lines += [f"  {format_bytes(size):>12}  {kind}" for kind, size in self.by_op_type.items()]
         if self.unknown:
-            lines.append(f"  {len(self.unknown)} blobs of unknown size count 0")
+            lines.append(
+                f"  {counted(len(self.unknown), 'blob of', 'blobs of')} unknown size count 0"
+            )
         return "\n".join(lines)
 
 
@@ -62,8 +64,8 @@ def estimate(net: Net, sizes: Sizes = "shapes") -> Estimate:
     found = statistics(net, sizes)
     if found.unknown:
         warnings.warn(
-            f"{len(found.unknown)} blobs have no known size and count 0, e.g. "
-            f"{found.unknown[0]!r}: give sizes=..., or collect them by running once",
+            f"of unknown size, taken as 0: {counted(len(found.unknown), 'blob')}, "
+            f"e.g. {found.unknown[0]!r}: give sizes=..., or collect them by running once",
             RnnmemWarning,
             stacklevel=2,
         )

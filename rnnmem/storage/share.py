@@ -13,7 +13,7 @@ from rnnmem.ir.devices import is_on
 from rnnmem.ir.graph import Net, Path
 from rnnmem.ir.names import without_gradient_scopes
 from rnnmem.ir.order import reached
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 from rnnmem.storage.buffers import Rules, Sizes, units_of
 from rnnmem.storage.descent import all_plans, with_rename_maps
 from rnnmem.storage.estimate import Estimate, statistics
@@ -90,8 +90,9 @@ class Shared:
 
     def __str__(self) -> str:
         return (
-            f"{self.plan.method}: {self.before.blobs} blobs of {format_bytes(self.before.bytes)} "
-            f"in {self.after.blobs} storages of {format_bytes(self.after.bytes)} "
+            f"{self.plan.method}: {counted(self.before.blobs, 'blob')} of "
+            f"{format_bytes(self.before.bytes)} in {counted(self.after.blobs, 'storage')} of "
+            f"{format_bytes(self.after.bytes)} "
             f"({100 * self.saving:.2f} % less)"
         )
 

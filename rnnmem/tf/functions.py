@@ -27,6 +27,8 @@ _FRAMEWORKS = [find_spec(name) for name in ("tensorflow", "keras")]
 _LIBRARIES = (
     *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")),
     _OWN,
+    os.path.join(sysconfig.get_paths()["scripts"], "rnnmem"),  # the shell's script
+    "<frozen ",  # what runs a module
     # Wherever they are: a user's own folder, the system's.
     *(os.path.dirname(one.origin) for one in _FRAMEWORKS if one and one.origin),
 )

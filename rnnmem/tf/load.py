@@ -77,7 +77,9 @@ def signature_of(model: Any, path: str, signature: str | None = None) -> Any:
         raise OptionError(
             f"signature={signature!r}: {path!r} has {', '.join(sorted(signatures)) or 'none'}"
         )
-    return signatures[name]
+    found = signatures[name]
+    found.__name__ = name  # what explain and report call it
+    return found
 
 
 def _net(concrete: Any) -> Net:

@@ -28,6 +28,7 @@ from rnnmem.analysis.versions import OUTSIDE, ssa
 from rnnmem.errors import NetError, RnnmemWarning
 from rnnmem.ir.graph import Constant, DType, FunctionRef, Net, Op, ShapeValue
 from rnnmem.ir.op_table import BRANCHES, CALLS, LOOPS
+from rnnmem.sizes import counted
 from rnnmem.storage.plan import GLOBAL, is_shared
 from rnnmem.tf import private, signatures
 from rnnmem.tf.attributes import decode, dtype_enum
@@ -223,7 +224,7 @@ def collect_sizes(net: Net, inputs: Sequence[Any]) -> Mapping[str, int]:
     ]
     if closed:
         warnings.warn(
-            f"{len(closed)} blobs cannot be fetched and count 0, e.g. {closed[0]!r}",
+            f"{counted(len(closed), 'blob')} cannot be fetched, taken as 0, e.g. {closed[0]!r}",
             RnnmemWarning,
             stacklevel=2,
         )

@@ -43,8 +43,15 @@ def test_branches_take_turns():
     net = branches_and_a_loop(4)
     plan, ordered = decided(net)
     assert len(plan.scheduling_edges) == 3
+    assert plan.notes[0].startswith("3 scheduling edges serialise large buffers")
     assert plan.original_peak == counted_peak(net)
     assert plan.predicted_peak == counted_peak(ordered) < 0.7 * plan.original_peak
+
+
+def test_one_edge_is_told_as_one():
+    plan, _ = decided(branches_and_a_loop(2))
+    assert len(plan.scheduling_edges) == 1
+    assert plan.notes[0].startswith("1 scheduling edge serialises large buffers")
 
 
 @pytest.mark.parametrize("count", [1, 4])

@@ -12,7 +12,8 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.errors import BudgetError, OptionError, PlanError
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.checkpoint.decision import Segments
-from rnnmem.planning.choice import bisected, budget_for, needed_budget, worth_its_time
+from rnnmem.passes.rematerialise.decision import LoopPlan
+from rnnmem.planning.choice import bisected, budget_for, needed_budget, unbeaten, worth_its_time
 from rnnmem.planning.choice import least_of as least_of_refusals
 from rnnmem.planning.decide import decide
 from rnnmem.planning.options import Options
@@ -21,6 +22,7 @@ from rnnmem.planning.saved import apply_saved, check_fits
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak, worst_peak
+from rnnmem.sizes import format_bytes
 from tests.handmade import const, empty_list, encoded, make_net, op, pop, push, rnn, while_op
 
 WIDE = "f[32,64]"
@@ -406,6 +408,43 @@ def test_the_frontier_has_the_original_the_smallest_and_the_chosen_plan():
         made.simulated(plan).predicted_peak for plan in made.frontier_plans
     )
     assert made.frontier(Plan()) == ()
+
+
+@pytest.mark.parametrize("bound", [1.0, 1.2, 1.5, 3.0, math.inf])
+def test_no_plan_of_the_frontier_but_two_is_beaten_in_time_and_peak(bound):
+    made = decision(chain())
+    chosen, _ = decide(made, Options(max_slowdown=bound))
+    plans = made.frontier(chosen)
+    assert plans[0].changes_nothing and not any(plan.changes_nothing for plan in plans[1:])
+    others = [plan for plan in plans[1:] if plan.loops != chosen.loops]
+    for plan in others:
+        for other in plans:
+            slower = round(other.slowdown, 2) > round(plan.slowdown, 2)
+            assert other is plan or slower or other.predicted_peak > plan.predicted_peak
+    told = [(f"{one.slowdown:.2f}", format_bytes(one.predicted_peak)) for one in plans]
+    assert len(set(told)) == len(told)
+
+
+def of(slowdown, peak, kept=64):
+    loop = LoopPlan(("while",), ("back",), trips=1, bytes=kept)
+    return Plan(loops=(loop,), slowdown=slowdown, predicted_peak=peak)
+
+
+@pytest.mark.parametrize(
+    ("plans", "left"),
+    [
+        ([of(1.2, 4 << 20), of(1.3, 4 << 20), of(1.4, 3 << 20)], [0, 2]),
+        ([of(1.2, 4 << 20), of(1.3, (4 << 20) - 9)], [0]),  # both are told to take 4.0 MiB
+        ([of(1.2, 11 << 20), of(1.3, 9 << 20)], [1]),  # the original takes less than the first
+        ([of(1.2, None, 64), of(1.3, None, 96), of(1.4, None, 32)], [0, 2]),
+        ([of(1.9, 5 << 20), of(2.0, 7 << 20)], []),  # the chosen one takes less than both
+    ],
+)
+def test_a_plan_that_another_beats_in_time_and_memory_is_not_told(plans, left):
+    original = Plan(predicted_peak=10 << 20)
+    chosen = of(1.8, 5 << 20)
+    there = (original,) if plans[0].slowdown < 1.9 else (original, chosen)
+    assert unbeaten(plans, there) == [plans[index] for index in left]
 
 
 # --- saved plans

@@ -101,6 +101,51 @@ def test_under_segments_explain_says_of_nothing_that_it_is_kept(in_segments):
     assert " checkpointed " in text
 
 
+@pytest.fixture(scope="module")
+def nested_in_segments():
+    """A loop in a loop whose iterations run again, the inner one's too."""
+    kernel = tf.Variable(numbers(UNITS, UNITS))
+
+    def inner(j, g):
+        return j + 1, tf.tanh(g @ kernel) * tf.sigmoid(g)
+
+    def outer(i, h):
+        with tf.name_scope("inner"):
+            g = tf.while_loop(lambda j, g: j < 4, inner, (0, h))[1]
+        return i + 1, tf.tanh(g) + h
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            h = tf.while_loop(lambda i, h: i < 30, outer, (0, x), name="sweep")[1]
+            loss = tf.reduce_mean(h**2)
+        return loss, tape.gradient(loss, kernel)
+
+    optimised = rnnmem.optimize(step, max_slowdown=1.9)
+    x = numbers(BATCH, UNITS)
+    return rnnmem.report(optimised, x, measure=False), optimised.explain(x)
+
+
+def test_in_nested_segments_report_and_explain_tell_the_same_of_states(nested_in_segments):
+    told, explained = nested_in_segments
+    (sweep,) = told.plan.loops
+    assert sweep.segments
+    rows = [line for line in str(explained).splitlines() if " checkpointed " in line]
+    states = [part for part in told.after.parts if part.kind == SAVED and part.loops == sweep.path]
+    assert len(rows) >= 1 and len(states) >= 2
+    assert {part.decision for part in states} == {"checkpointed"}
+    assert {part.label for part in states} > {f"sweep: {blob}" for blob in sweep.segments.states}
+    assert all(part.decision and part.reason for part in told.before.parts if part.kind == SAVED)
+
+
+def test_what_rnnmem_counts_by_is_told_in_words_with_the_user_s_line(nested_in_segments):
+    told, explained = nested_in_segments
+    (counter,) = [part for part in told.after.parts if part.op_type == "iteration counter"]
+    assert (counter.loops, counter.decision) == (("sweep",), "checkpointed")
+    assert counter.source.startswith("test_api.py:")
+    assert not any(part.source.startswith("rnnmem") for part in told.after.parts)
+    assert "rnnmem/" not in str(told) + str(explained)
+
+
 def near(side):
     return abs(side.peak_bytes / side.measured_bytes - 1) < 0.15
 

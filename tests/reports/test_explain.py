@@ -92,7 +92,7 @@ def test_without_a_loop_it_says_so_in_one_line():
 def test_what_runs_again_outside_of_loops_is_counted_and_told():
     region = Region(("Tanh", "Exp"), ("gradient_tape/Mul",), ("gradient_tape/x:0",), 2**21, 0.1)
     text = str(explain(Plan().having(straight_line=(region,)), name="train_step"))
-    assert text.startswith("train_step: 1 region outside of loops run again")
+    assert text.startswith("train_step: 1 region outside of loops runs again")
     whole = " ".join(text.split())
     assert "2 ops from Tanh to Exp run again near their gradient: 2.0 MiB" in whole
 
@@ -179,6 +179,13 @@ def test_a_state_says_where_it_is_kept_and_has_a_row_though_nobody_reads_it():
     assert " state " in row(text, "1.1 KiB  ")
 
 
+def test_one_iteration_and_several_are_told_as_such():
+    one = Segments(length=1, bytes=2048, slots=3, count=30, replays=2.9)
+    assert "while (train.py:80): 1 iteration; " in report(loop(segments=one))
+    assert "while (train.py:80): 5 iterations; " in report(loop(segments=CUT))
+    assert "loop while (train.py:80), 1 iteration\n" in report(loop(decision(), trips=1))
+
+
 def frontier(*plans):
     """What is said of each of several plans, without its number, as one line."""
     lines = str(explain(Plan(notes=("another",)), name="f", frontier=plans)).splitlines()
@@ -221,6 +228,15 @@ def test_the_bytes_that_loops_keep_stand_beside_what_changes():
     assert "20.0 KiB" in segmented  # ten states and one segment
     (unknown,) = frontier(plan_with(trips=None))
     assert " ? " in unknown
+
+
+def test_loops_are_told_to_keep_no_more_than_the_peak():
+    """A state that is saved as the result of the iteration before, too, is in two lists."""
+    low = dataclasses.replace(plan_with(), predicted_peak=80 << 10)
+    (told,) = frontier(low)
+    assert told.count("80.0 KiB") == 2 and "100.0 KiB" not in told
+    (told,) = frontier(dataclasses.replace(low, predicted_interval=(80 << 10, 90 << 10)))
+    assert "90.0 KiB" in told
 
 
 def test_loops_of_which_the_same_is_told_stand_together():
@@ -294,8 +310,22 @@ def test_in_a_terminal_a_report_fits_it_and_elsewhere_no_sentence_is_broken(monk
 def test_equal_rows_are_one():
     same = [decision(blob, reason="alike") for blob in ("b", "c", "d")]
     text = report(loop(*same, decision("e", reason="another")))
-    assert "3 × Tanh float32[2,128]" in text
+    assert "3.0 KiB 3 × Tanh float32[2,128] train.py:88" in " ".join(text.split())
     assert text.count("alike") == 1 and text.count("another") == 1
+
+
+def test_a_row_of_several_tells_what_they_take_together():
+    gates = [decision(blob, bytes=8192) for blob in "ifo"]
+    text = report(loop(decision("c", bytes=16384, shape=(9,)), *gates))
+    rows = [line.split()[:2] for line in text.splitlines() if "Tanh" in line]
+    assert rows == [["24.0", "KiB"], ["16.0", "KiB"]]
+    head = next(line for line in text.splitlines() if "why" in line)
+    assert head.split() == ["each", "iteration", "blob", "line", "decision", "why"]
+    priced = [decision(blob, reason="saving 1.0 KiB is not worth the time") for blob in "ab"]
+    assert "each: saving 1.0 KiB is not worth the time" in row(report(loop(*priced)), "Tanh")
+    assert "each:" not in row(report(loop(*gates)), "Tanh")
+    unknown = [decision(blob, bytes=None) for blob in "ab"]
+    assert row(report(loop(*unknown)), "Tanh").split()[:3] == ["?", "2", "×"]
 
 
 class Cells(html.parser.HTMLParser):

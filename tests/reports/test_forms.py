@@ -7,8 +7,12 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from rnnmem.errors import OptionError
+from rnnmem.ir.edges import Edge
+from rnnmem.passes.late_products.decision import LateProduct
+from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.plan import Plan
-from rnnmem.reports.data import KINDS, SAVED, Part, Side
+from rnnmem.reports.data import KINDS, SAVED, LoopSpan, Part, Side
+from rnnmem.reports.explain import explain
 from rnnmem.reports.report import Report
 from rnnmem.sizes import format_bytes
 from tests.reports.handmade_report import report
@@ -29,6 +33,29 @@ def test_the_text_fits_in_80_columns_and_names_the_peaks(told):
     assert text.startswith("train_step: 1 loop rewritten, predicted peak -")
 
 
+OUTSIDE = Plan(original_peak=2**22, predicted_peak=2**20).having(
+    straight_line=(Region(("Tanh", "Exp"), ("gradient/Mul",), ("gradient/x:0",), 2**21, 0.1),) * 6
+)
+EDGES = Plan(original_peak=2**22, predicted_peak=2**20).having(
+    scheduling_edges=(Edge("mul", None, "sum"),)
+)
+LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
+
+
+@pytest.mark.parametrize(
+    ("plan", "changed"),
+    [
+        (OUTSIDE, "6 regions outside of loops run again"),
+        (EDGES, "1 control edge added"),
+        (LATE, "1 product made late"),
+    ],
+)
+def test_report_and_explain_tell_alike_what_was_changed(plan, changed):
+    before, after = Side("before", 2**22), Side("after", 2**20)
+    assert str(Report("step", before, after, plan)).startswith(f"step: {changed}, predicted peak")
+    assert str(explain(plan, name="step")).startswith(f"step: {changed}\n")
+
+
 def test_the_curve_is_as_high_as_the_peak(told):
     lines = str(told).splitlines()
     start = lines.index("before, over one run:")
@@ -45,6 +72,45 @@ def test_the_text_has_one_row_for_parts_that_are_alike():
     text = str(Report("step", before, before, Plan()))
     rows = [" ".join(line.split()) for line in text.splitlines() if "Tanh" in line]
     assert rows == ["3.0 MiB 3 × Tanh float32[512,512] cell.py:7, 8 saved"]
+
+
+def test_the_head_of_the_column_of_blobs_says_what_it_counts(told):
+    heads = [" ".join(line.split()) for line in str(told).splitlines() if line.endswith("decision")]
+    assert heads == ["at the peak blob where decision"] * 2
+
+
+def gate(layer, kind="Sigmoid", line="train.py:8"):
+    loop = f"model/{layer}/while"
+    label = f"{loop}: {loop}/{kind}:0"
+    return Part(label, SAVED, 2**20, kind, "float32", (512, 512), line, (loop,))
+
+
+def rows_of(*parts):
+    spans = tuple(LoopSpan(part.loops, 0.0, 1.0, 9, "train.py:8") for part in parts)
+    before = Side("before", len(parts) * 2**20, parts=parts, peak_source="train.py:8", spans=spans)
+    text = str(Report("step", before, before, Plan()))
+    heading, *rows = text[text.index("at the peak") :].strip().splitlines()
+    return heading.split()[4], [" ".join(row.split()[3:]) for row in rows]
+
+
+def test_rows_that_have_the_same_line_are_told_apart_by_their_layers():
+    """A Keras model has one line, that of ``fit``."""
+    heading, rows = rows_of(gate("encoder"), gate("reader"), gate("reader", "Tanh", "cell.py:3"))
+    assert heading == "where"
+    assert rows == [
+        "float32[512,512] encoder saved",
+        "float32[512,512] reader saved",
+        "float32[512,512] cell.py:3 saved",
+    ]
+    heading, rows = rows_of(gate("encoder"), gate("encoder", "Tanh"))
+    assert heading == "line" and rows == ["float32[512,512] train.py:8 saved"] * 2
+
+
+def test_a_row_without_a_line_is_told_by_its_layer():
+    """A SavedModel has no lines; in their place are names of ops."""
+    heading, rows = rows_of(gate("encoder", line="call/encoder/Sigmoid"), gate("reader"))
+    assert heading == "where"
+    assert rows == ["float32[512,512] encoder saved", "float32[512,512] train.py:8 saved"]
 
 
 def test_where_nothing_was_changed_there_is_one_side():

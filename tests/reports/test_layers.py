@@ -28,6 +28,13 @@ def test_a_layer_is_the_first_scope_that_tells_ops_apart():
     ]
 
 
+def test_layers_that_the_user_numbered_are_told_apart():
+    blocks = [f"model/block_{i}/matmul" for i in range(5)]
+    assert list(layered(*blocks, "model/out_2/add").values()) == [
+        *("block_0", "block_1", "block_2", "block_3", "block_4", "out"),
+    ]
+
+
 def test_ops_without_a_scope_are_told_by_their_lines_and_few_layers_are_none():
     lines = [op(f"mul_{i}", "Tanh", "x", "f[2]", source=f"train.py:{i // 2}").op for i in range(8)]
     assert set(layers(lines, lambda one: False).values()) == {f"train.py:{i}" for i in range(4)}

@@ -1,10 +1,13 @@
 """Planning looks up few of the user's lines: TensorFlow keeps the stack of an op that is asked."""
 
+import os
+import sysconfig
+
 import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.tf.functions import _SourceLines
+from rnnmem.tf.functions import _SourceLines, net_of
 
 W = tf.Variable(tf.random.stateless_normal([4, 4], [1, 2]))
 X = tf.random.stateless_normal([6, 2, 4], [3, 4])
@@ -54,10 +57,22 @@ def test_reports_look_up_the_rest(looked_up):
     net = function.inspect(X).net
     before = len(set(looked_up))
     lines = {str(op.source) for _, inner in net.walk() for op in inner.ops}
-    assert "test_lines_looked_up.py:15" in lines
+    assert "test_lines_looked_up.py:18" in lines
     assert len(set(looked_up)) > before
 
 
 def test_a_function_without_loops_is_not_asked(looked_up):
     rnnmem.optimize(tf.function(lambda x: tf.tanh(x) * 2.0))(X)
     assert not looked_up
+
+
+SCRIPT = os.path.join(sysconfig.get_paths()["scripts"], "rnnmem")
+
+
+@pytest.mark.parametrize("program", [SCRIPT, "<frozen runpy>"])
+def test_the_program_that_loads_a_function_is_no_line_of_the_user_s(program):
+    names: dict = {}
+    exec(compile("def made(make, x):\n    return make(x)", program, "exec"), names)
+    concrete = tf.function(lambda x: names["made"](tf.tanh, x)).get_concrete_function(X)
+    (line,) = [str(op.source) for op in net_of(concrete).ops if op.type == "Tanh"]
+    assert line.startswith("test_lines_looked_up.py:")

@@ -7,7 +7,7 @@ import dataclasses
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.trip_count import LONG_TRIPS
 from rnnmem.passes.checkpoint.revolve import first_saves
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,23 +90,22 @@ class Segments:
     @property
     def sentence(self) -> str:
         """What is decided, in words."""
+        length, state = counted(self.length, "iteration"), format_bytes(self.bytes)
         if self.online:
             return (
-                f"{self.length} iterations; {format_bytes(self.bytes)} of state kept for "
-                f"{self.slots} at once, however many there are; iterations run again "
-                f"{self.replays:.1f} times in the gradient where there are {LONG_TRIPS}, more "
-                f"often "
-                "the more there are"
+                f"{length}; {state} of state kept for {self.slots} at once, however many there "
+                f"are; iterations run again {self.replays:.1f} times in the gradient where there "
+                f"are {LONG_TRIPS}, more often the more there are"
             )
         if self.slots:
             return (
-                f"{self.length} iterations; {format_bytes(self.bytes)} of state kept for "
+                f"{length}; {state} of state kept for "
                 f"{self.slots + 1} of {self.count} at once, iterations run again "
                 f"{self.replays:.1f} times in the gradient"
             )
         longer = f", each {self.growth} longer than the one before" if self.growth else ""
         but = f"; those from iteration {self.end} on do not" if self.end else ""
         return (
-            f"{self.length} iterations{longer}; {format_bytes(self.bytes)} of state kept for each, "
+            f"{length}{longer}; {state} of state kept for each, "
             f"its iterations run again in the gradient{but}"
         )

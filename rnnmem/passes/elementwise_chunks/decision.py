@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,6 @@ class ElementwiseChain:
         where, size = f" ({self.line})" if self.line else "", format_bytes(self.bytes)
         return (
             f"{len(self.ops)} elementwise ops that make {self.result}{where} run by chunks of "
-            f"{self.length} of {self.rows} rows: {self.between} blobs of {size} "
+            f"{self.length} of {self.rows} rows: {counted(self.between, 'blob')} of {size} "
             f"between them never exist whole"
         )

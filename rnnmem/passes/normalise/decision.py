@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from rnnmem.ir.graph import Net
+from rnnmem.sizes import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +24,7 @@ class DeadCode:
     def sentence(self) -> str:
         """What is decided, in words."""
         where = "/".join(self.path) or "the function"
-        count = len(self.ops)
-        return f"{where}: {count} op{'s' if count != 1 else ''} that nobody reads taken out"
+        return f"{where}: {counted(len(self.ops), 'op')} that nobody reads taken out"
 
 
 @dataclasses.dataclass(frozen=True)

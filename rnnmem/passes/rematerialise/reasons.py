@@ -100,7 +100,16 @@ def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> 
         return SUM_ORDER
     if blob not in step.pushed:
         return "others are recomputed from it"
-    return f"saving {format_bytes(step.bytes_kept(blob))} is not worth the time"
+    return _not_worth_the_time(step.bytes_kept(blob), step.body.blobs[blob])
+
+
+def _not_worth_the_time(spared: int, held: Blob) -> str:
+    if spared <= 1:  # a shape, or another name of what is kept anyway
+        return "keeping it takes next to nothing"
+    size = format_bytes(spared)
+    if held.bytes is not None and spared == stored_bytes(held) and format_bytes(held.bytes) != size:
+        size = f"{size}, which the allocator rounds it to,"
+    return f"saving {size} is not worth the time"
 
 
 def _why_recomputed(producer: Op | None, step: Step, chosen: SavedSet) -> str:

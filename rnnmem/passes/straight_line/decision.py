@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnnmem.sizes import format_bytes
+from rnnmem.sizes import counted, format_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,12 @@ class Region:
     def sentence(self) -> str:
         """What is decided, in words."""
         where = f" ({self.line})" if self.line else ""
+        what = f"{self.ops[0]}{where} runs again near its gradient"
+        if len(self.ops) > 1:
+            last = f"to {self.ops[-1]} run again near their gradient"
+            what = f"{counted(len(self.ops), 'op')} from {self.ops[0]}{where} {last}"
         return (
-            f"{len(self.ops)} ops from {self.ops[0]}{where} to {self.ops[-1]} run again near their "
-            f"gradient: {format_bytes(self.bytes)} of residuals are not held until then"
+            f"{what}: "
+            f"{format_bytes(self.bytes)} of residuals are not held until then"
             f"{', as you asked' if self.asked else ''}"
         )

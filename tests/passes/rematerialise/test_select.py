@@ -166,6 +166,19 @@ def test_reasons_say_what_was_weighed():
     }
 
 
+@pytest.mark.parametrize(
+    ("units", "why"),
+    [
+        (64, "saving 16.0 KiB is not worth the time"),
+        (1, "saving 256 B, which the allocator rounds it to, is not worth the time"),
+    ],
+)
+def test_a_reason_tells_the_bytes_that_the_table_tells_or_why_others(units, why):
+    (loop,) = plan_net(rnn(units), CPU, 1.0).loops
+    (told,) = (one for one in loop.residuals if one.blob == "t")
+    assert (told.decision, told.reason) == (SAVED, why)
+
+
 def test_a_loop_costs_its_trips():
     net = rnn(limit=5)
     loop = net.op_by_name["loop"]
