@@ -165,7 +165,7 @@ class _Finder:
                 found.append(live_buffer)
         if self.unknown:
             warnings.warn(
-                f"of unknown size, taken as 0: {counted(len(self.unknown), 'blob')}, "
+                f"no known size, taken as 0: {counted(len(self.unknown), 'blob')}, "
                 f"e.g. {self.unknown[0]!r}: give sizes=..., or collect them by running once",
                 RnnmemWarning,
                 stacklevel=5,

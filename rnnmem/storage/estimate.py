@@ -64,7 +64,7 @@ def estimate(net: Net, sizes: Sizes = "shapes") -> Estimate:
     found = statistics(net, sizes)
     if found.unknown:
         warnings.warn(
-            f"of unknown size, taken as 0: {counted(len(found.unknown), 'blob')}, "
+            f"no known size, taken as 0: {counted(len(found.unknown), 'blob')}, "
             f"e.g. {found.unknown[0]!r}: give sizes=..., or collect them by running once",
             RnnmemWarning,
             stacklevel=2,
