@@ -88,10 +88,12 @@ def named_by(net: Net, patterns: Iterable[str]) -> dict[str, set[Place]]:
     ]
     names = {place: set(_names(*place)) for place in places}
     found = {one: _matched(names, one) for one in patterns}
+    if all(found.values()):
+        return found
+    loops = (op.name for _, inner in net.walk() for op in inner.ops if op.type in LOOPS)
+    naming = Names(loops, functions_of(net), (name for _, name in places))
     for told_by in (_told, _told_without_counters):
         if missed := [one for one, matched in found.items() if not matched]:
-            loops = (op.name for _, inner in net.walk() for op in inner.ops if op.type in LOOPS)
-            naming = Names(loops, functions_of(net), (name for _, name in places))
             told = {place: set(told_by(*place, naming)) for place in places}
             found |= {one: _matched(told, one.replace(BETWEEN, "/")) for one in missed}
     return found

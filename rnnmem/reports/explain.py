@@ -125,7 +125,7 @@ def _what_changes(plan: Plan, names: Names) -> str:
 def _changes(loop: LoopPlan, around: Segments | None) -> str:
     words = Counter(outcome(decision, loop, around).word for decision in loop.residuals)
     cut = loop.segments
-    changes = [f"{_blobs(words[SAVED])} saved"] if words[SAVED] or cut is None else []
+    changes = [f"{counted(words[SAVED], 'blob')} saved"] if words[SAVED] or cut is None else []
     forms = Counter(one.techniques for one in loop.encodings)
     if cut is not None:
         changes.append(_checkpoints(cut, words[REPLAYED]))
@@ -140,13 +140,9 @@ def _changes(loop: LoopPlan, around: Segments | None) -> str:
     return ", ".join(changes)
 
 
-def _blobs(count: int) -> str:
-    return counted(count, "blob")
-
-
 def _checkpoints(cut: Segments, replayed: int) -> str:
     longer = f", each {cut.growth} longer" if cut.growth else ""
-    what = _blobs(replayed) if replayed else "iterations"
+    what = counted(replayed, "blob") if replayed else "iterations"
     told = f"{what} replayed in segments of {cut.length}{longer}"
     if cut.slots:
         return f"{told} from {counted(cut.most_kept, 'checkpoint')}, {cut.replays:.1f} times"

@@ -50,6 +50,13 @@ def told(trained):
     return rnnmem.report(rnnmem.optimize(trained.step, budget="1.25MiB"), numbers(BATCH, UNITS))
 
 
+def told_in_segments(step):
+    """What is saved of the step does not go below twice the states: iterations run again."""
+    optimised = rnnmem.optimize(step, max_slowdown=1.9)
+    x = numbers(BATCH, UNITS)
+    return rnnmem.report(optimised, x, measure=False), optimised.explain(x)
+
+
 @pytest.fixture(scope="module")
 def in_segments():
     """Two loops under a plan with segments, the second begun with what the first computed."""
@@ -68,10 +75,7 @@ def in_segments():
             loss = tf.reduce_mean(state[0] ** 2)
         return loss, tape.gradient(loss, kernel)
 
-    # What is saved does not go below twice the states: iterations run again.
-    optimised = rnnmem.optimize(step, max_slowdown=1.9)
-    x = numbers(BATCH, UNITS)
-    return rnnmem.report(optimised, x, measure=False), optimised.explain(x)
+    return told_in_segments(step)
 
 
 def test_under_segments_states_are_saved_and_the_rest_is_not(in_segments):
@@ -120,9 +124,7 @@ def nested_in_segments():
             loss = tf.reduce_mean(h**2)
         return loss, tape.gradient(loss, kernel)
 
-    optimised = rnnmem.optimize(step, max_slowdown=1.9)
-    x = numbers(BATCH, UNITS)
-    return rnnmem.report(optimised, x, measure=False), optimised.explain(x)
+    return told_in_segments(step)
 
 
 def test_in_nested_segments_report_and_explain_tell_the_same_of_states(nested_in_segments):
