@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from rnnmem.analysis.loops import Loop
 from rnnmem.grappler.fusion import CALM, is_apart, may_be_awaited
 from rnnmem.grappler.summation_order import (
     Sums,
@@ -32,6 +33,7 @@ from rnnmem.grappler.summation_order import (
     summation_trees,
     sums_of,
 )
+from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES, facts
@@ -99,6 +101,37 @@ def _twins(body: Net, depth: Mapping[str, int]) -> Iterator[Lead]:
             for one in readers:
                 if one.name not in ordered and one.type in awaited and depth[one.name] == begins:
                     yield one.name, tree[0].name
+
+
+def rivals(loop: Loop) -> tuple[Lead, ...]:
+    """Sums of a loop's body that add up one value, of which none waits for the other or is ahead.
+
+    Whichever begins first finds it held, and the other one may begin with it: a race that the
+    original runs as well. It ends as the ops around it are done, so that whatever is recomputed for
+    one of the two may end it the other way.
+    """
+    return loop.once(_rivals)
+
+
+def _rivals(loop: Loop) -> tuple[Lead, ...]:
+    body, races = loop.body, racing(loop)
+    ordered = {*leads(body), *head_starts(body)} if races else set()
+    found: dict[Lead, None] = {}
+    for tree, holding in body.once(_held_trees) if races else ():
+        names = {op.name for op in tree}
+        if names.isdisjoint(races) or _begins_alone(body, tree):
+            continue
+        behind = all_needed_by(body, names) | all_waiting_for(body, names)
+        for other in filter(is_addition, holding):
+            both = other.name, tree[0].name
+            if other.name not in behind and ordered.isdisjoint((both, both[::-1])):
+                found[both] = None
+    return tuple(found)
+
+
+def _begins_alone(body: Net, tree: list[Op]) -> bool:
+    """Whether a sum that no graph optimizer sorts begins with what nobody else reads."""
+    return len(tree) == 1 and tree[0].type == "AddN" and body.fan_out(tree[0].inputs[0]) == 1
 
 
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from rnnmem.grappler.leads import head_starts, leads, way
+from rnnmem.analysis.loops import Loop
+from rnnmem.grappler.leads import head_starts, leads, rivals, way
 from rnnmem.ir.edges import Edge
 from tests.handmade import const, make_net, op, pop
 
@@ -189,3 +190,35 @@ def test_a_sum_that_others_read_begins_by_itself_however_its_addends_readers_are
     assert way(net, ("x", "a")) == Edge("late", None, "x", by_proxy=True)
     assert way(of_sum_in_sum("x g g"), ("x", "a")) is None  # may begin while the proxy has x
     assert way(of_sum_in_sum("c x x", "Mul"), ("x", "a")) is None  # a factor may be taken out
+
+
+def racing_sums(first="x p:1 p:1", second="x p:1 g", **fields):
+    """A gradient loop two sums of which add up what one op makes."""
+    ops = [
+        POP,
+        op("x", "Sin", "g", F),
+        op("a", "Cos", "p:1", F),
+        op("s", "AddN", first, F),
+        op("t", "AddN", second, F, **fields),
+        op("h", "Mul", "s t", F),
+    ]
+    inner = body(ops, ["h", "grads", rest()])
+    loop = op("loop", "While", "g grads list", F, nets={"body": inner}).op
+    return Loop(make_net(GIVEN, [], []), loop)
+
+
+def test_two_sums_that_add_up_one_value_are_rivals():
+    assert set(rivals(racing_sums())) == {("t", "s"), ("s", "t")}
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        racing_sums(second="a g g"),
+        racing_sums(second="s x g"),
+        racing_sums(controls=("s",)),
+    ],
+    ids=["no value in common", "the one adds up the other", "it waits"],
+)
+def test_no_rivals(loop):
+    assert not rivals(loop)

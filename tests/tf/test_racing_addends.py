@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.passes.rematerialise.select import RACES
 
 STEPS, UNITS, TRIES = 3, 4, 20
 
@@ -64,3 +65,25 @@ def test_a_partial_sum_whose_other_reader_is_ready_with_one_that_the_sum_waits_f
     assert not optimised.plan(start).changes_nothing
     assert len(found) == 1  # the original has several, one of them nearly always
     assert found <= {gradient(plain) for _ in range(TRIES)}
+
+
+def test_a_loop_whose_gradient_adds_up_one_value_in_two_sums_is_left_as_it_is():
+    x = tf.constant(np.random.default_rng(106050).normal(size=(STEPS, 1, UNITS)), tf.float32)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            h = c = tf.sin(x[0])
+            for i in tf.range(STEPS):
+                mixed = c + tf.tanh(c)
+                c = c * 0.9 + tf.reduce_mean(tf.atan2(c, tf.abs(h) + 1.0)) * 0.1
+                h = tf.tanh(h + mixed + x[i])
+                c = tf.tanh(mixed * 0.5 + c * 0.4)
+            loss = tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+        return tape.gradient(loss, x)
+
+    plan = rnnmem.optimize(step, max_slowdown=2.0).plan(x)
+    assert plan.changes_nothing
+    (loop,) = plan.loops
+    assert loop.closed == RACES

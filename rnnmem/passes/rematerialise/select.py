@@ -12,6 +12,7 @@ from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.times import Clock
 from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.fusion import is_merged
+from rnnmem.grappler.leads import rivals
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
@@ -39,6 +40,8 @@ NOT_FOR_LESS = "nothing that is saved could be had for less"
 """Why a pair is closed whose saved blobs are all worth saving."""
 NOT_ALLOWED = "rematerialise is not among the passes allowed"
 """Why blobs are saved where they may only be saved in another form."""
+RACES = "two sums of its gradient add up one value, and last bits depend on which begins first"
+"""Why a pair is closed whose gradient loop has such sums."""
 
 
 REMATERIALISE = frozenset({"rematerialise"})
@@ -83,8 +86,8 @@ class Planner:
     def pair(self, pair: LoopPair, outside: Outside) -> LoopPlan:
         """The decisions for one pair."""
         named = _named(pair)
-        if pair.closed:
-            return dataclasses.replace(named, closed=pair.closed)
+        if left := _why_left(pair):
+            return dataclasses.replace(named, closed=left)
         if named.trips is not None and named.trips <= 1:
             return dataclasses.replace(named, closed="it runs at most one iteration")
         whole = self._with_inner(named, pair, (), outside)
@@ -105,7 +108,7 @@ class Planner:
           kept: bytes per iteration; None: bound by ``seconds``.
           seconds: bound on :attr:`LoopPlan.seconds`.
         """
-        if pair.closed or not self.techniques >= REMATERIALISE:
+        if _why_left(pair) or not self.techniques >= REMATERIALISE:
             return None
         step = self.step_alone(pair, outside)
         if kept is not None:
@@ -451,6 +454,11 @@ def _merged_as_called(pair: LoopPair, dead: set[str]) -> frozenset[str]:
         body.producer[blob] for blob in dead if blob in body.producer and body.fan_out(blob) == 2
     ]
     return frozenset(op.name for op in made if is_merged(op))
+
+
+def _why_left(pair: LoopPair) -> str:
+    """Why the pair is left as it is; empty where it may be rewritten."""
+    return pair.closed or (RACES if any(rivals(one.loop) for one in pair.gradients) else "")
 
 
 def _slots(net: Net, blob: str) -> int:
