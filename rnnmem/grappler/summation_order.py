@@ -113,6 +113,13 @@ class Sums:
         self._parent[self._root(one)] = self._root(other)
 
 
+def buffer_of(net: Net, blob: str) -> str:
+    """The blob whose buffer this one surely has: the first of those that are handed on as it."""
+    while (op := net.producer.get(blob)) is not None and op.type in SAME_BUFFER:
+        blob = op.inputs[0]
+    return blob
+
+
 def sums_of(net: Net) -> Sums:
     """What the sums of the Net may add up in one run; of a loop's body, in one iteration."""
     return net.once(Sums)

@@ -20,7 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
 from rnnmem.analysis.versions import ssa
-from rnnmem.grappler.summation_order import Sums, addends_of, summation_trees, sums_of
+from rnnmem.grappler.summation_order import (
+    Sums,
+    addends_of,
+    buffer_of,
+    summation_trees,
+    sums_of,
+)
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ
@@ -194,7 +200,7 @@ def _may_be_let_go(body: Net, blob: str, held: set[str]) -> bool:
     if source is not None and source.type in ("Const", READ):
         return False
     others = body.fan_out(blob) > 1 and blob not in body.outputs
-    return others and not any(sums.share(blob, other) for other in held)
+    return others and buffer_of(body, blob) not in {buffer_of(body, one) for one in held}
 
 
 def _adds_up(net: Net) -> bool:

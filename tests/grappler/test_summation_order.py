@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnnmem.grappler.summation_order import Sums, summation_trees
+from rnnmem.grappler.summation_order import Sums, buffer_of, summation_trees
 from tests.handmade import make_net, op, while_op
 
 F = "f[4]"
@@ -147,3 +147,13 @@ def test_an_argument_that_one_branch_hands_through_is_unsteady():
     passing = kept("s").replace(outputs=("x", "o"))
     assert {"if:0", "y"} <= unsteady(passing, kept("s"))
     assert not unsteady(passing, passing)
+
+
+def test_a_blob_surely_has_the_buffer_of_what_only_hands_it_on():
+    ops = [op("x", "Tanh", "a", F), op("y", "Reshape", "x b", F), op("out", "Identity", "y", F)]
+    net = make_net(dict.fromkeys("ab", F), ops, ["out"])
+    assert {blob: buffer_of(net, blob) for blob in ("a", "x", "out")} == {
+        "a": "a",
+        "x": "x",
+        "out": "x",
+    }

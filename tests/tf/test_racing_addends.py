@@ -87,3 +87,34 @@ def test_a_loop_whose_gradient_adds_up_one_value_in_two_sums_is_left_as_it_is():
     assert plan.changes_nothing
     (loop,) = plan.loops
     assert loop.closed == RACES
+
+
+def test_a_state_that_a_branch_of_an_inner_loop_adds_up_is_still_held_by_its_list():
+    random = np.random.default_rng(106188)
+
+    def drawn(*shape):
+        return tf.constant(random.normal(size=shape) * 0.5, tf.float32)
+
+    into, within = tf.Variable(drawn(16, 16) * 0.5), tf.Variable(drawn(16, 16) * 0.5)
+    given = drawn(4, 3, 16), drawn(3, 16)
+
+    @tf.function
+    def step(x, start):
+        with tf.GradientTape() as tape:
+            h, c = start, tf.sin(start)
+            for i in tf.range(4):
+                for j in tf.range(2):
+                    if j == 1:
+                        c = tf.tanh(h)
+                    else:
+                        h = tf.tanh(tf.add_n([c, c, h]))
+                    h, c = c * 0.9 + h * 0.1, tf.tanh(tf.matmul(h, within))
+                new = tf.tanh(tf.matmul(c, into) + x[i])
+                h = tf.tanh(new + x[i] * 0.8 + c * 0.1)
+            loss = tf.reduce_mean(tf.square(h)) + tf.reduce_sum(c) * 0.01
+        return tape.gradient(loss, [into, within])
+
+    optimised = rnnmem.optimize(step, max_slowdown=2.0)
+    for one, other in zip(step(*given), optimised(*given), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not optimised.plan(*given).changes_nothing

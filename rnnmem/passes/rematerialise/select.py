@@ -14,7 +14,7 @@ from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.fusion import is_merged
 from rnnmem.grappler.leads import rivals
 from rnnmem.grappler.lowering import sums_what_is_given
-from rnnmem.grappler.summation_order import summation_trees, sums_of
+from rnnmem.grappler.summation_order import buffer_of, summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
 from rnnmem.ir.graph import Net
 from rnnmem.ir.joint import is_joint
@@ -415,11 +415,11 @@ def _held_for_sums(pair: LoopPair, later: frozenset[str]) -> frozenset[str]:
     forward = pair.forward
     pushed = {push.inputs[1] for push in forward.pushes.values()}
     sums = sums_of(forward.body)
-    found = later & pushed
+    found, held = later & pushed, {buffer_of(forward.body, blob) for blob in pushed}
     if order_shows(forward.body) or racing(forward):
         found |= sums.addends & pushed
     for argument, result in zip(forward.body.inputs, forward.body.outputs, strict=True):
-        if argument in sums.addends and not any(sums.share(argument, blob) for blob in pushed):
+        if argument in sums.addends and argument not in held:
             found |= {blob for blob in pushed if sums.share(result, blob)}
     return frozenset(found)
 
