@@ -250,6 +250,36 @@ def test_a_plan_file_that_there_is_not_is_bad_usage(script, tmp_path, capsys):
         assert f"--plan={path}: there is no such file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["{", '{"name": "step", "plan": 3}', "[]"])
+def test_a_file_that_holds_no_plan_is_bad_usage(script, text, tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    assert main(["explain", script, "float32[64,32]", f"--plan={path}"]) == USAGE
+    assert "rnnmem: PlanError: plan=" in capsys.readouterr().err
+
+
+def test_the_seconds_of_profile_are_told_from_what_stands_behind_it(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["measure", "--profile", "train.py:step", "float32[2]"])
+    assert left.value.code == USAGE
+    assert "'train.py:step' is no number of seconds; write --profile=10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("explain", "--html=memory.txt"),
+        ("measure", "--html=no/such/memory.html"),
+        ("report", "--png=memory.svg"),
+        ("report", "--trace=trace.json"),
+        ("optimize", "--html=memory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(command, option, capsys):
+    assert main([command, "no_such_module:step", "no_such_folder", option]) == USAGE
+    assert f"OptionError: {option}" in capsys.readouterr().err
+
+
 def test_measure_verifies_where_it_is_asked_to(script, capsys):
     options = ["--repeats=1", "--max-slowdown=2", "--verify", "--device=CPU"]
     assert main(["measure", script, "float32[64,32]", *options]) in (DONE, USAGE)
