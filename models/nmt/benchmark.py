@@ -17,6 +17,7 @@ op determinism on, under which TensorFlow's cross entropy takes two more blobs o
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import importlib.metadata
 import json
@@ -194,9 +195,10 @@ def table(results: list[Result]) -> str:
 
 
 def environment() -> dict:
-    """The machine, the versions and the flags: what another needs to judge the figures."""
+    """The day, the machine, the versions and the flags: what another needs to judge the figures."""
     gpus = tf.config.list_physical_devices("GPU")
     return {
+        "date": datetime.date.today().isoformat(),
         "machine": {
             "system": platform.platform(),
             "processor": platform.processor() or platform.machine(),
