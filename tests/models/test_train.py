@@ -130,6 +130,21 @@ def test_the_help_shows_flags_in_groups(run, flag, count, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "count"), [("translate", 9), ("export", 4), ("benchmark", 18), ("corpus", 1)]
+)
+def test_the_help_of_the_other_programs_is_no_error(run, module, count, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for flag in ("--help", "--helpfull"):
+        done = run(module, flag)
+        assert done.returncode == 0
+        shown = re.findall(r"^  --(\S+)", done.stdout, re.MULTILINE)
+        assert len(set(shown)) == len(shown) == count
+        assert f"python -m models.nmt.{module}" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.slow
 def test_a_step_of_several_batches_is_that_of_one_large_batch(run, text, tmp_path):
     curves = []
     for batch, accumulate in ((24, 1), (8, 3)):
