@@ -340,10 +340,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add("--budget", help="peak above resident to stay under, e.g. 512MiB")
     add(
         "--max-slowdown",
-        "--max_slowdown",
         type=float,
+        metavar="FACTOR",
         help="without a budget, the factor of step time that may be spent (default: 1.1)",
     )
+    add("--max_slowdown", type=float, help=argparse.SUPPRESS)  # as Python spells it
     add(
         "--allow",
         action="append",

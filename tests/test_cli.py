@@ -208,6 +208,12 @@ def test_help_teaches_without_importing_tensorflow(command):
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
+def test_an_option_is_taken_as_python_spells_it(script, capsys):
+    for option in ("--max-slowdown=0.5", "--max_slowdown=0.5"):
+        assert main(["explain", script, "float32[64,32]", option]) == USAGE
+        assert "max_slowdown=0.5 must be a number" in capsys.readouterr().err
+
+
 OPTIONS = [
     ("--budget=many", "budget='many'"),
     ("--max-slowdown=0.5", "max_slowdown=0.5 must be a number of at least 1.0"),
@@ -354,7 +360,8 @@ def test_shells_complete(capsys):
         with pytest.raises(SystemExit) as left:
             main([f"--print-completion={shell}"])
         assert left.value.code == DONE
-        assert "max-slowdown" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "max-slowdown" in out and "max_slowdown" not in out  # taken, but offered once
     with pytest.raises(SystemExit) as left:
         main(["--print-completion=cobol"])
     assert left.value.code == USAGE
