@@ -77,6 +77,12 @@ def test_more_steps_are_named_and_fewer_refused(run, text, tmp_path):
     assert begun.returncode == 0, begun.stderr
     rows = re.findall(r"^ +\d+ .* (\S+)$", begun.stdout, re.MULTILINE)
     assert rows[0] == "?" and rows[-1] == "0:00", begun.stdout  # the time that is left
+    again = run("train", *flags, f"--out={tmp_path}", "--steps=4")
+    assert again.returncode == 0, again.stderr
+    assert "4/4" in again.stdout and "all steps are taken" in again.stdout
+    assert "peak above resident" not in again.stdout and "tracing" not in again.stdout
+    one = run("train", *flags, f"--out={tmp_path / 'one'}", "--steps=1")
+    assert re.findall(r"^ +1 .* (\S+)$", one.stdout, re.MULTILINE) == ["0:00"], one.stdout
     more = run("train", *flags, f"--out={tmp_path}", "--steps=6")
     assert "resuming after step 4 of 6 (--steps was 4)" in more.stdout, more.stderr
     fewer = run("train", *flags, f"--out={tmp_path}", "--steps=5")
