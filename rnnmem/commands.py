@@ -90,7 +90,6 @@ def report(options: argparse.Namespace) -> None:
 
 def measure(options: argparse.Namespace) -> None:
     """Prints peak and time of a step as TensorFlow runs it and as rnnmem does."""
-    from rnnmem.optimized import Optimized
     from rnnmem.reporting import report
     from rnnmem.targets import with_values
     from rnnmem.tf.measure import measure_pair
@@ -99,10 +98,8 @@ def measure(options: argparse.Namespace) -> None:
     _count_memory()
     found = with_values(_found(options))
     step = _optimised(found, options)
-    plain = found.function
-    plain = plain.__wrapped__ if isinstance(plain, Optimized) else plain
     pair = measure_pair(
-        plain,
+        step._as_it_was,  # a Python function would run op by op
         step,
         *found.args,
         repeats=options.repeats,

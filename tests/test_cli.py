@@ -109,6 +109,17 @@ def test_measure_runs_both_in_turn(script, capsys):
     assert held["before"]["repeats"] == 2
 
 
+@pytest.mark.parametrize("decorator", ["", "@rnnmem.optimize", "@tf.function"])
+def test_measure_runs_no_function_op_by_op(decorator, tmp_path, capsys):
+    path = tmp_path / f"graph_step_{decorator.partition('.')[2]}.py"
+    path.write_text(
+        f"import tensorflow as tf\n\nimport rnnmem\n\n\n{decorator}\ndef step(x):\n"
+        "    assert not tf.executing_eagerly()\n    return x @ x + x\n"
+    )
+    assert main(["measure", f"{path}:step", "float32[256,256]", "--repeats=1"]) == DONE
+    assert capsys.readouterr().out.startswith("before: peak ")
+
+
 def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert main(["explain", exported]) == DONE
     assert capsys.readouterr().out.startswith("serving_default: ")
