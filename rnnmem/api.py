@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -16,6 +17,9 @@ from rnnmem.planning.plan import Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LONGEST = 100
+"""Characters of what is told of something that is no function."""
 
 
 class Choices(TypedDict, total=False):
@@ -126,7 +130,8 @@ def optimize(
 def _check_is_function(fn: Any) -> None:
     """Refuses what can never be traced to a step."""
     if not callable(fn):
-        raise OptionError(f"fn={fn!r} is not callable: pass the step itself")
+        told = textwrap.shorten(repr(fn), _LONGEST, placeholder=" ...")
+        raise OptionError(f"fn={told} is not callable: pass the step itself")
     if inspect.isclass(fn):
         raise OptionError(f"fn={fn!r} is a class: pass the step itself, a function or a method")
     keras = sys.modules.get("keras")  # nobody has a model who did not import it

@@ -17,12 +17,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from rnnmem import commands
-from rnnmem.errors import BudgetError, OptionError, RnnmemError
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError
 from rnnmem.version import __version__
 
 DONE, FAILED, USAGE, OVER_BUDGET = 0, 1, 2, 3
 """Exit codes; argparse exits with `USAGE` itself."""
-_CODES = ((BudgetError, OVER_BUDGET), (OptionError, USAGE), (Exception, FAILED))
+_CODES = (
+    (BudgetError, OVER_BUDGET),
+    ((OptionError, PlanError), USAGE),  # the command line names the plan
+    (Exception, FAILED),
+)
 
 _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 _LONGEST = 400
@@ -336,10 +340,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add("--budget", help="peak above resident to stay under, e.g. 512MiB")
     add(
         "--max-slowdown",
-        "--max_slowdown",
         type=float,
+        metavar="FACTOR",
         help="without a budget, the factor of step time that may be spent (default: 1.1)",
     )
+    add("--max_slowdown", type=float, help=argparse.SUPPRESS)  # as Python spells it
     add(
         "--allow",
         action="append",
@@ -357,7 +362,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add(
         "--profile",
         nargs="?",
-        type=float,
+        type=_seconds,
         const=True,
         metavar="SECONDS",
         help="measure times instead of estimating them (default: 10 seconds)",
@@ -367,6 +372,16 @@ def _options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="on the first run also run the original, and compare every bit",
     )
+
+
+def _seconds(text: str) -> float:
+    """What ``--profile`` takes, which may be nothing: then the next word is none of its own."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of seconds; write --profile=10, or --profile behind all else"
+        ) from None
 
 
 def _to_files(parser: argparse.ArgumentParser) -> None:

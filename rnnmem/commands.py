@@ -12,6 +12,8 @@ from rnnmem.errors import OptionError
 
 OPTIMISE = ("budget", "max_slowdown", "allow", "keep", "recompute", "plan", "profile", "verify")
 """Options of the command line that are options of ``optimize``; absent where not given."""
+_ENDINGS = {"html": ".html", "png": ".png", "svg": ".svg", "trace": ".trace.json"}
+"""How the files end that options name."""
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
@@ -54,10 +56,11 @@ def explain(options: argparse.Namespace) -> None:
     """Prints what becomes of each saved blob."""
     from rnnmem.reporting import report
 
+    _check_files(options)
     found = _found(options)
     step = _optimised(found, options)
     if options.html:
-        report(step, *found.args, measure=False, **found.kwargs).save(_html(options))
+        report(step, *found.args, measure=False, **found.kwargs).save(options.html)
     explanation = step.explain(*found.args, **found.kwargs)
     if options.json:
         _print_json({"name": found.name, "plan": explanation.plan.to_data()})
@@ -70,6 +73,7 @@ def report(options: argparse.Namespace) -> None:
     from rnnmem.reporting import report
     from rnnmem.targets import with_values
 
+    _check_files(options)
     if not options.no_measure:
         _count_memory()
     found = _found(options)
@@ -77,11 +81,8 @@ def report(options: argparse.Namespace) -> None:
         found = with_values(found)
     measure = False if options.no_measure else None
     made = report(_optimised(found, options), *found.args, measure=measure, **found.kwargs)
-    for form, path in (("html", options.html), ("png", options.png), ("svg", options.svg)):
-        if path:
-            made.save(_ending_in(path, f".{form}", form))
-    if options.trace:
-        made.save(_ending_in(options.trace, ".trace.json", "trace"))
+    for path in filter(None, (options.html, options.png, options.svg, options.trace)):
+        made.save(path)
     if options.tensorboard:
         made.to_tensorboard(options.tensorboard)
     print(made.to_json() if options.json else made, end="\n" if options.json else "")
@@ -89,25 +90,23 @@ def report(options: argparse.Namespace) -> None:
 
 def measure(options: argparse.Namespace) -> None:
     """Prints peak and time of a step as TensorFlow runs it and as rnnmem does."""
-    from rnnmem.optimized import Optimized
     from rnnmem.reporting import report
     from rnnmem.targets import with_values
     from rnnmem.tf.measure import measure_pair
 
+    _check_files(options)
     _count_memory()
     found = with_values(_found(options))
     step = _optimised(found, options)
-    plain = found.function
-    plain = plain.__wrapped__ if isinstance(plain, Optimized) else plain
     pair = measure_pair(
-        plain,
+        step._as_it_was,  # a Python function would run op by op
         step,
         *found.args,
         repeats=options.repeats,
         **found.kwargs,
     )
     if options.html:
-        report(step, *found.args, **found.kwargs).save(_html(options))
+        report(step, *found.args, **found.kwargs).save(options.html)
     if options.json:
         told: dict[str, Any] = {"name": found.name, "before": dataclasses.asdict(pair.first)}
         told |= {"after": dataclasses.asdict(pair.second), "time_ratio": pair.time_ratio}
@@ -125,12 +124,13 @@ def optimize(options: argparse.Namespace) -> None:
     from rnnmem.saved_model import optimize_saved_model
     from rnnmem.targets import target
 
+    _check_files(options)
     _choose_device(options.device)
     wanted = _wanted(options)
     plans = optimize_saved_model(options.source, options.destination, **wanted)
     if options.html:
         found = target(options.source, ())
-        report(optimize(found.function, **wanted), measure=False).save(_html(options))
+        report(optimize(found.function, **wanted), measure=False).save(options.html)
     if options.json:
         _print_json({name: plan.to_data() for name, plan in plans.items()})
         return
@@ -173,14 +173,21 @@ def _count_memory() -> None:
     enable_cpu_memory_stats()
 
 
-def _html(options: argparse.Namespace) -> str:
-    return _ending_in(options.html, ".html", "html")
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuses files that cannot be written as they are named, before anything is run for them.
 
-
-def _ending_in(path: str, ending: str, option: str) -> str:
-    if not path.endswith(ending):
-        raise OptionError(f"--{option}={path} must end in {ending}")
-    return path
+    Raises:
+      OptionError: one has another ending, or its folder is not there.
+    """
+    for option, ending in _ENDINGS.items():
+        path = getattr(options, option, None)
+        if path is None:
+            continue
+        if not path.endswith(ending):
+            raise OptionError(f"--{option}={path} must end in {ending}")
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise OptionError(f"--{option}={path} cannot be written: there is no folder {folder}")
 
 
 def _print_json(told: Any) -> None:

@@ -45,7 +45,9 @@ def with_notes(plan: Plan, net: Net, options: Options, left: str, by_xla: bool) 
         notes += tuple(map(_NO_NAME.format, without_a_name(net, options.patterns)))
         notes += request_notes(net, plan, options.passes)
         held = options.budget is None and not options.profile  # else the bound is another one
-        if held and plan.must_recompute and plan.slowdown > options.max_slowdown:
+        # What is printed is compared, or the note would say that 1.10x is more than 1.1.
+        slower = round(plan.slowdown, 2) > options.max_slowdown
+        if held and plan.must_recompute and slower:
             notes += (_SLOWER.format(plan.slowdown, options.max_slowdown),)
     if left:
         notes = (left,)

@@ -72,6 +72,11 @@ class Optimized(Generic[P, R]):
             self._base = fn if private.is_polymorphic(fn) else tf.function(fn)
             self._outer = private.function_like(self._base, self._run_traced)
 
+    @property
+    def _as_it_was(self) -> Any:
+        """What TensorFlow runs without rnnmem: the original as a function of graphs."""
+        return self._base or self._concrete
+
     def __repr__(self) -> str:
         """What it is: the function, its options, and how many signatures were planned."""
         default = Options()
@@ -106,7 +111,7 @@ class Optimized(Generic[P, R]):
         trace.work.forget_nets()
         if private.a_tape_is_active():
             if trace.taped_as_it_was or self._may_be_differentiated_twice(trace, args, kwargs):
-                return (self._base or self._concrete)(*args, **kwargs)
+                return self._as_it_was(*args, **kwargs)
             if tf.executing_eagerly() and self._outer is not None:
                 if verifies:
                     self._verify_gradient(trace, args, kwargs)

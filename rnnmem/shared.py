@@ -46,6 +46,8 @@ class SharedFunction:
         lines = [f"wanted: {self.wanted}", f"enforced: {self.enforced}"]
         return "\n".join([*lines, *(f"not enforced: {one}" for one in self.not_enforced)])
 
+    __repr__ = __str__
+
 
 def share(
     fn: Callable[..., Any],

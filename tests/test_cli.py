@@ -109,6 +109,17 @@ def test_measure_runs_both_in_turn(script, capsys):
     assert held["before"]["repeats"] == 2
 
 
+@pytest.mark.parametrize("decorator", ["", "@rnnmem.optimize", "@tf.function"])
+def test_measure_runs_no_function_op_by_op(decorator, tmp_path, capsys):
+    path = tmp_path / f"graph_step_{decorator.partition('.')[2]}.py"
+    path.write_text(
+        f"import tensorflow as tf\n\nimport rnnmem\n\n\n{decorator}\ndef step(x):\n"
+        "    assert not tf.executing_eagerly()\n    return x @ x + x\n"
+    )
+    assert main(["measure", f"{path}:step", "float32[256,256]", "--repeats=1"]) == DONE
+    assert capsys.readouterr().out.startswith("before: peak ")
+
+
 def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert main(["explain", exported]) == DONE
     assert capsys.readouterr().out.startswith("serving_default: ")
@@ -208,6 +219,12 @@ def test_help_teaches_without_importing_tensorflow(command):
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
+def test_an_option_is_taken_as_python_spells_it(script, capsys):
+    for option in ("--max-slowdown=0.5", "--max_slowdown=0.5"):
+        assert main(["explain", script, "float32[64,32]", option]) == USAGE
+        assert "max_slowdown=0.5 must be a number" in capsys.readouterr().err
+
+
 OPTIONS = [
     ("--budget=many", "budget='many'"),
     ("--max-slowdown=0.5", "max_slowdown=0.5 must be a number of at least 1.0"),
@@ -248,6 +265,36 @@ def test_a_plan_file_that_there_is_not_is_bad_usage(script, tmp_path, capsys):
     for options in (["explain", script, "float32[64,32]"], ["optimize", "model", "smaller"]):
         assert main([*options, f"--plan={path}"]) == USAGE
         assert f"--plan={path}: there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", '{"name": "step", "plan": 3}', "[]"])
+def test_a_file_that_holds_no_plan_is_bad_usage(script, text, tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    assert main(["explain", script, "float32[64,32]", f"--plan={path}"]) == USAGE
+    assert "rnnmem: PlanError: plan=" in capsys.readouterr().err
+
+
+def test_the_seconds_of_profile_are_told_from_what_stands_behind_it(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["measure", "--profile", "train.py:step", "float32[2]"])
+    assert left.value.code == USAGE
+    assert "'train.py:step' is no number of seconds; write --profile=10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("explain", "--html=memory.txt"),
+        ("measure", "--html=no/such/memory.html"),
+        ("report", "--png=memory.svg"),
+        ("report", "--trace=trace.json"),
+        ("optimize", "--html=memory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(command, option, capsys):
+    assert main([command, "no_such_module:step", "no_such_folder", option]) == USAGE
+    assert f"OptionError: {option}" in capsys.readouterr().err
 
 
 def test_measure_verifies_where_it_is_asked_to(script, capsys):
@@ -324,7 +371,8 @@ def test_shells_complete(capsys):
         with pytest.raises(SystemExit) as left:
             main([f"--print-completion={shell}"])
         assert left.value.code == DONE
-        assert "max-slowdown" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "max-slowdown" in out and "max_slowdown" not in out  # taken, but offered once
     with pytest.raises(SystemExit) as left:
         main(["--print-completion=cobol"])
     assert left.value.code == USAGE

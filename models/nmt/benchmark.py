@@ -1,22 +1,26 @@
-"""Memory and time of the translation model's train step, plain and under `rnnmem.optimize`.
+r"""Memory and time of the translation model's step, plain and under rnnmem.
 
-    python -m models.nmt.benchmark                               # two workloads, 50 and 150 tokens
-    python -m models.nmt.benchmark --source_length=100,400 --target_length=50,400 --json=nmt.json
-    python -m models.nmt.benchmark --source_length=50 --explain  # and what becomes of each blob
-    python -m models.nmt.benchmark --device=GPU:0 --batch=256    # the same on a GPU
-    python -m models.nmt.benchmark --workloads=attention-150,multi30k --limit=512MiB \
-        --json=workloads.json --picture=workloads.png            # named ones, in three variants
+    python -m models.nmt.benchmark          # two workloads, 50 and 150 tokens
+    python -m models.nmt.benchmark --source_length=100,400 \
+        --target_length=50,400 --json=nmt.json
+    python -m models.nmt.benchmark --source_length=50 --explain  # each blob
+    python -m models.nmt.benchmark --device=GPU:0 --batch=256   # on a GPU
+    python -m models.nmt.benchmark --workloads=attention-150,multi30k \
+        --limit=512MiB --json=workloads.json --picture=workloads.png
 
-A train step here is the loss and its gradients with respect to every variable, all returned. Memory
-is the peak above what is resident before the step. Both variants run interleaved in one process;
-the step-time ratio is the median over paired runs. Loss and gradients are compared bit by bit with
-op determinism on, under which TensorFlow's cross entropy takes two more blobs of the logits' size
-(at 150 tokens 886 MiB instead of 853); `--nodeterministic` measures TensorFlow as it is by default.
+A train step here is the loss and its gradients with respect to every variable,
+all returned. Memory is the peak above what is resident before the step. Both
+variants run interleaved in one process; the step-time ratio is the median over
+paired runs. Loss and gradients are compared bit by bit with op determinism on,
+under which TensorFlow's cross entropy takes two more blobs of the logits' size
+(at 150 tokens 886 MiB instead of 853); `--nodeterministic` measures TensorFlow
+as it is by default. Named workloads run in three variants.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import importlib.metadata
 import json
@@ -32,6 +36,7 @@ from absl import app, flags
 
 import rnnmem
 from models.nmt import comparison
+from models.nmt.flag_groups import Groups
 from models.nmt.model import ModelConfig
 from models.nmt.workloads import WORKLOADS, Workload, make_batch, make_step
 from rnnmem.sizes import format_bytes
@@ -194,9 +199,10 @@ def table(results: list[Result]) -> str:
 
 
 def environment() -> dict:
-    """The machine, the versions and the flags: what another needs to judge the figures."""
+    """The day, the machine, the versions and the flags: what another needs to judge the figures."""
     gpus = tf.config.list_physical_devices("GPU")
     return {
+        "date": datetime.date.today().isoformat(),
         "machine": {
             "system": platform.platform(),
             "processor": platform.processor() or platform.machine(),
@@ -277,5 +283,8 @@ def write_json(results: list) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
+    help_of = Groups()
+    with help_of.group("What is measured, and how"):
+        define_flags()
+    help_of.show()
     app.run(main)

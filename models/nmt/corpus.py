@@ -1,6 +1,8 @@
-"""The generated parallel corpus: trees of the grammar drawn at random, in three parts.
+"""The generated parallel corpus: random trees of a grammar, in three parts.
 
-python -m models.nmt.corpus --out=runs/corpus    # train.en, train.de, validation.en, ...
+    python -m models.nmt.corpus --out=runs/corpus
+
+writes train.en, train.de, validation.en, validation.de, test.en and test.de.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import NamedTuple
 from absl import app, flags
 
 from models.nmt import lexicon
+from models.nmt.flag_groups import Groups
 from models.nmt.grammar import Clause, NounPhrase, Predicate, Sentence
 
 SHORTEST, LONGEST = 4, 46  # words of a sentence, of either language
@@ -139,5 +142,8 @@ def _main(argv):
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("out", "runs/corpus", "the folder to write to")
+    help_of = Groups()
+    with help_of.group("What is written, and where to"):
+        flags.DEFINE_string("out", "runs/corpus", "the folder to write to")
+    help_of.show()
     app.run(_main)

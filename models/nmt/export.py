@@ -1,10 +1,11 @@
-"""Writes a trained model as a SavedModel that takes and gives token ids, optimised for inference.
+"""Writes a trained model as a SavedModel for inference, in less memory.
 
-python -m models.nmt.export --model=runs/nmt --target=runs/nmt.saved
+    python -m models.nmt.export --model=runs/nmt --target=runs/nmt.saved
 
-The signature `serving_default` takes `source`, int32 [B, S], 0 being padding and </s> the end of
-each sentence, and gives `tokens`, int32 [B, K, T], the best hypothesis first, and `scores`,
-float32 [B, K]. The vocabularies are assets of the SavedModel.
+It takes and gives token ids. The signature `serving_default` takes `source`,
+int32 [B, S], 0 being padding and </s> the end of each sentence, and gives
+`tokens`, int32 [B, K, T], the best hypothesis first, and `scores`, float32
+[B, K]. The vocabularies are assets of the SavedModel.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from absl import app, flags, logging
 
 import rnnmem
 from models.nmt import search
+from models.nmt.flag_groups import Groups
 from models.nmt.trained import SOURCE, TARGET, Trained
 
 FLAGS = flags.FLAGS
@@ -93,5 +95,8 @@ def main(_):
 
 
 if __name__ == "__main__":
-    define_flags()
+    help_of = Groups()
+    with help_of.group("What is written, and where to"):
+        define_flags()
+    help_of.show()
     app.run(main)

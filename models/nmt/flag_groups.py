@@ -44,7 +44,7 @@ class Groups:
         last = "--flagfile=FILE reads flags from a file, one a line."
         if not full:
             hidden = sum(map(len, self._all.values())) - sum(map(len, self._often.values()))
-            last += f"\n--helpfull shows {hidden} more flags."
+            last += f"\n--helpfull shows {hidden} more flags." if hidden else ""
         return "\n\n".join([*parts, last])
 
 

@@ -414,7 +414,11 @@ def train(
     )
     try:
         with bar:
-            task = bar.add_task("tracing", total=FLAGS.steps, completed=now.step)
+            task = bar.add_task(
+                "tracing" if now.step < FLAGS.steps else "all steps are taken",
+                total=FLAGS.steps,
+                completed=now.step,
+            )
             while now.step < FLAGS.steps and not _is_over(now):
                 batches, known, began = [], len(shapes), time.perf_counter()
                 for _ in range(FLAGS.accumulate):
@@ -492,6 +496,8 @@ def left(now: Progress, pace: Collection[float]) -> str:
         now: where it stands.
         pace: seconds of the last steps that traced nothing; without any nobody knows the time.
     """
+    if now.step >= FLAGS.steps:
+        return "0:00"
     if not pace:
         return "?"
     seconds = (FLAGS.steps - now.step) * statistics.fmean(pace)
@@ -617,7 +623,8 @@ def main(_):
 
     identical = compare(*runs) if mode == "both" else None
     if mode != "both":
-        print(f"peak above resident: {format_bytes(run.peak_bytes)}")
+        if run.seconds:  # else all steps were taken before
+            print(f"peak above resident: {format_bytes(run.peak_bytes)}")
         print(f"trained for {now.seconds:.0f} s, {now.cpu_seconds:.0f} s of all cores' time")
     if not where.is_chief:
         return

@@ -1,14 +1,18 @@
-"""Translates sentences, one a line, with a trained model; scores them against known translations.
+r"""Translates sentences, one a line, with a trained model, and scores them.
 
-echo "the old dog sees a cat ." | python -m models.nmt.translate --model=runs/nmt
-python -m models.nmt.translate --model=runs/nmt --input=sentences.en.gz > sentences.de
-python -m models.nmt.translate --model=runs/nmt --input=test.en --reference=test.de > test.found
-python -m models.nmt.translate --model=runs/nmt --beams=5 --nbest=3 --scores < sentences.en
-python -m models.nmt.translate --model=runs/nmt --attention=text < sentences.en
-python -m models.nmt.translate --model=runs/nmt --attention=pictures/ < sentences.en
+    echo "the old dog sees a cat ." | \
+        python -m models.nmt.translate --model=runs/nmt
+    python -m models.nmt.translate --model=runs/nmt --input=sentences.en.gz
+    python -m models.nmt.translate --model=runs/nmt --input=test.en \
+        --reference=test.de > test.found
+    python -m models.nmt.translate --model=runs/nmt --beams=5 --nbest=3 \
+        --scores < sentences.en
+    python -m models.nmt.translate --model=runs/nmt --attention=text \
+        < sentences.en
 
-With `--nbest` above 1 every line gives so many; `--scores` puts the number of the line and the
-score before each, separated by tabs.
+With `--nbest` above 1 every line gives so many; `--scores` puts the number of
+the line and the score before each, separated by tabs. What is scored against
+`--reference` is told on standard error.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from absl import app, flags, logging
 
 from models.nmt.alignment import as_text, save_picture
 from models.nmt.data import read_lines
+from models.nmt.flag_groups import Groups
 from models.nmt.trained import LONGEST_SOURCE, Hypothesis, Trained
 
 FLAGS = flags.FLAGS
@@ -120,5 +125,8 @@ def main(_):
 
 
 if __name__ == "__main__":
-    define_flags()
+    help_of = Groups()
+    with help_of.group("What is translated, and how"):
+        define_flags()
+    help_of.show()
     app.run(main)

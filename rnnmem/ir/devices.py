@@ -9,6 +9,7 @@ from rnnmem.ir.graph import Net
 HOST, ACCELERATOR = "/device:CPU:0", "/device:GPU:0"
 """The devices of a machine with one of each."""
 
+_NUMBER = re.compile(r":(\d+|\*)$")
 _DEVICE = re.compile(r"/(?:device:)?([A-Za-z_]+):(\d+|\*)$")
 
 
@@ -19,8 +20,10 @@ def kind_of(device: str) -> str:
 
 
 def is_on(device: str, wanted: str) -> bool:
-    """Whether a device is the one that is wanted, which may be named in short: ``GPU:0``."""
+    """Whether a device is the one that is wanted: ``GPU:0`` in short, ``GPU`` for any of them."""
     whole = wanted if wanted.startswith("/") else f"/device:{wanted}"
+    if not _NUMBER.search(whole):
+        device = _NUMBER.sub("", device)
     return device.upper().endswith(whole.upper())
 
 

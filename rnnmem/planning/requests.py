@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from rnnmem.ir.graph import Net, Op, Path
+from rnnmem.ir.names import without_counter
 from rnnmem.ir.op_table import LOOPS, POP, SAME_BUFFER, facts, why_never_twice
 from rnnmem.ir.requests import KEEP, requests_of
 from rnnmem.passes.rematerialise.decision import LoopPlan
@@ -40,6 +41,12 @@ def _outcomes(net: Net, plan: Plan, passes: Collection[str]) -> Iterator[tuple[s
     """``(value, what became of it)`` of every request about which there is something to say."""
     loops = {loop.path: loop for loop in plan.every_loop()}
     steps = {Path(): plan, **dict(_nested(plan, ()))}
+    remaining = {
+        _bare(blob)
+        for _, inner in net.walk()
+        for blob in requests_of(inner)
+        if blob in inner.producer
+    }
     for path, inner in net.walk():
         asked = requests_of(inner)
         if not asked or any(op.type == POP for op in inner.ops):
@@ -51,6 +58,11 @@ def _outcomes(net: Net, plan: Plan, passes: Collection[str]) -> Iterator[tuple[s
             op = inner.producer.get(blob)
             if op is not None and (op.type in SAME_BUFFER or op.type == "Const"):
                 continue
+            is_pruned = op is None and blob not in inner.inputs
+            if (
+                is_pruned and _bare(blob) in remaining
+            ):  # Keras calls a cell once more for its shapes
+                continue
             if path in steps:
                 told = _outside(blob, op, request, residuals, again)
             else:
@@ -60,6 +72,11 @@ def _outcomes(net: Net, plan: Plan, passes: Collection[str]) -> Iterator[tuple[s
                 told = _REFUSED.format(f"{needed} is not among the passes allowed")
             if told:
                 yield f"{op.name} ({op.source})" if op is not None and op.source else blob, told
+
+
+def _bare(blob: str) -> str:
+    """What an op calls a blob wherever it is traced: its name without scopes and counter."""
+    return without_counter(blob.partition(":")[0].rpartition("/")[2])
 
 
 def _nested(plan: Plan, around: tuple[str, ...]) -> Iterator[tuple[Path, Plan]]:

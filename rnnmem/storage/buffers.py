@@ -17,6 +17,7 @@ from rnnmem.analysis.versions import OUTSIDE, SsaVersions
 from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, Path
 from rnnmem.sizes import counted
+from rnnmem.storage.arguments import names_of
 
 LEVELS = (0, 1, 2)
 """0: equal shapes share; 1: a storage at least as large; 2: a storage may grow."""
@@ -111,9 +112,7 @@ class Rules:
 
 
 def _known(net: Net, argument: str, names: Iterable[str]) -> Collection[str]:
-    if isinstance(names, str):
-        names = (names,)
-    names = tuple(names)
+    names = names_of(argument, names)
     here = {
         blob
         for _, inner in net.walk()

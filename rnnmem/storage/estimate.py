@@ -11,6 +11,7 @@ from rnnmem.analysis.versions import SsaVersions, ssa
 from rnnmem.errors import RnnmemWarning
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net
 from rnnmem.sizes import counted, format_bytes
+from rnnmem.storage.arguments import check_net
 from rnnmem.storage.buffers import Sizes
 from rnnmem.storage.plan import GLOBAL
 
@@ -61,6 +62,7 @@ def estimate(net: Net, sizes: Sizes = "shapes") -> Estimate:
         :func:`rnnmem.tf.workspace.collect_sizes` gives them; what is not among them is as its
         shape says.
     """
+    check_net(net)
     found = statistics(net, sizes)
     if found.unknown:
         warnings.warn(

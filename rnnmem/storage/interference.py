@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.ir.graph import Net
+from rnnmem.storage.arguments import check_net
 
 
 def interference_of_ops(net: Net) -> Mapping[str, frozenset[str]]:
@@ -21,7 +22,11 @@ def interference_of_ops(net: Net) -> Mapping[str, frozenset[str]]:
 
     Returns:
       Op -> the later ops that it interferes with, for every op.
+
+    Raises:
+      OptionError: it is no Net.
     """
+    check_net(net)
     found: dict[str, set[str]] = {op.name: set() for op in net.ops}
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = {}

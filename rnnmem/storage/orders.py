@@ -19,6 +19,7 @@ from rnnmem.analysis.live_ranges import live_ranges, views
 from rnnmem.analysis.versions import SsaVersions, ssa
 from rnnmem.errors import OptionError
 from rnnmem.ir.graph import Net
+from rnnmem.storage.arguments import check_net
 from rnnmem.storage.buffers import Sizes
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
 
@@ -42,6 +43,7 @@ def order(net: Net, how: str = "peak", sizes: Sizes = "shapes") -> Net:
       OptionError: no such order.
       NetError: the Net has a cycle.
     """
+    check_net(net)
     if how not in ORDERS:
         raise OptionError(f"order={how!r} must be one of {', '.join(ORDERS)}")
     past = ssa(net)

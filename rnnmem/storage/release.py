@@ -8,6 +8,7 @@ from rnnmem.analysis.live_ranges import views
 from rnnmem.analysis.versions import OUTSIDE, ssa
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net
+from rnnmem.storage.arguments import check_net
 
 
 def release(net: Net, keep: Iterable[str] = ()) -> Mapping[str, tuple[str, ...]]:
@@ -19,6 +20,7 @@ def release(net: Net, keep: Iterable[str] = ()) -> Mapping[str, tuple[str, ...]]
     Raises:
       NetError: a name to keep that the Net does not have, or a cycle.
     """
+    check_net(net)
     past = ssa(net)
     keep = (keep,) if isinstance(keep, str) else tuple(keep)
     for name in keep:

@@ -14,6 +14,7 @@ from rnnmem.ir.graph import Net, Path
 from rnnmem.ir.names import without_gradient_scopes
 from rnnmem.ir.order import reached
 from rnnmem.sizes import counted, format_bytes
+from rnnmem.storage.arguments import check_net, names_of
 from rnnmem.storage.buffers import Rules, Sizes, units_of
 from rnnmem.storage.descent import all_plans, with_rename_maps
 from rnnmem.storage.estimate import Estimate, statistics
@@ -96,6 +97,8 @@ class Shared:
             f"({100 * self.saving:.2f} % less)"
         )
 
+    __repr__ = __str__
+
 
 def share_parallel(
     net: Net,
@@ -124,9 +127,13 @@ def share_parallel(
 
     Raises:
       NetError: the Net has a cycle or no such blob, or an op that must be in place is not.
-      OptionError: no such level.
+      OptionError: no such level, no Net, or what is no name where one is wanted.
       CheckError: the result does not verify (a defect of ours).
+
+    Warns:
+      RnnmemWarning: the Net has no gradient of what ``skip_grads`` names.
     """
+    check_net(net)
 
     def plan(one: Net, rules: Rules) -> StoragePlan:
         past = ssa(one)
@@ -163,15 +170,23 @@ def share_gradients(
       scopes: name scopes; only what ops in one of them, and the gradients of these, make is shared.
         None: in any.
       device: e.g. ``"GPU:0"``; only what ops that name it make is shared. None: on any, and blobs
-        on two devices never share.
+        on two devices never share. ``"GPU"`` is any of them.
       **options: of :func:`share_parallel`.
 
+    Raises:
+      NetError: see :func:`share_parallel`, as for all other errors.
+      OptionError: ``device`` is no text, too.
+
     Warns:
-      RnnmemWarning: the Net has no gradient of the losses, or no op in a scope or on the device,
-        so nothing is shared.
+      RnnmemWarning: the Net has no gradient of the losses, or no op in a scope or on the device, or
+        none whose results may be shared, so nothing is.
     """
-    losses = (losses,) if isinstance(losses, str) else tuple(losses)
-    found = set(gradient_blobs(net, losses) if gradients is None else gradients)
+    check_net(net)
+    losses = names_of("losses", losses)
+    if gradients is None:
+        found = set(gradient_blobs(net, losses))
+    else:
+        found = set(names_of("gradients", gradients))
     if not found and not activations:
         warnings.warn(
             f"losses={losses}: no gradient was found in the Net {net.name!r}, for nothing but they "
@@ -181,18 +196,17 @@ def share_gradients(
             stacklevel=2,
         )
     keep = options.pop("keep", ())
-    keep = {*_names(keep), *losses, *_names(parameter_gradients)}
+    keep = {*names_of("keep", keep), *losses}
+    keep.update(names_of("parameter_gradients", parameter_gradients))
     if activations and scopes is None and device is None:
         return share_parallel(net, keep=keep, **options)
     blobs = set(net.producer) if activations else found
-    inside = None if scopes is None else _names(scopes)
-    _tell_strangers(net, inside or (), device)
+    inside = None if scopes is None else names_of("scopes", scopes)
+    if device is not None and not isinstance(device, str):
+        raise OptionError(f'device={device!r} must be the name of one, as text, e.g. "GPU:0"')
+    _tell_strangers(net, blobs, inside or (), device)
     blobs &= _made_in(net, inside, device)
     return share_parallel(net, keep=keep, blobs=sorted(blobs - keep), **options)
-
-
-def _names(given: Iterable[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _made_in(net: Net, scopes: tuple[str, ...] | None, device: str | None) -> set[str]:
@@ -212,8 +226,8 @@ def _is_in(name: str, scope: str) -> bool:
     return name.startswith(start) or without_gradient_scopes(name).startswith(start)
 
 
-def _tell_strangers(net: Net, scopes: tuple[str, ...], device: str | None) -> None:
-    """Warns of name scopes and of a device that no op of the Net has."""
+def _tell_strangers(net: Net, blobs: set[str], scopes: tuple[str, ...], device: str | None) -> None:
+    """Warns of name scopes and of a device that no op of the Net has, or none that makes a blob."""
     for scope in scopes:
         if not any(_is_in(op.name, scope) for op in net.ops):
             bare = (without_gradient_scopes(op.name) for op in net.ops)
@@ -222,11 +236,23 @@ def _tell_strangers(net: Net, scopes: tuple[str, ...], device: str | None) -> No
                 f"scopes={scopes}: no op of the Net {net.name!r} is in the name scope {scope!r}, "
                 f"so nothing of it is shared; name one of the Net's, such as {_some(there)}"
             )
+        elif blobs and blobs.isdisjoint(_made_in(net, (scope,), None)):
+            warn_user(
+                f"scopes={scopes}: no gradient of the Net {net.name!r} is made in the name scope "
+                f"{scope!r}, so nothing of it is shared; activations=True lets the forward "
+                "part share"
+            )
     if device is not None and not any(is_on(op.device, device) for op in net.ops):
         named = _some(op.device for op in net.ops if op.device)
         warn_user(
             f"device={device!r}: no op of the Net {net.name!r} names this device, so nothing is "
             f"shared; its ops name {named}; leave device out to share on any"
+        )
+    elif device is not None and blobs and blobs.isdisjoint(_made_in(net, None, device)):
+        warn_user(
+            f"device={device!r}: no gradient of the Net {net.name!r} is made by an op that names "
+            "this device, so nothing is shared: gradients name the one under which tape.gradient "
+            "was called; call it within tf.device(...), or leave device out to share on any"
         )
 
 
@@ -239,8 +265,14 @@ def _some(names: Iterable[str]) -> str:
 
 def _with_gradients(net: Net, keep: Iterable[str], losses: Iterable[str]) -> tuple[str, ...]:
     """What keeps a storage of its own, with the gradients of these losses."""
-    skipped = gradient_blobs(net, losses) if _names(losses) else ()
-    return (*_names(keep), *skipped)
+    losses = names_of("skip_grads", losses)
+    skipped = _gradient_blobs(net, losses, "skip_grads") if losses else ()
+    if losses and not skipped:
+        warn_user(
+            f"skip_grads={losses}: no gradient of it was found in the Net {net.name!r}, so none is "
+            "left out; name the loss that was differentiated, or the gradients in keep=..."
+        )
+    return (*names_of("keep", keep), *skipped)
 
 
 def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
@@ -257,12 +289,21 @@ def gradient_blobs(net: Net, losses: Iterable[str]) -> tuple[str, ...]:
 
     Raises:
       NetError: the Net has no such blob.
+      OptionError: no Net, or no names.
     """
+    check_net(net)
+    return _gradient_blobs(net, names_of("losses", losses), "losses")
+
+
+def _gradient_blobs(net: Net, losses: tuple[str, ...], argument: str) -> tuple[str, ...]:
+    """The same, for the argument of this name."""
     past = ssa(net)
-    losses = (losses,) if isinstance(losses, str) else tuple(losses)
     for loss in losses:
         if loss not in past.versions:
-            raise NetError(f"losses: the Net {net.name!r} has no blob {loss!r}")
+            raise NetError(
+                f"{argument}: the Net {net.name!r} has no blob {loss!r}; its outputs are "
+                f"{_some(net.outputs)}"
+            )
     ends = {past.last(loss) for loss in losses}
     needed = _needed_for(past, ends)
     forward = {version for op in needed if past.reads[op] for version in past.writes[op]} - ends
@@ -324,6 +365,7 @@ def share_sequential(
       NetError: see :func:`share_parallel`.
       CheckError: the result does not verify (a defect of ours).
     """
+    check_net(net)
     if algorithm not in ALGORITHMS:
         raise OptionError(f"algorithm={algorithm!r} must be one of {', '.join(ALGORITHMS)}")
 

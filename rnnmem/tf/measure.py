@@ -128,7 +128,8 @@ def measure(
     times. Its results are dropped after each run.
 
     Args:
-        fn: the step; any callable that runs TensorFlow ops.
+        fn: the step; any callable that runs TensorFlow ops. A Python function runs them one by
+            one: give ``tf.function(fn)`` for what TensorFlow makes of it.
         *args: its arguments.
         repeats: measured runs; the peak is the largest, the time the median.
         device: whose memory to measure, e.g. "GPU:1"; by default the first GPU, else "CPU:0". It
@@ -162,7 +163,7 @@ def measure_pair(
     pairs' ratios. Both functions run once unmeasured before.
 
     Args:
-        first: the step to compare with.
+        first: the step to compare with; as `fn` of `measure`.
         second: the step that is compared.
         *args: arguments of both.
         repeats: measured pairs.

@@ -1,4 +1,5 @@
 import dataclasses
+import datetime
 import json
 import os
 
@@ -66,6 +67,7 @@ def test_workloads_are_measured_compared_and_written(run, tmp_path):
         assert result["gradients_identical"]
     assert figures["versions"]["tensorflow"]
     assert figures["machine"]["cores"] == os.cpu_count()
+    assert abs((datetime.date.today() - datetime.date.fromisoformat(figures["date"])).days) <= 1
     assert figures["flags"]["units"] == 32
 
 

@@ -77,6 +77,12 @@ def test_more_steps_are_named_and_fewer_refused(run, text, tmp_path):
     assert begun.returncode == 0, begun.stderr
     rows = re.findall(r"^ +\d+ .* (\S+)$", begun.stdout, re.MULTILINE)
     assert rows[0] == "?" and rows[-1] == "0:00", begun.stdout  # the time that is left
+    again = run("train", *flags, f"--out={tmp_path}", "--steps=4")
+    assert again.returncode == 0, again.stderr
+    assert "4/4" in again.stdout and "all steps are taken" in again.stdout
+    assert "peak above resident" not in again.stdout and "tracing" not in again.stdout
+    one = run("train", *flags, f"--out={tmp_path / 'one'}", "--steps=1")
+    assert re.findall(r"^ +1 .* (\S+)$", one.stdout, re.MULTILINE) == ["0:00"], one.stdout
     more = run("train", *flags, f"--out={tmp_path}", "--steps=6")
     assert "resuming after step 4 of 6 (--steps was 4)" in more.stdout, more.stderr
     fewer = run("train", *flags, f"--out={tmp_path}", "--steps=5")
@@ -127,6 +133,21 @@ def test_the_help_shows_flags_in_groups(run, flag, count, monkeypatch):
     headings = re.findall(r"^(The|What) [a-z ]+:$", done.stdout, re.MULTILINE)
     assert len(headings) == 6
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "count"), [("translate", 9), ("export", 4), ("benchmark", 18), ("corpus", 1)]
+)
+def test_the_help_of_the_other_programs_is_no_error(run, module, count, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for flag in ("--help", "--helpfull"):
+        done = run(module, flag)
+        assert done.returncode == 0
+        shown = re.findall(r"^  --(\S+)", done.stdout, re.MULTILINE)
+        assert len(set(shown)) == len(shown) == count
+        assert f"python -m models.nmt.{module}" in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What a user asks to keep or to recompute bounds every plan; what cannot be had is told."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -8,6 +9,7 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.errors import OptionError
 from rnnmem.ir.graph import Net, Path
 from rnnmem.ir.requests import KEEP, RECOMPUTE, REQUESTS, requests_of, with_requests
+from rnnmem.notes import with_notes
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.rematerialise.reasons import ASKED
 from rnnmem.passes.rematerialise.requests import READ_ELSEWHERE, STATE
@@ -139,6 +141,19 @@ def test_notes_tell_where_nothing_may_be_recomputed():
     notes = request_notes(net, Plan(), {"checkpoint"})
     assert notes == (
         "not recomputed, though you asked for it: rematerialise is not among the passes allowed: t",
+    )
+
+
+@pytest.mark.parametrize(("slowdown", "told"), [(1.304, None), (1.306, "1.31x"), (1.2, None)])
+def test_a_time_is_not_called_more_than_a_bound_that_it_is_printed_as(slowdown, told):
+    net = asking(rnn(), t=RECOMPUTE)
+    options = Options.of(None, 1.3, None, False)
+    plan = dataclasses.replace(plan_net(net, CPU, 1.3), slowdown=slowdown)
+    notes = [one for one in with_notes(plan, net, options, "", False).notes if "more than" in one]
+    assert notes == (
+        [f"what you asked to recompute takes {told} the step time, more than max_slowdown=1.3"]
+        if told
+        else []
     )
 
 

@@ -1,12 +1,17 @@
 """Sharing within bounds: scopes, devices, gradients that are left; what takes which storage."""
 
+import warnings
+
 import pytest
 
-from rnnmem.errors import NetError, RnnmemWarning
+from rnnmem.errors import NetError, OptionError, RnnmemWarning
 from rnnmem.storage import (
     Reuse,
+    estimate,
     gradient_blobs,
     interference_of_ops,
+    order,
+    release,
     share_gradients,
     share_parallel,
     share_sequential,
@@ -64,6 +69,7 @@ def test_only_what_is_in_a_scope_or_on_a_device_shares():
         share_gradients(net, LOSSES, scopes=["tower1/"]),
         share_gradients(net, LOSSES, device="GPU:1"),
         share_gradients(net, LOSSES, device="/device:gpu:1"),
+        share_gradients(net, LOSSES, device="/job:a/device:GPU:1"),
         share_gradients(net, LOSSES, device="GPU:1", activations=True),
     ):
         assert renamed(one)
@@ -82,6 +88,41 @@ def test_a_scope_or_a_device_that_there_is_not_is_told():
     bare = net.replace(ops=tuple(one.replace(device="") for one in net.ops))
     with pytest.warns(RnnmemWarning, match="device='GPU:0': no op .*its ops name none"):
         share_gradients(bare, LOSSES, device="GPU:0")
+    with pytest.raises(OptionError, match="device=0 must be the name"):
+        share_gradients(net, LOSSES, device=0)
+
+
+def test_a_device_without_a_number_is_any_of_its_kind():
+    net = towers()
+    assert renamed(share_gradients(net, LOSSES, device="gpu")) == renamed(
+        share_gradients(net, LOSSES)
+    )
+    with pytest.warns(RnnmemWarning, match="device='CPU': no op"):
+        share_gradients(net, LOSSES, device="CPU")
+
+
+def without_forward_scopes_and_devices_in_gradients():
+    """As TensorFlow traces it where the tape is asked outside of the towers."""
+    net = towers()
+    gradients = {one.name for one in net.ops if "/g" in one.name}
+    ops = tuple(
+        one.replace(device="", name=f"back/{one.name}") if one.name in gradients else one
+        for one in net.ops
+    )
+    return net.replace(ops=ops)
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [({"device": "GPU:1"}, "call it within"), ({"scopes": "tower1"}, "activations")],
+)
+def test_a_scope_or_a_device_of_the_forward_part_alone_is_told(bound, told):
+    net = without_forward_scopes_and_devices_in_gradients()
+    with pytest.warns(RnnmemWarning, match=f"no gradient of the Net .*{told}"):
+        assert not renamed(share_gradients(net, LOSSES, **bound))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        share_gradients(net, LOSSES, activations=True, **bound)  # the forward part may share
 
 
 @pytest.mark.parametrize("gradients", ["gradient_tape", "gradients"])
@@ -108,6 +149,53 @@ def test_gradients_can_be_left_out(share):
     assert all(
         len(one.blobs) == 1 for one in left.plan.storages if gradients.intersection(one.blobs)
     )
+
+
+@pytest.mark.parametrize("share", [share_parallel, share_sequential])
+def test_gradients_that_there_are_not_cannot_be_left_out(share):
+    net = five_layers().gradients("loss").net("loss")
+    with pytest.raises(NetError, match="skip_grads: .* no blob 'weights'; its outputs are"):
+        share(net, skip_grads=["weights"])
+    forward = five_layers().net("loss")
+    with pytest.warns(RnnmemWarning, match="skip_grads=.'loss',.: no gradient"):
+        share(forward, skip_grads="loss")
+
+
+class NoName:
+    """What somebody holds who means the name of it, as a variable is."""
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("given", [True, NoName(), [NoName()]], ids=["flag", "one", "several"])
+@pytest.mark.parametrize(
+    "argument", ["losses", "gradients", "parameter_gradients", "scopes", "skip_grads", "keep"]
+)
+def test_what_is_no_name_is_refused(argument, given):
+    net = five_layers().gradients("loss").net("loss")
+    with pytest.raises(OptionError, match=f"{argument}: (bool|NoName) is no name"):
+        share_gradients(net, **{"losses": "loss", argument: given})
+    with pytest.raises(OptionError, match="blobs: (bool|NoName) is no name"):
+        share_parallel(net, blobs=given)
+
+
+@pytest.mark.parametrize(
+    "takes_a_net",
+    [
+        *(share_parallel, share_sequential, interference_of_ops, estimate, order, release),
+        lambda net: share_gradients(net, "loss"),
+        lambda net: gradient_blobs(net, "loss"),
+    ],
+)
+def test_what_is_no_net_is_refused(takes_a_net):
+    with pytest.raises(OptionError, match="net=int is no Net: rnnmem.load_net makes one"):
+        takes_a_net(3)
+
+
+def test_what_was_shared_is_told_in_a_line():
+    net = five_layers().gradients("loss").net("loss")
+    shared = share_parallel(net)
+    assert repr(shared) == str(shared)
 
 
 def test_each_reuse_is_told():

@@ -48,11 +48,16 @@ def test_what_may_run_otherwise_is_named():
             late = set(_users(net, before)) - all_needed_by(net, [producer.name])
             assert bool(late - {producer.name}) == (after in named)
     assert str(made).count("not enforced: ") == len(made.not_enforced)
+    assert repr(made) == str(made)
 
 
 def test_what_is_no_function_is_refused():
     with pytest.raises(rnnmem.OptionError):
         rnnmem.share(3)
+    net = rnnmem.load_net(tf.function(branches()[0]).get_concrete_function(branches()[1]))
+    with pytest.raises(rnnmem.OptionError, match="is not callable") as error:
+        rnnmem.share(net)
+    assert len(str(error.value)) < 200
 
 
 def test_a_loop_that_could_be_differentiated_is_shared_without_a_gradient():
