@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from rnnmem.ir.names import Names
+from rnnmem.ir.names import Names, Origins
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.planning.names import names_in
 from rnnmem.planning.plan import Plan
@@ -138,6 +138,14 @@ def test_what_stands_in_a_loop_without_a_layer_is_told_by_the_loop():
 def test_the_number_of_a_loop_is_kept_that_tells_it_from_a_layer():
     assert Names(("m/block_2/while",), {}, ["m/block_1/x"]).loop(("m/block_2/while",)) == "block_2"
     assert Names(("while",), {"while": "decode_2"}).loop(("while",)) == "decode_2"
+
+
+def test_a_number_that_was_asked_for_is_kept():
+    names = Names(KERAS, {}, (), Origins(numbered=frozenset({("model", "encoder_1")})))
+    assert names.loop((KERAS[0],)) == "encoder_1"
+    assert names.loop((GRADIENT,)) == "encoder_1, gradient"
+    assert names.told(f"Call/{KERAS[0]}/Tanh waits") == "encoder_1/Tanh waits"
+    assert Names(("m/lstm_1_1/while",), {}).loop(("m/lstm_1_1/while",)) == "lstm_1"
 
 
 def block(i):
