@@ -26,7 +26,7 @@ def origins_of(net: Net, names: Iterable[str], in_use: Collection[str]) -> Origi
 
     Args:
       net: the function, inlined.
-      names: of ops and blobs, at any depth, and any other words.
+      names: of ops and blobs, at any depth; what is none has no line.
       in_use: names of ops and scopes that TensorFlow gave away when it was traced, in lower case.
     """
     ops = {op.name: op for _, inner in net.walk() for op in inner.ops}

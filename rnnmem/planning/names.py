@@ -21,7 +21,24 @@ def names_in(plan: Plan) -> Names:
 
 def with_origins(plan: Plan, net: Net, in_use: Collection[str]) -> Plan:
     """The plan that knows where the names of its ops come from; see `rnnmem.ir.origins`."""
-    return dataclasses.replace(plan, origins=origins_of(net, ops_of(plan), in_use))
+    return dataclasses.replace(plan, origins=origins_of(net, _decided_on(plan), in_use))
+
+
+def _decided_on(plan: Plan) -> Iterator[str]:
+    """Names of the ops and blobs that decisions hold, and no other word of a sentence on them."""
+    for _, decided in plan.decisions:
+        for one in decided:
+            yield from _texts(dataclasses.astuple(one))
+    for inner in plan.nested:
+        yield from _decided_on(inner.plan)
+
+
+def _texts(held: object) -> Iterator[str]:
+    if isinstance(held, str):
+        yield held
+    elif isinstance(held, (tuple, list)):
+        for one in held:
+            yield from _texts(one)
 
 
 def ops_of(plan: Plan) -> Iterator[str]:
