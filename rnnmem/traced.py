@@ -30,9 +30,11 @@ from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, Rnnm
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
+from rnnmem.ir.names import UNKNOWN
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met, met_when_asked
 from rnnmem.planning.intervals import at_sizes, with_intervals
+from rnnmem.planning.names import with_origins
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
 from rnnmem.tf import private
@@ -394,12 +396,18 @@ class Work:
         return tuple(net if net is None else self.seen(net) for net in nets)
 
     def told(self) -> Plan:
-        """The plan with the intervals of its peaks, simulated when somebody asks for them."""
-        if self.plan.predicted_peak is not None and self.plan.predicted_interval is None:
-            net, rewritten = self._as_seen(*self.nets())
-            if net is not None:
-                self.plan = with_intervals(self.plan, net, rewritten, executor_threads())
-        return self.plan
+        """The plan with what is found once it is read: intervals of peaks, origins of names."""
+        plan = self.plan
+        is_named = plan.origins is not UNKNOWN or not (plan.decisions or any(plan.every_loop()))
+        is_simulated = plan.predicted_peak is None or plan.predicted_interval is not None
+        net, rewritten = (None, None) if is_named and is_simulated else self.nets()
+        if net is not None:
+            plan = with_origins(plan, net, private.names_in_use(self.concrete.graph))
+            if not is_simulated:
+                seen, after = self._as_seen(net, rewritten)
+                plan = with_intervals(plan, seen, after, executor_threads())
+            self.plan = plan
+        return plan
 
     def frontier(self) -> tuple[Plan, ...]:
         """The plan among its alternatives; none where nothing was planned."""

@@ -1,15 +1,17 @@
 """What loops and blobs are called: after the user's layers and functions, not TensorFlow's ops.
 
-sequential/encoder_1/while                               encoder
+sequential_1/encoder_1/while                             encoder
 gradient_tape/while_1/while_1_grad, made in decode()     decode, gradient
 model.py:88 made two loops                               decode (while), decode (while_1)
 
-A number at the end of a name is dropped only where no other name differs in nothing but it.
+A number at the end of a name is dropped only where no other name differs in nothing but it, and
+nobody asked for the name with the number (see `Origins`).
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
@@ -33,32 +35,55 @@ _OURS = {"again": "replay", "way": "way to a segment", "items": "items of a prod
 """Loops that rnnmem adds, by the last part of their names."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Origins:
+    """What is known of names beyond themselves; see `rnnmem.ir.origins`.
+
+    Attributes:
+      lines: ops that are told of -> the user's lines; in a gradient, those that are differentiated.
+      numbered: the user's name scopes, outermost first, that were asked for with their numbers.
+    """
+
+    lines: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    numbered: frozenset[tuple[str, ...]] = frozenset()
+
+
+UNKNOWN = Origins()
+"""Where names are all that there is."""
+
+
 class Scopes:
     """The user's name scopes, without the numbers that tell nothing apart.
 
     Args:
       names: of all ops and blobs that are told of together.
+      asked_for: scopes that keep their numbers anyway, outermost first.
     """
 
-    def __init__(self, names: Iterable[str]):
+    def __init__(self, names: Iterable[str], asked_for: Collection[tuple[str, ...]] = ()):
+        self._asked_for = asked_for
         found: dict[tuple[str, ...], set[str]] = {}
         for scopes in {name.rpartition("/")[0] for name in names}:
-            path = _user_scopes(scopes)
+            path = user_scopes(scopes)
             for depth, scope in enumerate(path):
                 found.setdefault((*path[:depth], without_counter(scope)), set()).add(scope)
         self._numbered = {one for one, scopes in found.items() if len(scopes) > 1}
 
     def of(self, name: str) -> tuple[str, ...]:
         """The user's name scopes of an op, outermost first."""
-        path = _user_scopes(name.rpartition("/")[0])
+        path = user_scopes(name.rpartition("/")[0])
         stems = ((*path[:depth], without_counter(scope)) for depth, scope in enumerate(path))
         return tuple(
-            scope if stem in self._numbered else stem[-1]
-            for scope, stem in zip(path, stems, strict=True)
+            scope if stem in self._numbered or self._was_asked_for(path[:end]) else stem[-1]
+            for end, (scope, stem) in enumerate(zip(path, stems, strict=True), 1)
         )
 
+    def _was_asked_for(self, path: tuple[str, ...]) -> bool:
+        """Whether a scope keeps its number; calls and gradients put scopes in front of it."""
+        return any(path[first:] in self._asked_for for first in range(len(path)))
 
-def _user_scopes(scopes: str) -> tuple[str, ...]:
+
+def user_scopes(scopes: str) -> tuple[str, ...]:
     """Those of some name scopes that are not technical."""
     return tuple(one for one in scopes.split("/") if one[:1].islower() and not is_technical(one))
 
@@ -87,14 +112,22 @@ class Names:
       loops: names of the loop ops, at any depth.
       functions: some of them -> the user's Python functions that made them.
       ops: names of the ops and blobs that are told of.
+      origins: what is known of the names.
     """
 
-    def __init__(self, loops: Iterable[str], functions: Mapping[str, str], ops: Iterable[str] = ()):
+    def __init__(
+        self,
+        loops: Iterable[str],
+        functions: Mapping[str, str],
+        ops: Iterable[str] = (),
+        origins: Origins = UNKNOWN,
+    ):
+        self._lines = origins.lines
         every = dict.fromkeys(loops)
         forward = list(dict.fromkeys(map(_forward, every)))
         self._inlined = _inlined(forward, every)
         forward = [one for one in forward if one not in self._inlined]
-        self._scopes = Scopes((*ops, *(f"{one}/body" for one in forward)))
+        self._scopes = Scopes((*ops, *(f"{one}/body" for one in forward)), origins.numbered)
         plain = {one: _scope(one) or functions.get(one) or one for one in forward}
         short = {one: self._short(one, name) for one, name in plain.items()}
         for found in (short, plain):
@@ -108,9 +141,7 @@ class Names:
     def _short(self, loop: str, name: str) -> str:
         """The name of a loop without its number, where that tells it from no other scope."""
         scopes = self._scopes.of(f"{loop}/body") if name == _scope(loop) else ()
-        return (
-            scopes[-1] if scopes and without_counter(name) == without_counter(scopes[-1]) else name
-        )
+        return scopes[-1] if scopes and scopes[-1] in (name, without_counter(name)) else name
 
     def loop(self, loops: tuple[str, ...]) -> str:
         """The name of the innermost of some loops, behind those around it."""
@@ -130,27 +161,37 @@ class Names:
     def _word(self, found: re.Match[str]) -> str:
         """What a word of a sentence is called: an op, a blob, or itself."""
         name, number = found[1], found[2]
-        told = self._op(name)
+        has_line = found.string.startswith(" (", found.end())
+        told = self._op(name, "" if has_line else self._lines.get(name, ""))
         if told == name or number in (None, ":0"):
             return found[0] if told == name else told
         return f"result {number[1:]} of {told}"
 
-    def _op(self, name: str) -> str:
-        """What an op is called, with its layer; without one, as TensorFlow calls it."""
+    def _op(self, name: str, line: str) -> str:
+        """What an op is called: with its layer or loop, and its line; else as TensorFlow does."""
         bare = name.removesuffix("/body")
         forward = self._forward(bare)
         of = "gradient of " if forward != bare or bare.startswith(GRADIENT_SCOPES) else ""
         if forward in self._names:
             return of + self._names[forward]
+        where = f" ({line})" if line else ""
         layer = self._layer(bare, ())
         if layer:
-            return f"{of}{layer}/{bare.rpartition('/')[2]}"
+            return f"{of}{layer}/{bare.rpartition('/')[2]}{where}"
         around, _, last = without_gradient_scopes(bare).rpartition("/")
         if around in self._names:
-            return f"{of}{self._names[around]}/{last}"
+            return f"{of}{self._names[around]}/{last}{where}"
         if bare.startswith(f"{BACKWARD}/"):
-            return f"{last} of the gradient"
-        return name
+            return f"{last} of the gradient{where}"
+        return f"{of}{self._in_loop(bare)}{where}" if line else name
+
+    def _in_loop(self, name: str) -> str:
+        """The name of an op, of a gradient or not, behind what the loop around it is called."""
+        parts = without_gradient_scopes(name.rpartition("/gradients/")[2]).split("/")
+        for end in reversed(range(1, len(parts))):
+            if (loop := "/".join(parts[:end])) in self._names:
+                return "/".join((self._names[loop], *parts[end:]))
+        return "/".join(parts)
 
     def _layer(self, name: str, taken: Collection[str]) -> str:
         """The innermost name scope of an op that is neither TensorFlow's own nor taken."""
@@ -159,7 +200,7 @@ class Names:
 
     def _layers(self, name: str, taken: Collection[str]) -> list[str]:
         """What the user's name scopes of an op are called, outermost first, but for those taken."""
-        scopes = _user_scopes(name.rpartition("/")[0])
+        scopes = user_scopes(name.rpartition("/")[0])
         told = zip(scopes, self._scopes.of(name), strict=True)
         return [short for scope, short in told if scope not in taken]
 

@@ -136,6 +136,12 @@ def through_identities(net: Net, blob: str) -> str:
     return blob
 
 
+def maker(net: Net, blob: str) -> Op | None:
+    """The op that makes a blob; of an argument of a step net, the one that makes its next value."""
+    following = net.outputs[net.inputs.index(blob)] if blob in net.inputs else blob
+    return net.producer.get(through_identities(net, following))
+
+
 def constant_value(net: Net, blob: str) -> int | float | bool | tuple[int, ...] | None:
     """The number, or short vector of them, that a constant gives; None where it is none."""
     op = net.producer.get(blob)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Path
 from rnnmem.ir.marks import REQUEST
-from rnnmem.ir.names import BETWEEN, Names, functions_of, without_counter
+from rnnmem.ir.names import BETWEEN, Names, functions_of, user_scopes, without_counter
 from rnnmem.ir.op_table import LOOPS
 
 KEEP, RECOMPUTE = "keep", "recompute"
@@ -92,7 +92,7 @@ def named_by(net: Net, patterns: Iterable[str]) -> dict[str, set[Place]]:
         return found
     loops = (op.name for _, inner in net.walk() for op in inner.ops if op.type in LOOPS)
     naming = Names(loops, functions_of(net), (name for _, name in places))
-    for told_by in (_told, _told_without_counters):
+    for told_by in (_told, _written, _told_without_counters):
         if missed := [one for one, matched in found.items() if not matched]:
             told = {place: set(told_by(*place, naming)) for place in places}
             found |= {one: _matched(told, one.replace(BETWEEN, "/")) for one in missed}
@@ -155,6 +155,13 @@ def _names(path: Path, name: str) -> Iterator[str]:
 def _told(path: Path, name: str, naming: Names) -> Iterator[str]:
     """What the op and its scopes are told by; of a gradient, nothing."""
     yield from _ends(naming.chain(name, path[::2]))
+
+
+def _written(path: Path, name: str, naming: Names) -> Iterator[str]:
+    """The op and its scopes with all the numbers that they have; of a gradient, nothing."""
+    if naming.chain(name, path[::2]):
+        scopes, _, last = name.rpartition("/")
+        yield from _ends([*user_scopes(scopes), last])
 
 
 def _told_without_counters(path: Path, name: str, naming: Names) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rnnmem.ir.edges import Edge
+from rnnmem.ir.names import UNKNOWN, Origins
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.encode.decision import BFLOAT16, OFFLOAD
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
@@ -83,6 +84,7 @@ class Plan:
         is for one run of its step net.
       calibrated: whether ``slowdown`` is by what this machine was measured to cost; else it is by
         the built-in table.
+      origins: what is known of the names of ops beyond themselves, for people; not kept.
     """
 
     loops: tuple[LoopPlan, ...] = ()
@@ -97,6 +99,7 @@ class Plan:
     worst_peak: int | None = dataclasses.field(default=None, compare=False)
     nested: tuple[NestedPlan, ...] = ()
     calibrated: bool = False
+    origins: Origins = dataclasses.field(default=UNKNOWN, compare=False, repr=False)
 
     def of(self, name: str) -> tuple[Any, ...]:
         """The decisions of a pass; see `rnnmem.passes.registry` for those of loops."""

@@ -153,7 +153,7 @@ def _row(decision: ResidualDecision, loop: LoopPlan, told: Outcome) -> tuple[str
     kind = f" {kind_text(decision.dtype, decision.shape)}" if decision.dtype else ""
     return (
         decision.op_type + kind,
-        decision.source,
+        decision.source or loop.source,  # of a value that the loop only carries along
         "left" if loop.closed else word,
         loop.closed or told.reason,
     )

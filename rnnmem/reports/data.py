@@ -183,7 +183,7 @@ class Node:
       dtype: of its first output.
       shape: of its first output.
       bytes: of its outputs, None where unknown.
-      source: the user's line.
+      source: the user's line; of a state, the one that makes its next value.
       decision: saved, recomputed, invariant, hoisted; empty: a temporary.
       reason: why.
       opens: id of the step net that a click on it opens, or empty.

@@ -59,12 +59,9 @@ function placeAreas(timeline, taken) {
     const found = roomiest(low, heights(tops[i]).map(y), [area.title, area.short]);
     if (!found || taken.has(found.left, found.right, found.top)) return;
     const { color, ink } = R.kinds[area.kind];
-    const made = el("button", { type: "button", "data-label": area.title, "data-kind": area.kind,
-      style: `left:${found.left}px;top:${found.top}px;color:${ink};background:${color}`,
-      "aria-label": area.kind + ": " + area.title + (area.where && ", " + area.where) },
+    const made = el("b", { "data-label": area.title, "data-kind": area.kind,
+      style: `left:${found.left}px;top:${found.top}px;color:${ink};background:${color}` },
     layer, found.label);
-    made.addEventListener("focus", () => timeline.goTo(side.x.indexOf(side.peakX), i));
-    made.addEventListener("blur", () => timeline.leave());
     taken.add(found.left, found.left + made.offsetWidth, found.top);
   });
 }

@@ -69,7 +69,7 @@ def _hash(script: str) -> str:
 def _data(report: Report) -> dict[str, Any]:
     changed = not report.plan.changes_nothing
     sides = [report.before, report.after] if changed else [report.before]
-    names = names_of((report.before, report.after), report.functions)
+    names = names_of((report.before, report.after), report.functions, report.plan.origins)
     sums = {
         kind: sum(part.bytes for part in report.resident if part.kind == kind) for kind in RESIDENT
     }

@@ -96,7 +96,7 @@ def _draw(report: Report, figure: Any) -> None:
         headline.set_y(0.915)
     _shorten(figure, name, 0.975)
     _legend(figure, sides)
-    names = names_of((report.before, report.after), report.functions)
+    names = names_of((report.before, report.after), report.functions, report.plan.origins)
     for number, side in enumerate(sides):
         width = 0.9 / len(sides)
         _largest(figure, side, names, 0.075 + number * width, 0.065 + (number + 1) * width)

@@ -51,10 +51,10 @@ function drawGraph(graph) {
   const texts = graph.nodes.map((node) => [node.title.split("/").slice(-2).join("/") || node.type,
     node.opens ? node.source : typed(node.dtype, node.shape), node.decision]
     .filter((text, j, all) => text && all.indexOf(text) === j)
-    .map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text)
-    .map((text, j) => j || !node.opens ? text : text + " ▾"));
+    .map((text) => text.length > 26 ? text.slice(0, 25) + "…" : text));
   texts.forEach((lines, i) => layout.setNode(i, { height: 12 + 16 * lines.length,
-    width: Math.max(84, 20 + 7 * Math.max(...lines.map((line) => line.length))) }));
+    width: Math.max(84, 20 + 7 * Math.max(...lines.map(({ length }, j) =>
+      length + (j || !graph.nodes[i].opens ? 0 : 4)))) }));
   graph.edges.forEach(([from, to]) => layout.setEdge(from, to));
   dagre.layout(layout);
   const { left, top, width, height } = bounds(layout);
@@ -70,14 +70,21 @@ function drawGraph(graph) {
   const nodes = graph.nodes.map((node, i) => {
     const { x, y, width: w, height: h } = layout.node(i), lines = texts[i];
     const { color, ink } = R.decisions[node.decision] || R.decisions[""];
-    const told = [node.title || node.type, typed(node.dtype, node.shape), node.decision];
+    const whole = [node.title || node.type, typed(node.dtype, node.shape)];
+    const told = [...lines, ...whole.filter((text) => text && !lines.includes(text))];
     const group = el("svg:g", { class: "node" + (node.opens ? " door" : "") + " decision-"
       + (node.decision || "none"), transform: `translate(${x},${y - h / 2})`, "data-name": node.name,
       "data-type": node.type, tabindex: i ? -1 : 0, role: node.opens ? "button" : "img",
-      "aria-label": told.filter(Boolean).join(", ") + (node.opens ? ", opens its step net" : "") }, svg);
+      "aria-label": told.join(", ") + (node.opens ? ", opens its step net" : "") }, svg);
     el("svg:rect", { x: -w / 2, width: w, height: h, rx: 7, fill: color }, group);
-    lines.forEach((line, j) => el("svg:text", { y: 20 + 16 * j, fill: ink, "aria-hidden": "true",
-      class: j === 0 || line === node.decision ? "strong" : "" }, group, line));
+    lines.forEach((line, j) => {
+      el("svg:text", { y: 20 + 16 * j, fill: ink, "aria-hidden": "true",
+        class: j === 0 || line === node.decision ? "strong" : "" }, group, line);
+      group.append(" ");  // lines are words apart, as in the label
+    });
+    if (node.opens) {
+      el("svg:path", { class: "arrow", d: `M${w / 2 - 18},13h9l-4.5,6z`, fill: ink }, group);
+    }
     const mine = edges.filter((_, j) => graph.edges[j].includes(i));
     const tell = (px, py, aloud) => {
       mine.forEach((edge) => edge.classList.add("near"));

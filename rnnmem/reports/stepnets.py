@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import LOOPS, POP, READ, types
-from rnnmem.ir.order import topological
+from rnnmem.ir.order import maker, through_identities, topological
 from rnnmem.passes.rematerialise.decision import INVARIANT, RECOMPUTED
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import Graph, Node, Part
@@ -302,7 +302,9 @@ class _Drawing:
     def _input_node(self, blob: str) -> Node:
         known = self.net.blobs[blob]
         place = self.net.inputs.index(blob)
-        same = len(self.net.outputs) > place and self._is_handed_on(blob, place)
+        carried = len(self.net.outputs) > place
+        same = carried and self._is_handed_on(blob, place)
+        following = maker(self.net, blob) if carried else None
         told = self.told.of_input(self.loops, self.net, blob)
         word, reason = told.word, told.reason
         if same:
@@ -310,13 +312,11 @@ class _Drawing:
         kind = "invariant" if same else "state"
         name = self.name_of(place) if same else ""
         shape, size = known.shape, known.bytes
-        return Node(blob, kind, known.dtype, shape, size, blob, word, reason, title=name)
+        line = blob if following is None else str(following.source or blob)
+        return Node(blob, kind, known.dtype, shape, size, line, word, reason, title=name)
 
     def _is_handed_on(self, blob: str, place: int) -> bool:
-        result = self.net.outputs[place]
-        while (op := self.net.producer.get(result)) is not None and op.type == "Identity":
-            result = op.inputs[0]
-        return result == blob
+        return through_identities(self.net, self.net.outputs[place]) == blob
 
 
 def _bits(mask: int) -> Iterator[int]:

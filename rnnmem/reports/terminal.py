@@ -48,7 +48,7 @@ def _whole(report: Report) -> Iterator[Table | str]:
     yield from _summary(report)
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
-    names = names_of((report.before, report.after), report.functions)
+    names = names_of((report.before, report.after), report.functions, report.plan.origins)
     top = max((max(side.totals, default=0) for side in sides), default=0)
     for side in sides:
         if side.x:

@@ -40,7 +40,7 @@ class Timeline {
     el("h3", {}, caption, side.name + ": " + side.title);
     this.buttons = el("span", { class: "zoom" }, caption);
     const plot = el("div", { class: "plot" }, figure);
-    this.placeLoops = drawLoops(side, el("div", { class: "lanes" }, figure));
+    this.placeLoops = drawLoops(side, figure);
     if (side.gaps) el("p", { class: "soft gaps" }, figure, side.gaps);
     this.chart = new uPlot(this.options(plot), [side.x, ...this.tops.slice().reverse()], plot);
     charts.push(this.chart);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.marks import AGAIN, CHUNKS, KEEPS, REFILLS, SEGMENTS
+from rnnmem.ir.marks import AGAIN, CHUNKS, END, KEEPS, REFILLS, SAVES_TAIL, SEGMENTS
 from rnnmem.ir.op_table import LOOPS, POP, PUSH, READ
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
 from rnnmem.passes.rematerialise.decision import (
@@ -68,6 +68,8 @@ class Told:
             return self._checkpoints(loops)
         if op.attributes.get(SEGMENTS) == REFILLS:
             return Outcome(RECOMPUTED, self._kinds.replay_of(loops).reason)
+        if op.attributes.get(SEGMENTS) == SAVES_TAIL:
+            return Outcome(SAVED, f"from iteration {op.attributes[END]} on, as the loop runs")
         if op.type == READ and loops:
             return _VARIABLE
         if self._kinds.runs_again(loops, op.name) and not op.nets:
@@ -102,7 +104,7 @@ class Told:
             if is_refilled(net, op):
                 return "replayed blob"
             return "saved blob" if self._of_pop(loops, net, op).word else op.type
-        named = {KEEPS: "checkpoint", REFILLS: "replay of a segment"}
+        named = {KEEPS: "checkpoint", REFILLS: "replay of a segment", SAVES_TAIL: "tail"}
         return named.get(op.attributes.get(SEGMENTS, b""), op.type)
 
     def opens(self, loops: Place, op: Op) -> Place | None:

@@ -9,7 +9,7 @@ from rnnmem.analysis.shape_rules import RESIZES, scattered
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, static
 from rnnmem.ir.marks import SLOTS
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.order import maker
 from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.steps import Kind, Step
 
@@ -71,7 +71,6 @@ def kept_states(op: Op, net: Net, loops: tuple[str, ...]) -> tuple[Origin, ...]:
 def _state(blob: str, net: Net, loops: tuple[str, ...]) -> Origin:
     """The argument of a step net as what is kept of it; the op is what makes the next one."""
     kind = net.blobs[blob]
-    following = net.outputs[net.inputs.index(blob)] if blob in net.inputs else blob
-    made = net.producer.get(through_identities(net, following))
+    made = maker(net, blob)
     name, source = ("", "") if made is None else (made.name, made.source)
     return Origin(name, blob, source, loops, blob, False, kind.dtype, kind.shape, loops)

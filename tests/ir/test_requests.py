@@ -99,7 +99,17 @@ ENCODER, DECODER = "fc_1/encoder_1/while", "fc_1/decoder_1/while"
 
 @pytest.mark.parametrize(
     "pattern",
-    ["encoder", "encoder/*", "*/encoder", "*/encoder/*", "fc/encoder", "encoder/cell"]
+    [
+        "encoder",
+        "encoder_1",
+        "encoder_1/*",
+        "encoder_1/cell_1/Tanh_2",
+        "encoder/*",
+        "*/encoder",
+        "*/encoder/*",
+        "fc/encoder",
+        "encoder/cell",
+    ]
     + ["encoder › cell", "encoder/cell/Tanh_2", "fc_1/encoder_1", f"{ENCODER}/cell_1"],
 )
 def test_a_pattern_may_be_what_a_layer_is_told_by(pattern):

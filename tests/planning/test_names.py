@@ -4,13 +4,15 @@ import dataclasses
 
 import pytest
 
-from rnnmem.ir.names import Names
+from rnnmem.ir.names import Names, Origins
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.late_products.decision import LateProduct
-from rnnmem.planning.names import names_in
+from rnnmem.planning.names import names_in, with_origins
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.sentences import sentences
 from rnnmem.reports.data import SAVED, TEMPORARY, Area, Part, Side
 from rnnmem.reports.rows import areas, lines, rows, title
+from tests.handmade import make_net, op
 
 NESTED = "gradient_tape/sweep/gradients/sweep/refine_grad"
 """Gradient of a loop in a loop's."""
@@ -140,6 +142,14 @@ def test_the_number_of_a_loop_is_kept_that_tells_it_from_a_layer():
     assert Names(("while",), {"while": "decode_2"}).loop(("while",)) == "decode_2"
 
 
+def test_a_number_that_was_asked_for_is_kept():
+    names = Names(KERAS, {}, (), Origins(numbered=frozenset({("model", "encoder_1")})))
+    assert names.loop((KERAS[0],)) == "encoder_1"
+    assert names.loop((GRADIENT,)) == "encoder_1, gradient"
+    assert names.told(f"Call/{KERAS[0]}/Tanh waits") == "encoder_1/Tanh waits"
+    assert Names(("m/lstm_1_1/while",), {}).loop(("m/lstm_1_1/while",)) == "lstm_1"
+
+
 def block(i):
     return LateProduct(f"gradient_tape/block_{i}/mul_1", 1, f"gradient_tape/block_{i}/x:0", 2**19)
 
@@ -185,3 +195,13 @@ def test_alike_parts_are_one_row_and_one_area():
         ((parts[0],), [9, 1]),
         ((parts[-1],), [1, 1]),
     ]
+
+
+def test_a_word_of_a_sentence_that_an_op_is_called_by_chance_has_no_line():
+    net = make_net(
+        {"x": "f[4]"}, [op("input", "Tanh", "x", "f[4]"), op("m", "Mul", "x x", "f[4]")], ["m"]
+    )
+    net = net.replace(ops=tuple(one.replace(source="train.py:3") for one in net.ops))
+    plan = with_origins(Plan().having(implicit_broadcast=(ImplicitBroadcast("m", 0, ()),)), net, ())
+    (told,) = sentences(plan, names_in(plan))
+    assert told.startswith("implicit_broadcast: input 0 of m (train.py:3) is broadcast")

@@ -67,6 +67,12 @@ def test_each_decision_has_a_word(what, was_saved, word):
     assert f" {word} " in row(report(loop(decision(decision=what, was_saved=was_saved))), "Tanh")
 
 
+def test_a_value_that_is_only_carried_along_has_the_line_of_its_loop():
+    state = dataclasses.replace(decision(), op_type="state", source="")
+    assert "train.py:80" in row(report(loop(state)), " state ")
+    assert "train.py:80" in row(report(loop(decision("b"), segments=CUT)), " state ")
+
+
 def test_what_is_unknown_is_a_question_mark_and_never_0():
     text = report(loop(decision(bytes=None, shape=(None, 4)), trips=None))
     words = row(text, "Tanh").split()

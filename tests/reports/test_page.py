@@ -22,6 +22,8 @@ from tests.reports import browser as chromium
 from tests.reports.handmade_report import report
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
+GUIDELINES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+"""Rules that axe-core asks, with those that it leaves out unless it is told to."""
 HOSTILE = 'step</script><script>document.title="broken"</script>'
 
 
@@ -446,12 +448,12 @@ def test_a_text_of_a_loop_is_whole_or_not_there(browser, tmp_path):
             """
             const box = (one) => { const b = one.getBoundingClientRect();
               return [b.left, b.top, b.right, b.bottom]; };
-            const bars = [...document.querySelectorAll("#side-after .lanes button")];
+            const bars = [...document.querySelectorAll("#side-after .lanes .run")];
             const range = (one) => { const made = document.createRange();
               made.selectNodeContents(one); return made; };
             const texts = [...bars, ...document.querySelectorAll("#side-after .lanes .beside")]
               .filter((one) => one.textContent);
-            return [texts.map((one) => [one.textContent, one.tagName, box(range(one)),
+            return [texts.map((one) => [one.textContent, one.className, box(range(one)),
               box(one.closest(".window")), box(one)]), bars.map(box)];
             """
         )
@@ -459,15 +461,15 @@ def test_a_text_of_a_loop_is_whole_or_not_there(browser, tmp_path):
         assert shown.count("gradient × 150") == 1
         assert sum("inner" in text for text in shown) == 1, shown  # beside the last run
         assert all(re.search(r" × \d+$", text) for text in shown)
-        for _, tag, text, window, own in texts:
-            frame = own if tag == "BUTTON" else window
+        for _, name, text, window, own in texts:
+            frame = window if name == "beside" else own
             assert frame[0] <= text[0] and text[2] <= frame[2]
-            if tag == "SPAN":
+            if name == "beside":
                 assert all(
                     bar[2] <= text[0] or text[2] <= bar[0] or bar[3] <= text[1] or text[3] <= bar[1]
                     for bar in bars
                 )
-        bar = every(browser, "#side-after .lanes button")[2]
+        bar = every(browser, "#side-after .lanes .run")[2]
         browser.execute_script("arguments[0].focus()", bar)
         assert "inner" in bar.get_attribute("aria-label")
         assert "8 iterations" in every(browser, "#tip")[0].text
@@ -485,10 +487,49 @@ def test_a_short_bar_has_the_loops_name_alone(browser, tmp_path):
     dataclasses.replace(made, after=after).save(path)
     chromium.shown_as(browser, chromium.PHONE, "light")
     browser.get(path.as_uri())
-    assert [one.text for one in every(browser, "#side-after .lanes button")] == [
+    assert [one.text for one in every(browser, "#side-after .lanes .run")] == [
         "loop",
         "gradient × 150",
     ]
+    assert not shown(browser, "#side-after .rest button")
+
+
+def shown(page, selector):
+    return [one for one in every(page, selector) if one.is_displayed()]
+
+
+@pytest.mark.parametrize("size", [chromium.DESKTOP, chromium.PHONE], ids=["desktop", "phone"])
+def test_every_loop_in_sight_is_named_and_tab_stops_there_once(browser, tmp_path, size):
+    """Where its bars have no room it stands in a list below, whose buttons do what the bars do."""
+    made = report(segments=True)
+    axis, (loop, gradient) = made.after.x[-1], made.after.spans[:2]
+    narrow = dataclasses.replace(loop, end=axis * 0.02)
+    wide = dataclasses.replace(gradient, start=axis * 0.03, end=axis * 0.99)
+    runs = [
+        LoopSpan(("gradient", "inner"), axis * at / 100, axis * (at + 1) / 100, 8, "a.py:1")
+        for at in (20, 22, 24, 98.5)
+    ]
+    path = tmp_path / "memory.html"
+    after = dataclasses.replace(made.after, spans=(narrow, wide, *runs))
+    dataclasses.replace(made, after=after).save(path)
+    chromium.shown_as(browser, size, "light")
+    browser.get(path.as_uri())
+    names = ["loop × 150", "gradient × 150", "gradient › inner × 8"]
+    buttons = "#side-after :is(.lanes, .rest) button"
+    told = [one.text for one in shown(browser, buttons) if one.text]
+    assert set(told) == set(names)
+    stops = [one for one in shown(browser, buttons) if one.get_attribute("tabindex") != "-1"]
+    assert sorted(one.text for one in stops) == sorted(names)
+    assert all(one.text in one.get_attribute("aria-label") for one in stops)
+    assert all(min(one.size.values()) >= 24 for one in stops)
+    (row,) = shown(browser, "#side-after .rest button")
+    assert row.text == names[0]
+    browser.execute_script("arguments[0].focus()", row)
+    (hot,) = every(browser, "#side-after .lanes .hot")
+    assert hot.get_attribute("data-graph") == "after/loop"
+    assert "150 iterations" in every(browser, "#tip")[0].text
+    row.click()
+    assert every(browser, "#graph svg")[0].get_attribute("data-id") == "after/loop"
 
 
 def test_a_notebooks_frame_runs_the_page(browser, told, tmp_path):
@@ -512,7 +553,9 @@ def test_the_page_is_accessible_and_as_wide_as_the_screen(page, told, size, sche
     wide = page.execute_script("return document.documentElement.scrollWidth")
     assert wide == size[0]
     page.execute_script(AXE.read_text("utf-8"))
-    found = page.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    found = page.execute_async_script(
+        "axe.run({runOnly: arguments[0]}).then(arguments[arguments.length - 1])", GUIDELINES
+    )
     assert found["testEngine"] == {"name": "axe-core", "version": "4.14.1"}
     assert len(found["passes"]) > 30
     assert not [(one["id"], one["help"]) for one in found["violations"]]

@@ -1,10 +1,15 @@
 """Step nets as they are drawn: few nodes, edges through what is left out, decisions coloured."""
 
-from rnnmem.analysis.shapes import with_known_shapes
+import dataclasses
+
+from rnnmem.analysis.machine import CPU
+from rnnmem.analysis.shapes import filled, known_net, with_known_shapes
+from rnnmem.planning.apply import apply_plan
+from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import TEMPORARY, Part
 from rnnmem.reports.stepnets import MOST, graphs
-from tests.handmade import make_net, op, rnn
+from tests.handmade import encoded, make_net, op, rnn
 from tests.reports.handmade_report import report
 
 
@@ -157,3 +162,29 @@ def test_what_is_invariant_has_the_name_of_the_users_variable():
     found = by_id(graphs(net, net, Plan(), names))
     titles = {node.name: node.title for node in found["before/loop"].nodes}
     assert titles == {"h": "", "w": "the user's w", "m": "", "t": ""}
+
+
+def test_the_branch_that_saves_the_last_iterations_is_called_so():
+    net = rnn(64, 150)
+    plan = plan_net(net, CPU, 1e9, segments=True)
+    (loop,) = plan.loops
+    cut = dataclasses.replace(loop.segments, length=10, slots=0, count=0, replays=1.0, end=100)
+    plan = dataclasses.replace(plan, loops=(dataclasses.replace(loop, segments=cut),))
+    original, rewritten = filled(known_net(net)), filled(known_net(apply_plan(net, plan, encoded)))
+    forward = by_id(graphs(original, rewritten, plan))["after/loop"]
+    (tail,) = with_type(forward, "tail")
+    assert (tail.decision, tail.reason) == ("saved", "from iteration 100 on, as the loop runs")
+    assert not [node for node in forward.nodes if node.type.endswith("If")]
+
+
+def test_a_state_has_the_line_that_makes_its_next_value():
+    net = rnn()
+    loop = net.op_by_name["loop"]
+    body = loop.nets["body"]
+    ops = tuple(
+        one.replace(source="cell.py:7" if one.name == "t" else "cell.py:6") for one in body.ops
+    )
+    loop = loop.replace(nets={**loop.nets, "body": body.replace(ops=ops)})
+    net = net.replace(ops=tuple(loop if one.name == "loop" else one for one in net.ops))
+    nodes = named(drawn(net)["before/loop"])
+    assert (nodes["h"].source, nodes["w"].source) == ("cell.py:7", "w")

@@ -32,7 +32,7 @@ class ResidualDecision:
         ``inner`` (a nested loop no longer hands it out).
       was_saved: whether the original saves it.
       reason: why, in words.
-      source: the user's line, or empty.
+      source: the user's line, or empty; of a carried value, the one that makes the next.
     """
 
     blob: str

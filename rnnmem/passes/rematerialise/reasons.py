@@ -7,6 +7,7 @@ from collections.abc import Collection
 from rnnmem.analysis.held_bytes import stored_bytes
 from rnnmem.ir.graph import Blob, Op
 from rnnmem.ir.op_table import LOOPS, facts, why_never_twice
+from rnnmem.ir.order import maker
 from rnnmem.passes.encode.decision import BFLOAT16, BITS, OFFLOAD, SAVED, SAVED_AS, Encoding
 from rnnmem.passes.rematerialise.decision import (
     DEAD,
@@ -69,8 +70,12 @@ def _residual(
         decision=decision,
         was_saved=blob in step.pushed,
         reason=reason,
-        source=str(producer.source) if producer is not None else "",
+        source=_line(producer or maker(body, blob)),
     )
+
+
+def _line(made_by: Op | None) -> str:
+    return "" if made_by is None else str(made_by.source)
 
 
 def _why_encoded(one: Encoding, held: Blob) -> str:

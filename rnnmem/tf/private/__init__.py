@@ -35,6 +35,7 @@ from rnnmem.tf.private.graphs import (
     copy_attribute,
     copy_call_time_captures,
     graph_of_function,
+    names_in_use,
     new_func_graph,
     run_loops_in_turn,
 )

@@ -78,3 +78,18 @@ def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
     """The FuncGraph that Python still holds behind a library function, where it does."""
     function = graph._get_function(name)
     return getattr(function, "graph", None)
+
+
+def names_in_use(graph: Any) -> set[str]:
+    """Names of ops and scopes that a FuncGraph, and those that it calls, gave away; lower case."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    pending = [graph]
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        found.update(one._names_in_use)
+        pending += (getattr(each, "_cached_graph", None) for each in one._functions.values())
+    return found
