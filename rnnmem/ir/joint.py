@@ -78,6 +78,69 @@ def hand_on(editor: NetEditor, held: str) -> str:
     return editor.add("Identity", (held,), (("variant", ()),), kind, name=_HANDED_ON).name
 
 
+def await_in_gradient(editor: NetEditor, held: Iterable[str]) -> list[str]:
+    """Has loops and branches of the gradient wait for lists of those whose results they read.
+
+    A caller that asks for no gradient prunes these lists with it, as it prunes what TensorFlow
+    saves: ops that are fused then are fused here too.
+
+    Args:
+      editor: a joint Net.
+      held: lists, results of its loops and branches, that must not be pruned before.
+
+    Returns:
+      The lists that nothing in the gradient waits for.
+    """
+    made_by = {blob: op for op in editor.ops.values() for blob in op.outputs}
+    lists: dict[str, list[str]] = {}
+    left = []
+    for blob in held:
+        maker = made_by[editor.resolve(blob)]
+        (left if _is_backward(maker) else lists.setdefault(maker.name, [])).append(blob)
+    awaited = set()
+    for op in [op for op in editor.ops.values() if op.nets and _is_backward(op)]:
+        for name, place in _read_places(editor, op, made_by, lists).items():
+            inputs = list(editor.ops[op.name].inputs)
+            inputs[place] = _awaiting(editor, inputs[place], lists[name])
+            editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
+            awaited.add(name)
+    return left + [blob for name, blobs in lists.items() if name not in awaited for blob in blobs]
+
+
+def _read_places(
+    editor: NetEditor, op: Op, made_by: Mapping[str, Op], names: Collection[str]
+) -> dict[str, int]:
+    """Name of an op -> where another one reads it, a list if it reads any: what is made as late."""
+    found: dict[str, int] = {}
+    for is_list in (True, False):
+        for place, blob in enumerate(map(editor.resolve, op.inputs)):
+            maker = made_by.get(blob)
+            while maker is not None and maker.type == "Identity":
+                maker = made_by.get(editor.resolve(maker.inputs[0]))
+            if maker is not None and maker.name in names:
+                if (editor.blobs[blob].dtype == "variant") is is_list:
+                    found.setdefault(maker.name, place)
+    return found
+
+
+def _awaiting(editor: NetEditor, blob: str, lists: Iterable[str]) -> str:
+    """A blob of the gradient that is there when the lists are."""
+    held = []
+    for one in lists:
+        kind = {"T": DType("variant")}
+        name = f"{BACKWARD}/rnnmem/hold"
+        held.append(editor.add("Identity", (one,), (("variant", ()),), kind, name=name).name)
+    known = editor.blobs[editor.resolve(blob)]
+    return editor.add(
+        "Identity",
+        (blob,),
+        ((known.dtype, known.shape),),
+        {"T": DType(known.dtype)},
+        name=f"{BACKWARD}/rnnmem/awaiting",
+        controls=held,
+    ).outputs[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Halves:
     """A joint Net split in two.

@@ -13,7 +13,7 @@ from rnnmem.errors import NetError
 from rnnmem.ir.awaited import with_gates
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Constant, DType, Net, Op
-from rnnmem.ir.joint import hand_on, is_joint
+from rnnmem.ir.joint import await_in_gradient, hand_on, is_joint
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 from rnnmem.passes.checkpoint.apply import rewrite_segments
 from rnnmem.passes.decision import Context
@@ -102,7 +102,10 @@ def apply_plan(
     held += _cut_into_segments(editor, plan, encoded, reads, constant, keeps_alive)
     # Who waited for a list of a loop that does not run would make it run.
     runs = {blob for op in editor.ops.values() if op.name in alive for blob in op.outputs}
-    names = [_hold(editor, blob) for blob in held if blob in runs]
+    held = [blob for blob in held if blob in runs]
+    if hands_on:
+        held = await_in_gradient(editor, held)
+    names = [_hold(editor, blob) for blob in held]
     if nested_step is None:
         editor.control_outputs += names
         editor.control_outputs += [hand_on(editor, blob) for blob in unread if blob in runs]

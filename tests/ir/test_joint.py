@@ -3,7 +3,8 @@
 import pytest
 
 from rnnmem.ir.awaited import with_awaited_results
-from rnnmem.ir.joint import join, split
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.joint import await_in_gradient, join, split
 from rnnmem.ir.marks import GIVEN
 from tests.handmade import const, make_net, op, while_op
 
@@ -76,3 +77,36 @@ def test_who_reads_a_loop_waits_for_what_is_only_to_run(ends_with_the_loop):
     assert (result.type, result.inputs, result.controls) == ("Identity", ("loop:1",), ("held",))
     assert net.blobs[read].shape == (4,)
     assert net.op_by_name["held"].inputs == ("loop:0",)
+
+
+def joint_with_a_list(reading="loop:1"):
+    """A loop that hands out a list, and a gradient with a loop that is given what is read."""
+    ops = [const("one", 1), op("next", "AddV2", "i one", "i[]"), op("new", "Tanh", "h", "f[4]")]
+    body = make_net({"i": "i[]", "h": "f[4]", "list": "v[]"}, ops, ["next", "new", "list"])
+    start = [const("zero", 0), op("none", "EmptyTensorList", "", "v[]")]
+    loop = while_op("loop", "zero x none", body)
+    net = make_net({"x": "f[4]"}, [*start, loop, op("y", "Exp", "x", "f[4]")], ["loop:1", "y"])
+    backward = make_net(
+        {"given": "f[4]", "read": "f[4]"},
+        [const("zero", 0), while_op("back", "zero read", COUNTING)],
+        ["back:1"],
+    )
+    return join(net, backward, {"read": reading})
+
+
+def test_a_loop_of_the_gradient_waits_for_a_list_of_the_one_that_it_reads():
+    editor = NetEditor(joint_with_a_list())
+    assert await_in_gradient(editor, ["loop:2"]) == []
+    halves = split(editor.net(), inputs=1, outputs=2)
+    assert set(halves.exchanged) == {"loop:1", "loop:2"}
+    back = next(one for one in halves.backward.ops if one.type == "While")
+    awaiting = halves.backward.producer[back.inputs[1]]
+    (held,) = (halves.backward.op_by_name[name] for name in awaiting.controls)
+    assert awaiting.inputs == ("loop:1",)
+    assert held.inputs == ("loop:2",)
+
+
+def test_a_list_whose_loop_the_gradient_does_not_read_is_left():
+    editor = NetEditor(joint_with_a_list(reading="y"))
+    assert await_in_gradient(editor, ["loop:2"]) == ["loop:2"]
+    assert editor.net().ops == joint_with_a_list(reading="y").ops

@@ -106,3 +106,34 @@ def test_a_call_without_state_keeps_its_bits(use, fn):
     assert rewritten.plan(X, W) is not None
     for one, other in zip(found, wanted, strict=True):
         assert one.numpy().tobytes() == other.numpy().tobytes()
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["no gradient", "a gradient"])
+@pytest.mark.parametrize("max_slowdown", [1.1, 2.0])
+def test_what_is_fused_where_a_caller_reads_no_gradient_is_fused_here_too(asks, max_slowdown):
+    start = tf.constant(np.random.default_rng(106346).normal(size=(32, 64)) * 0.5, tf.float32)
+
+    unconnected = tf.Variable(1.0)
+
+    def loss_of(h, steps):
+        i = tf.constant(0)
+        while i < steps and tf.reduce_sum(tf.abs(h)) < 1e4:
+            i += 1
+            h = h * 0.8 + tf.tanh(tf.sigmoid(h) * h) * 0.2  # one op, if nobody saves the sigmoid
+        return tf.reduce_mean(tf.square(h)), h
+
+    def called(fn):
+        @tf.function
+        def later(h, steps):
+            with tf.GradientTape() as tape:
+                tape.watch(h)
+                loss, last = fn(h, steps)
+            gradient = tape.gradient(loss, h if asks else unconnected)
+            return (loss, last, gradient) if asks else (loss, last)
+
+        return later(start, tf.constant(24))
+
+    optimised = rnnmem.optimize(tf.function(loss_of), max_slowdown=max_slowdown)
+    for one, other in zip(called(tf.function(loss_of)), called(optimised), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not optimised.plan(start, tf.constant(24)).changes_nothing
