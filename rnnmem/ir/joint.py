@@ -93,7 +93,7 @@ def await_in_gradient(editor: NetEditor, held: Iterable[str]) -> list[str]:
     """
     made_by = {blob: op for op in editor.ops.values() for blob in op.outputs}
     lists: dict[str, list[str]] = {}
-    left = []
+    left: list[str] = []
     for blob in held:
         maker = made_by[editor.resolve(blob)]
         (left if _is_backward(maker) else lists.setdefault(maker.name, [])).append(blob)
