@@ -19,8 +19,13 @@ from rnnmem.ir.order import through_identities, topological
 _NO_NUMBERS = ("resource", "variant")
 
 
-def with_awaited_results(net: Net) -> Net:
-    """The Net in which loops' control outputs run wherever a result of the loop is read."""
+def with_awaited_results(net: Net, *, prunable: bool = False) -> Net:
+    """The Net in which loops' control outputs run wherever a result of the loop is read.
+
+    Args:
+      net: a function.
+      prunable: whether they run nowhere else, so that they are pruned with the loop.
+    """
     waits: dict[str, list[str]] = {}  # loop -> ops that stand for what it hands out
     for name in net.control_outputs:
         op = net.op_by_name[name]
@@ -34,6 +39,7 @@ def with_awaited_results(net: Net) -> Net:
     if not added:
         return net
     instead = {blob: op.outputs[0] for blob, op in added.items()}
+    awaited = {name for op in added.values() for name in op.controls} if prunable else set()
     kinds = {one: Blob(one, *_kind(net, blob)) for blob, one in instead.items()}
     standing = {name for held in waits.values() for name in held}
     ops = [op if op.name in standing else _reading(op, instead) for op in net.ops]
@@ -41,6 +47,7 @@ def with_awaited_results(net: Net) -> Net:
         ops=topological([*ops, *added.values()]),
         blobs={**net.blobs, **kinds},
         outputs=tuple(instead.get(one, one) for one in net.outputs),
+        control_outputs=tuple(name for name in net.control_outputs if name not in awaited),
     )
 
 

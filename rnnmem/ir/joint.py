@@ -197,7 +197,8 @@ def split(joint: Net, inputs: int, outputs: int, fed: Collection[str] = ()) -> H
         control_outputs=tuple(name for name in joint.control_outputs if name in after),
     )
     backward = _as_it_was_called(backward)
-    return Halves(with_awaited_results(forward), with_awaited_results(backward), exchanged)
+    backward = with_awaited_results(backward, prunable=True)
+    return Halves(with_awaited_results(forward), backward, exchanged)
 
 
 def _as_it_was_called(backward: Net) -> Net:

@@ -110,3 +110,10 @@ def test_a_list_whose_loop_the_gradient_does_not_read_is_left():
     editor = NetEditor(joint_with_a_list(reading="y"))
     assert await_in_gradient(editor, ["loop:2"]) == ["loop:2"]
     assert editor.net().ops == joint_with_a_list(reading="y").ops
+
+
+@pytest.mark.parametrize("prunable", [True, False])
+def test_what_results_wait_for_is_pruned_with_them_where_it_may_be(prunable):
+    net = with_awaited_results(forward(ends_with_the_loop=True), prunable=prunable)
+    assert net.producer[net.outputs[0]].controls == ("held",)
+    assert net.control_outputs == (() if prunable else ("held",))

@@ -137,3 +137,34 @@ def test_what_is_fused_where_a_caller_reads_no_gradient_is_fused_here_too(asks, 
     for one, other in zip(called(tf.function(loss_of)), called(optimised), strict=True):
         np.testing.assert_array_equal(one, other)
     assert not optimised.plan(start, tf.constant(24)).changes_nothing
+
+
+def test_what_is_fused_where_a_caller_reads_the_gradient_of_a_later_loop_alone():
+    random = np.random.default_rng(5)
+    start = tf.constant(random.normal(size=(32, 64)) * 0.5, tf.float32)
+    weight = tf.Variable(random.normal(size=(64, 64)).astype("float32") * 0.1)
+
+    def loss_of(h, steps):
+        i = tf.constant(0)
+        while i < steps and tf.reduce_sum(tf.abs(h)) < 1e5:
+            i += 1
+            h = h * 0.8 + tf.tanh(tf.sigmoid(h) * h) * 0.2
+        last = h
+        for _ in tf.range(12):
+            last = tf.tanh(last @ weight) * tf.sigmoid(last)
+        return tf.reduce_mean(h * last), h, last
+
+    def called(fn):
+        @tf.function
+        def later(h, steps):
+            with tf.GradientTape() as tape:
+                tape.watch(h)
+                loss, *others = fn(h, steps)
+            return loss, *others, tape.gradient(loss, weight)
+
+        return later(start, tf.constant(20))
+
+    optimised = rnnmem.optimize(tf.function(loss_of), max_slowdown=2.0)
+    for one, other in zip(called(tf.function(loss_of)), called(optimised), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not optimised.plan(start, tf.constant(20)).changes_nothing
