@@ -115,9 +115,11 @@ def rivals(loop: Loop) -> tuple[Lead, ...]:
 
 def _rivals(loop: Loop) -> tuple[Lead, ...]:
     body, races = loop.body, racing(loop)
-    ordered = {*leads(body), *head_starts(body)} if races else set()
+    if not races:
+        return ()
+    ordered = {*leads(body), *head_starts(body)}
     found: dict[Lead, None] = {}
-    for tree, holding in body.once(_held_trees) if races else ():
+    for tree, holding in body.once(_held_trees):
         names = {op.name for op in tree}
         if names.isdisjoint(races) or _begins_alone(body, tree):
             continue

@@ -166,7 +166,10 @@ def _beside_shapes(loop: Loop) -> Iterator[BesideShapes]:
 
 
 def _held(loop: Loop) -> set[str]:
-    """What nobody lets go of; a list that nobody reads the last iteration may let go of at once."""
+    """The buffers that nobody lets go of.
+
+    A list that nobody reads the last iteration may let go of at once.
+    """
     net, loops = loop.net, {one.op.name: one for one in loops_of(loop.net)}
 
     def is_read(accumulator: str) -> bool:
@@ -178,7 +181,7 @@ def _held(loop: Loop) -> set[str]:
     pushed = {
         push.inputs[1] for index, push in loop.pushes.items() if is_read(loop.op.outputs[index])
     }
-    return pushed | set(loop.invariants)
+    return {buffer_of(loop.body, blob) for blob in pushed | set(loop.invariants)}
 
 
 def _takes_out_of(loop: Loop, accumulator: str) -> bool:
@@ -200,7 +203,7 @@ def _may_be_let_go(body: Net, blob: str, held: set[str]) -> bool:
     if source is not None and source.type in ("Const", READ):
         return False
     others = body.fan_out(blob) > 1 and blob not in body.outputs
-    return others and buffer_of(body, blob) not in {buffer_of(body, one) for one in held}
+    return others and buffer_of(body, blob) not in held
 
 
 def _adds_up(net: Net) -> bool:

@@ -39,15 +39,16 @@ def with_awaited_results(net: Net, *, prunable: bool = False) -> Net:
     if not added:
         return net
     instead = {blob: op.outputs[0] for blob, op in added.items()}
-    awaited = {name for op in added.values() for name in op.controls} if prunable else set()
+    awaited = {name for op in added.values() for name in op.controls}
     kinds = {one: Blob(one, *_kind(net, blob)) for blob, one in instead.items()}
-    standing = {name for held in waits.values() for name in held}
-    ops = [op if op.name in standing else _reading(op, instead) for op in net.ops]
+    ops = [op if op.name in awaited else _reading(op, instead) for op in net.ops]
     return net.replace(
         ops=topological([*ops, *added.values()]),
         blobs={**net.blobs, **kinds},
         outputs=tuple(instead.get(one, one) for one in net.outputs),
-        control_outputs=tuple(name for name in net.control_outputs if name not in awaited),
+        control_outputs=tuple(
+            name for name in net.control_outputs if not prunable or name not in awaited
+        ),
     )
 
 

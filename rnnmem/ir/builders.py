@@ -45,6 +45,14 @@ def number(
     return net.add("Const", (), shape, kinds, name=name, controls=controls).outputs[0]
 
 
+def handed_on(net: NetEditor, blob: str, name: str, controls: Iterable[str] = ()) -> Op:
+    """An op that hands a blob on as it is, once it has waited for others."""
+    known = net.blobs[net.resolve(blob)]
+    kinds = {"T": DType(known.dtype)}
+    shape = ((known.dtype, known.shape),)
+    return net.add("Identity", (blob,), shape, kinds, name=name, controls=controls)
+
+
 def integer(net: NetEditor, type: str, first: str, second: str, *, name="rnnmem/count") -> str:
     """What an op ("AddV2", "Sub", "Minimum", ...) makes of two whole numbers."""
     return made(net, type, (first, second), INT, (), name, T=INT)

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
 from rnnmem.ir.awaited import with_awaited_results
+from rnnmem.ir.builders import handed_on
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Net, Op
 from rnnmem.ir.inline import inline
@@ -74,8 +75,7 @@ def hand_on(editor: NetEditor, held: str) -> str:
     Where only the halves stand side by side, the list is a result of the forward one; where a
     caller has both inlined, TensorFlow prunes it as it prunes others of which nobody reads.
     """
-    kind = {"T": DType("variant")}
-    return editor.add("Identity", (held,), (("variant", ()),), kind, name=_HANDED_ON).name
+    return handed_on(editor, held, _HANDED_ON).name
 
 
 def await_in_gradient(editor: NetEditor, held: Iterable[str]) -> list[str]:
@@ -125,20 +125,8 @@ def _read_places(
 
 def _awaiting(editor: NetEditor, blob: str, lists: Iterable[str]) -> str:
     """A blob of the gradient that is there when the lists are."""
-    held = []
-    for one in lists:
-        kind = {"T": DType("variant")}
-        name = f"{BACKWARD}/rnnmem/hold"
-        held.append(editor.add("Identity", (one,), (("variant", ()),), kind, name=name).name)
-    known = editor.blobs[editor.resolve(blob)]
-    return editor.add(
-        "Identity",
-        (blob,),
-        ((known.dtype, known.shape),),
-        {"T": DType(known.dtype)},
-        name=f"{BACKWARD}/rnnmem/awaiting",
-        controls=held,
-    ).outputs[0]
+    held = [handed_on(editor, one, f"{BACKWARD}/rnnmem/hold").name for one in lists]
+    return handed_on(editor, blob, f"{BACKWARD}/rnnmem/awaiting", held).outputs[0]
 
 
 @dataclasses.dataclass(frozen=True)

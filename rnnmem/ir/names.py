@@ -187,7 +187,7 @@ class Names:
 
     def _in_loop(self, name: str) -> str:
         """The name of an op, of a gradient or not, behind what the loop around it is called."""
-        parts = without_gradient_scopes(name.rpartition("/gradients/")[2]).split("/")
+        parts = differentiated(name).split("/")
         for end in reversed(range(1, len(parts))):
             if (loop := "/".join(parts[:end])) in self._names:
                 return "/".join((self._names[loop], *parts[end:]))
@@ -277,6 +277,11 @@ def without_gradient_scopes(name: str) -> str:
     while name.startswith(GRADIENT_SCOPES):
         name = name.partition("/")[2]
     return name
+
+
+def differentiated(name: str) -> str:
+    """The name of an op without what stands before it in a gradient, and in the step net of one."""
+    return without_gradient_scopes(name.rpartition("/gradients/")[2])
 
 
 def _inlined(forward: Collection[str], loops: Collection[str]) -> dict[str, str]:

@@ -11,14 +11,11 @@ from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.joint import BACKWARD
 from rnnmem.ir.names import (
     Origins,
+    differentiated,
     is_of_gradient,
     user_scopes,
     without_counter,
-    without_gradient_scopes,
 )
-
-_GRADIENTS = "gradients/"
-"""Stands, in a gradient's step net, before the name of what is differentiated there."""
 
 
 def origins_of(net: Net, names: Iterable[str], in_use: Collection[str]) -> Origins:
@@ -48,7 +45,7 @@ def _differentiated(name: str, ops: dict[str, Op]) -> Iterator[Op]:
     """The op whose gradient an op belongs to, else one beside it."""
     if not is_of_gradient(name):
         return
-    around = without_gradient_scopes(name.rpartition(f"/{_GRADIENTS}")[2]).rpartition("/")[0]
+    around = differentiated(name).rpartition("/")[0]
     inner = around.removesuffix("_grad")
     if inner in ops:
         yield ops[inner]

@@ -11,8 +11,9 @@ from rnnmem.analysis.loops import LoopPair, loop_pairs, own_loop_pairs
 from rnnmem.analysis.training_regions import NestedStep, nested_steps, step_net, with_step_net
 from rnnmem.errors import NetError
 from rnnmem.ir.awaited import with_gates
+from rnnmem.ir.builders import handed_on
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import Constant, DType, Net, Op
+from rnnmem.ir.graph import Constant, Net, Op
 from rnnmem.ir.joint import await_in_gradient, hand_on, is_joint
 from rnnmem.ir.order import all_needed_by, without_dead_ops
 from rnnmem.passes.checkpoint.apply import rewrite_segments
@@ -207,8 +208,7 @@ def _check_names(pair: LoopPair, plan: LoopPlan) -> None:
 
 def _hold(editor: NetEditor, blob: str) -> str:
     """An op that stands for a blob that nobody reads: where it is waited for, none is pruned."""
-    kind = {"T": DType("variant")}
-    return editor.add("Identity", (blob,), (("variant", ()),), kind, name="rnnmem/hold").name
+    return handed_on(editor, blob, "rnnmem/hold").name
 
 
 def _await_in_step_net(editor: NetEditor, names: list[str]) -> None:
@@ -216,12 +216,5 @@ def _await_in_step_net(editor: NetEditor, names: list[str]) -> None:
     index = next(
         index for index, blob in enumerate(editor.outputs) if blob not in editor.original.inputs
     )
-    blob = editor.blobs[editor.resolve(editor.outputs[index])]
-    editor.outputs[index] = editor.add(
-        "Identity",
-        (blob.name,),
-        ((blob.dtype, blob.shape),),
-        {"T": DType(blob.dtype)},
-        name="rnnmem/awaiting",
-        controls=names,
-    ).outputs[0]
+    awaiting = handed_on(editor, editor.outputs[index], "rnnmem/awaiting", names)
+    editor.outputs[index] = awaiting.outputs[0]
