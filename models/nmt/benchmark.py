@@ -36,7 +36,7 @@ from absl import app, flags
 
 import rnnmem
 from models.nmt import comparison
-from models.nmt.flag_groups import Groups
+from models.nmt.flag_groups import one_group
 from models.nmt.model import ModelConfig
 from models.nmt.workloads import WORKLOADS, Workload, make_batch, make_step
 from rnnmem.sizes import format_bytes
@@ -283,8 +283,6 @@ def write_json(results: list) -> None:
 
 
 if __name__ == "__main__":
-    help_of = Groups()
-    with help_of.group("What is measured, and how"):
+    with one_group("What is measured, and how"):
         define_flags()
-    help_of.show()
     app.run(main)

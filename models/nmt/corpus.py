@@ -14,7 +14,7 @@ from typing import NamedTuple
 from absl import app, flags
 
 from models.nmt import lexicon
-from models.nmt.flag_groups import Groups
+from models.nmt.flag_groups import one_group
 from models.nmt.grammar import Clause, NounPhrase, Predicate, Sentence
 
 SHORTEST, LONGEST = 4, 46  # words of a sentence, of either language
@@ -142,8 +142,6 @@ def _main(argv):
 
 
 if __name__ == "__main__":
-    help_of = Groups()
-    with help_of.group("What is written, and where to"):
+    with one_group("What is written, and where to"):
         flags.DEFINE_string("out", "runs/corpus", "the folder to write to")
-    help_of.show()
     app.run(_main)

@@ -20,7 +20,7 @@ from absl import app, flags, logging
 
 import rnnmem
 from models.nmt import search
-from models.nmt.flag_groups import Groups
+from models.nmt.flag_groups import one_group
 from models.nmt.trained import SOURCE, TARGET, Trained
 
 FLAGS = flags.FLAGS
@@ -95,8 +95,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    help_of = Groups()
-    with help_of.group("What is written, and where to"):
+    with one_group("What is written, and where to"):
         define_flags()
-    help_of.show()
     app.run(main)

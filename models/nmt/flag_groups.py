@@ -48,6 +48,15 @@ class Groups:
         return "\n\n".join([*parts, last])
 
 
+@contextlib.contextmanager
+def one_group(title: str) -> Iterator[None]:
+    """What is defined within is all that the program's help shows, under this heading."""
+    groups = Groups()
+    with groups.group(title):
+        yield
+    groups.show()
+
+
 class _Help(flags.BooleanFlag):
     """Prints the program's docstring and its flags, and leaves."""
 

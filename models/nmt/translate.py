@@ -26,7 +26,7 @@ from absl import app, flags, logging
 
 from models.nmt.alignment import as_text, save_picture
 from models.nmt.data import read_lines
-from models.nmt.flag_groups import Groups
+from models.nmt.flag_groups import one_group
 from models.nmt.trained import LONGEST_SOURCE, Hypothesis, Trained
 
 FLAGS = flags.FLAGS
@@ -125,8 +125,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    help_of = Groups()
-    with help_of.group("What is translated, and how"):
+    with one_group("What is translated, and how"):
         define_flags()
-    help_of.show()
     app.run(main)

@@ -59,10 +59,8 @@ def _outcomes(net: Net, plan: Plan, passes: Collection[str]) -> Iterator[tuple[s
             if op is not None and (op.type in SAME_BUFFER or op.type == "Const"):
                 continue
             is_pruned = op is None and blob not in inner.inputs
-            if (
-                is_pruned and _bare(blob) in remaining
-            ):  # Keras calls a cell once more for its shapes
-                continue
+            if is_pruned and _bare(blob) in remaining:
+                continue  # Keras calls a cell once more for its shapes
             if path in steps:
                 told = _outside(blob, op, request, residuals, again)
             else:

@@ -8,7 +8,7 @@ from rnnmem.analysis.live_ranges import views
 from rnnmem.analysis.versions import OUTSIDE, ssa
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net
-from rnnmem.storage.arguments import check_net
+from rnnmem.storage.arguments import check_net, names_of
 
 
 def release(net: Net, keep: Iterable[str] = ()) -> Mapping[str, tuple[str, ...]]:
@@ -19,10 +19,11 @@ def release(net: Net, keep: Iterable[str] = ()) -> Mapping[str, tuple[str, ...]]
 
     Raises:
       NetError: a name to keep that the Net does not have, or a cycle.
+      OptionError: no Net, or no names.
     """
     check_net(net)
     past = ssa(net)
-    keep = (keep,) if isinstance(keep, str) else tuple(keep)
+    keep = names_of("keep", keep)
     for name in keep:
         if name not in past.versions:
             raise NetError(f"keep: the Net {net.name!r} has no blob {name!r}")
