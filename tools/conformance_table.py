@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.conformance.programs import PROGRAMS
+
 ROOT = Path(__file__).resolve().parent.parent
 README, DOCUMENT = ROOT / "README.md", ROOT / "docs" / "what-works.md"
 BEGIN, END = "<!-- what works: make conformance-table -->", "<!-- end of what works -->"
@@ -100,7 +102,7 @@ class Row:
 
 
 def rows_of(cells: Iterable[list]) -> list[Row]:
-    """Gathers ``[program, property, value]`` by program, in the order in which they came."""
+    """Gathers ``[program, property, value]`` by program, in the order of the programs."""
     rows: dict[str, Row] = {}
     for program, name, value in cells:
         row = rows.setdefault(program, Row(program))
@@ -109,7 +111,7 @@ def rows_of(cells: Iterable[list]) -> list[Row]:
             row.facts[name] = value
         elif not row.problems.get(name):
             row.problems[name] = value
-    return list(rows.values())
+    return [rows[name] for name in PROGRAMS if name in rows]
 
 
 def by_group(rows: list[Row]) -> list[str]:
@@ -196,6 +198,7 @@ def cells_of_a_run() -> list[list]:
         path = Path(folder) / "cells"
         environment = {**os.environ, "RNNMEM_CELLS": str(path)}
         command = [sys.executable, "-m", "pytest", "-q", "tests/conformance"]
+        command += ["-n", "auto", "--dist=worksteal"]
         subprocess.run(command, cwd=ROOT, env=environment, check=False)
         return read(path)
 
