@@ -13,7 +13,8 @@ from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.analysis.times import Clock
 from rnnmem.ir.graph import Blob, Net
 from rnnmem.passes.straight_line.apply import with_regions
-from rnnmem.passes.straight_line.select import Candidate, Choices, begun_earlier
+from rnnmem.passes.straight_line.select import Candidate, Choices
+from rnnmem.passes.straight_line.starts import begun_earlier, begun_in_turn
 from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks
 from rnnmem.planning.choice import NEGLIGIBLE
 from rnnmem.planning.plan import Plan
@@ -103,7 +104,8 @@ def regions_where_they_pay(
     step = search.seconds
     most = (max_slowdown - plan.slowdown) * step
     known, sizes = with_known_shapes(net), known_net(net, None, MANY)
-    found = _apart(_candidates(known, search, most, sizes.net.blobs))[:TRIED]
+    apart = _apart(_candidates(known, search, most, sizes.net.blobs))
+    found = [begun_in_turn(known, one) for one in apart[:TRIED]]
     if not found:
         return None
     before = _peaks(net) if plan.predicted_peak is None else (plan.predicted_peak,)

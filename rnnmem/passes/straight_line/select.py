@@ -241,11 +241,12 @@ class _Segmented:
     def _stays(self, op: Op, given: Collection[str]) -> bool:
         """Loops, sums, and buffers that chunks of rows are written into run once.
 
-        So does what reads something of a segment before that has no more readers than it had.
+        So does what waits for others without reading of them, and what reads something of a segment
+        before that has no more readers than it had.
         """
         kept = op.name in self.sums or op.name in self.runs_once
         missing = any(blob in given and blob in self.line.out_of_reach for blob in op.inputs)
-        return bool(op.nets) or kept or missing or OWNED in op.attributes
+        return bool(op.nets or op.controls) or kept or missing or OWNED in op.attributes
 
     def within(self, most: float) -> Iterator[Candidate]:
         """Choices at one price each, and between, that take no longer."""
@@ -390,43 +391,6 @@ class _Segmented:
             if self._readers(blob)
         }
         return sum(map(self.line.held, made))
-
-
-def begun_earlier(net: Net, candidate: Candidate) -> Candidate:
-    """The same regions, where each begins when what its first readers read is there.
-
-    A filter's gradient reads what a layer was given, and the gradient that the layer below waits
-    for is held until it has: that layer's clones would come too late for it.
-
-    Args:
-      net: the Net that the candidate was chosen for.
-      candidate: a choice of regions.
-    """
-    line = Line(net)
-    found = tuple(_begun_earlier(line, region) for region in candidate.regions)
-    return dataclasses.replace(candidate, regions=found)
-
-
-def _begun_earlier(line: Line, region: Region) -> Region:
-    net, producer = line.net, line.net.producer
-    made = {blob for name in region.ops for blob in net.op_by_name[name].outputs}
-    behind = all_waiting_for(net, [producer[blob].name for blob in region.after])
-    own = all_waiting_for(net, region.readers)
-    found: dict[str, None] = {}
-    for name in region.readers:
-        if name not in behind:
-            found.update(dict.fromkeys(net.op_by_name[name].inputs))
-    after = [
-        blob
-        for blob in found
-        if blob not in made
-        and blob in producer
-        and line.place[producer[blob].name] >= line.turn
-        and producer[blob].name not in own
-        and behind <= all_waiting_for(net, [producer[blob].name])
-        and may_have_proxy(net, blob)
-    ]
-    return dataclasses.replace(region, after=tuple(after)) if after else region
 
 
 def _best_first(

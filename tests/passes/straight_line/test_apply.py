@@ -87,6 +87,23 @@ def unet():
     return case(loss, made, numbers(4, 64, 64, 3))
 
 
+def skips(layers=6, width=32):
+    """Gated convolutions, each of which the loss reads beside the next one."""
+    made = weights(*[(2, width, 2 * width), (1, width, width), (1, width, width)] * layers)
+
+    def loss(x):
+        skipped = 0.0
+        for at in range(0, len(made), 3):
+            ahead = tf.pad(x, [[0, 0], [2 ** (at // 3), 0], [0, 0]])
+            wide = tf.nn.conv1d(ahead, made[at], 1, "VALID", dilations=2 ** (at // 3))
+            gate = tf.tanh(wide[..., :width]) * tf.sigmoid(wide[..., width:])
+            skipped = skipped + tf.nn.conv1d(gate, made[at + 1], 1, "SAME")
+            x = x + tf.nn.conv1d(gate, made[at + 2], 1, "SAME")
+        return tf.reduce_mean(tf.square(tf.nn.relu(skipped))) + tf.reduce_mean(tf.square(x))
+
+    return case(loss, made, numbers(4, 512, width))
+
+
 def encoder():
     """Dense layers over all steps in front of a loop."""
     made = weights((32, 64), (64, 64), (64, 64), (64, 64), (64, 64))
@@ -105,7 +122,7 @@ def encoder():
     return case(loss, made, numbers(32, 32, 32))
 
 
-MAKERS = [dense, transformer, unet, encoder]
+MAKERS = [dense, transformer, unet, skips, encoder]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """What of straight-line code runs again: chains drawn by hand, of residuals of 1 MiB each."""
 
-import dataclasses
 import itertools
 
 import pytest
@@ -9,7 +8,7 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.passes.straight_line.segments import BISECTIONS, SEGMENTS, Line
-from rnnmem.passes.straight_line.select import begun_earlier, candidates
+from rnnmem.passes.straight_line.select import candidates
 from rnnmem.simulate.timeline import counted_peak
 from rnnmem.verify import check
 from tests.drawing import encoded
@@ -114,34 +113,6 @@ def test_layers_run_again_when_their_gradient_arrives():
         assert all(not made.isdisjoint(net.op_by_name[name].inputs) for name in region.readers)
 
 
-def test_a_region_may_begin_when_its_first_readers_could():
-    # p ─► d ─► gradient of the layer below          w reads that layer's result and nothing of d:
-    # └──► w    └─► sum                              p is held until the clone for w is there
-    net = chain()
-    given = {f"gradients/d{i}": F for i in range(12)}
-    sums = [op(f"gradients/sum{i}", "Sum", f"gradients/d{i} axes", "f[]") for i in range(12)]
-    drawn = make_net({**given, "axes": "i[2]"}, sums, [f"gradients/sum{i}" for i in range(12)])
-    traced = sorted(net.ops, key=lambda one: one.name.startswith("gradients/w"))
-    net = net.replace(
-        ops=(*traced, *drawn.ops),
-        blobs={**drawn.blobs, **net.blobs},
-        outputs=(*net.outputs, *drawn.outputs),
-    )
-    line = Line(net)
-    one = chosen(net)[0]
-    earlier = begun_earlier(net, one)
-    check(net, rewritten(net, earlier))
-    moved = 0
-    for before, after in zip(one.regions, earlier.regions, strict=True):
-        assert after == dataclasses.replace(before, after=after.after)
-        (was,), (now,) = before.after, after.after
-        moved += was != now
-        assert line.turn <= line.place[net.producer[now].name] <= line.place[net.producer[was].name]
-        assert was == now or was.replace("d", "p") == now.replace("d", "p")
-    assert moved
-    assert begun_earlier(net, earlier) == earlier
-
-
 def clones_of(candidate):
     return {name for region in candidate.regions for name in region.ops}
 
@@ -236,6 +207,19 @@ def test_random_numbers_are_drawn_once():
     for one in chosen(net):
         assert not any(name.startswith("h") for name in clones_of(one))
         check(net, rewritten(net, one))
+
+
+def test_what_waits_for_an_effect_runs_once():
+    # assign ┄┄► rate ─► gradient        a clone of rate would not wait for the assignment
+    net = chain(
+        before=[
+            const("one", 1),
+            op("assign", "AssignVariableOp", "place one"),
+            op("start", "Sin", "x", F, controls=["assign"]),
+        ],
+        inputs={"place": "r[]"},
+    )
+    assert "start" not in {name for one in chosen(net) for name in clones_of(one)}
 
 
 def test_a_residual_that_a_sum_of_three_may_add_up_stays():
