@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from rnnmem import commands
+from rnnmem import commands, completion
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError
 from rnnmem.version import __version__
 
@@ -28,7 +28,6 @@ _CODES = (
     (Exception, FAILED),
 )
 
-_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 _LONGEST = 400
 """Characters of an error that is not ours."""
 _STDERR = 2
@@ -280,14 +279,12 @@ class _PrintCompletion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, _: Any, value: Any, __: Any = None) -> None:
         try:
-            import shtab
+            made = completion.script(parser, value)
         except ImportError:
             parser.exit(FAILED, "rnnmem: --print-completion needs shtab: pip install shtab\n")
-        if value not in shtab.SUPPORTED_SHELLS:
-            parser.error(
-                f"--print-completion={value} is none of {', '.join(shtab.SUPPORTED_SHELLS)}"
-            )
-        print(shtab.complete(parser, value))
+        except OptionError as error:
+            parser.error(str(error))
+        print(made)
         parser.exit()
 
 
@@ -329,9 +326,10 @@ def _on_a_function(parser: argparse.ArgumentParser) -> None:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     """The options of ``optimize``; `rnnmem.commands.OPTIMISE` names them."""
-    parser.add_argument(
+    device = parser.add_argument(
         "--device", help="where it runs: CPU, GPU or GPU:1 (default: the first GPU)"
     )
+    _completes(device, completion.DEVICES)
     group = parser.add_argument_group("how it is optimised")
 
     def add(*names: str, **options: Any) -> argparse.Action:
@@ -345,12 +343,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
         help="without a budget, the factor of step time that may be spent (default: 1.1)",
     )
     add("--max_slowdown", type=float, help=argparse.SUPPRESS)  # as Python spells it
-    add(
+    allow = add(
         "--allow",
         action="append",
         metavar="PASSES",
         help="passes that may be used, with commas between them (default: default)",
     )
+    _completes(allow, completion.PASSES)
     for name, what in (("keep", "stay saved"), ("recompute", "run again, and are not saved")):
         add(
             f"--{name}",
@@ -394,5 +393,10 @@ def _file(parser: argparse.ArgumentParser, name: str, what: str) -> None:
 
 
 def _path(action: argparse.Action) -> None:
-    """Has shells complete the argument as a file's name; these are shtab's own words for it."""
-    action.complete = _FILES  # type: ignore[attr-defined]
+    """Has shells complete the argument as a file's name."""
+    _completes(action, completion.FILES)
+
+
+def _completes(action: argparse.Action, words: dict[str, str]) -> None:
+    """Has shells complete the argument; words are shtab's, of each shell."""
+    action.complete = words  # type: ignore[attr-defined]

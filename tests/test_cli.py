@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import tensorflow as tf
 import rnnmem
 from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, main
 from rnnmem.errors import OptionError
+from rnnmem.passes.registry import BY_NAME, GROUPS
 from rnnmem.targets import spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -365,17 +367,64 @@ def test_a_tensorflow_that_cannot_be_loaded_says_why(tmp_path):
     assert "GLIBC is too old" in done.stderr and "no such symbol" in done.stderr
 
 
-def test_shells_complete(capsys):
+def completion(shell, capsys):
     pytest.importorskip("shtab", reason="the extra [shell] is not installed")
+    with pytest.raises(SystemExit) as left:
+        main([f"--print-completion={shell}"])
+    assert left.value.code == DONE
+    return capsys.readouterr().out
+
+
+def test_shells_complete(capsys):
     for shell in ("bash", "zsh", "tcsh"):
-        with pytest.raises(SystemExit) as left:
-            main([f"--print-completion={shell}"])
-        assert left.value.code == DONE
-        out = capsys.readouterr().out
+        out = completion(shell, capsys)
         assert "max-slowdown" in out and "max_slowdown" not in out  # taken, but offered once
     with pytest.raises(SystemExit) as left:
         main(["--print-completion=cobol"])
     assert left.value.code == USAGE
+    assert "--print-completion=cobol is none of bash" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish"])
+def test_shells_know_devices_and_passes(shell, capsys):
+    shtab = pytest.importorskip("shtab", reason="the extra [shell] is not installed")
+    if shell not in shtab.SUPPORTED_SHELLS:
+        pytest.skip(f"this shtab knows no {shell}")
+    out = completion(shell, capsys)
+    assert "CPU GPU" in out
+    assert " ".join([*GROUPS, *BY_NAME]) in out
+    if shell == "zsh":
+        assert '"*--allow=[' in out and '"--html=[' in out and '"--json[' in out
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash here")
+def test_bash_completes_values_behind_a_space_and_behind_an_equals_sign(capsys, tmp_path):
+    (tmp_path / "completion").write_text(completion("bash", capsys))
+    (tmp_path / "page.html").touch()
+
+    def offered(*words):  # as bash parts them, at = too
+        line = " ".join(f"'{word}'" for word in words)
+        run = f"""
+            source completion
+            COMP_WORDS=(rnnmem report {line})
+            COMP_CWORD={len(words) + 1}
+            compopt() {{ :; }}
+            _rnnmem
+            printf '%s\n' "${{COMPREPLY[@]}}"
+        """
+        bash = ["bash", "--norc", "-c", run]
+        done = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert not done.stderr
+        return done.stdout.split()
+
+    for device in (["--device", "="], ["--device", "=", ""], ["--device", ""]):
+        assert offered(*device) == ["CPU", "GPU"]
+    assert offered("--device", "=", "G") == ["GPU"]
+    assert offered("--allow", "=", "b") == offered("--allow", "b") == ["bits", "bfloat16"]
+    assert offered("--allow", "=", "default,of") == ["default,offload"]
+    assert set(offered("--allow", "")) == {*GROUPS, *BY_NAME}
+    assert offered("--html", "=", "pa") == offered("--html", "pa") == ["page.html"]
+    assert offered("--device", "=", "CPU", "--max") == ["--max-slowdown"]
 
 
 def test_without_shtab_it_is_said_how_to_get_it(capsys, monkeypatch):
