@@ -13,11 +13,12 @@ import re
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from rnnmem import commands, completion
-from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.version import __version__
 
 DONE, FAILED, USAGE, OVER_BUDGET = 0, 1, 2, 3
@@ -146,13 +147,39 @@ def _run(arguments: Sequence[str] | None) -> int:
         _refuse(parser if "parser" not in options else options.parser, unknown)
     try:
         _load_tensorflow_quietly()
-        return options.run(options) or DONE
+        with _warnings_in_a_line():
+            return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
         sys.stdout.flush()
         if options.traceback:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
         return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Shows warnings of ours as errors are shown, with the line if it is one of the user's."""
+    shown = warnings.formatwarning
+
+    def told(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        if not issubclass(category, RnnmemWarning):
+            return shown(message, category, filename, lineno, line)
+        is_ours = filename.startswith("<") or filename == sys.argv[0]  # runpy, the shell's script
+        where = "" if is_ours else f" ({os.path.basename(filename)}:{lineno})"
+        return f"rnnmem: warning: {str(message).removeprefix('rnnmem: ')}{where}\n"
+
+    warnings.formatwarning = told
+    try:
+        yield
+    finally:
+        warnings.formatwarning = shown
 
 
 def _load_tensorflow_quietly() -> None:
@@ -316,7 +343,8 @@ def _on_a_function(parser: argparse.ArgumentParser) -> None:
     _path(
         parser.add_argument("target", help="SavedModel folder, module:function or file.py:function")
     )
-    parser.add_argument("shapes", nargs="*", help="e.g. 'int32[32,50]', one for each argument")
+    shapes = "e.g. 'int32[32,50]', one for each argument"
+    parser.add_argument("shapes", nargs="*", default=[], help=shapes)
     parser.add_argument(
         "--args", metavar="MODULE:NAME", default="", help="the arguments themselves"
     )

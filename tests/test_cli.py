@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -13,8 +14,8 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, main
-from rnnmem.errors import OptionError
+from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, _warnings_in_a_line, main
+from rnnmem.errors import OptionError, RnnmemWarning
 from rnnmem.passes.registry import BY_NAME, GROUPS
 from rnnmem.targets import spec
 
@@ -122,6 +123,66 @@ def test_measure_runs_no_function_op_by_op(decorator, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("before: peak ")
 
 
+def test_measure_says_what_it_cannot_show(script, exported, capsys):
+    wanted = ["--repeats=1", "--keep=*/no_such_scope"]
+    assert main(["measure", script, "float32[64,32]", *wanted]) == DONE
+    out = capsys.readouterr().out
+    assert "note: the pattern '*/no_such_scope' names no op" in out and "gradient of it" not in out
+    # A signature has shapes of its own.
+    assert main(["measure", exported, "--repeats=1"]) == DONE
+    assert (
+        "note: the function is rewritten where a gradient of it is taken" in capsys.readouterr().out
+    )
+
+
+def test_arguments_that_do_not_fit_are_told_as_a_wrong_command_line(
+    script, exported, capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "odd_batches.py").write_text("two = (1.0, 2.0)\nrows = [[0.0] * 16] * 8,\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def refused(*words):
+        assert main([*words]) == USAGE
+        return capsys.readouterr().err
+
+    file = script.rpartition(":")[0]
+    told = refused("explain", script, "--args=odd_batches:two")
+    assert "takes (x), and --args=odd_batches:two gives 2 arguments: give a tuple" in told
+    told = refused("explain", exported, "--args=odd_batches:two")
+    assert "takes x, and --args gives 2 arguments" in told
+    told = refused("explain", script, "[64,32]", "--signature=serve")
+    assert "--signature=serve is of a SavedModel" in told and "leave it out" in told
+    assert "its type is int" in refused("explain", f"{file}:not_a_function")
+    told = refused("explain", script, "[64,32]", "--allow=defalt")
+    assert told.rstrip().endswith("did you mean 'default'?")
+    assert main(["measure", exported, "--args=odd_batches:rows", "--repeats=1"]) == DONE
+
+
+def test_shapes_may_be_left_out_and_are_not_asked_for(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["explain"])
+    assert left.value.code == USAGE
+    assert capsys.readouterr().err.endswith("the following arguments are required: target\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("<frozen runpy>", "rnnmem: warning: it is slow\n"),
+        ("a/step.py", "it is slow (step.py:8)\n"),
+    ],
+)
+def test_a_warning_of_ours_is_a_line(file, told):
+    plain = warnings.formatwarning
+    with _warnings_in_a_line():
+        line = warnings.formatwarning("rnnmem: it is slow", RnnmemWarning, file, 8)
+        assert line.startswith("rnnmem: warning: ") and line.endswith(told)
+        other = ("old", DeprecationWarning, "a.py", 8)
+        assert warnings.formatwarning(*other) == plain(*other)
+    assert warnings.formatwarning is plain
+
+
 def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert main(["explain", exported]) == DONE
     assert capsys.readouterr().out.startswith("serving_default: ")
@@ -151,7 +212,7 @@ def test_a_budget_that_cannot_be_met_has_its_own_exit_code(script, capsys):
         ("/no/such/file.py:step", [], "there is no such file"),
         ("step", [], "names nothing"),
         ("SCRIPT:steps", [], "has no 'steps'"),
-        ("SCRIPT:not_a_function", [], "is no function but a int"),
+        ("SCRIPT:not_a_function", [], "is no function: its type is int"),
         ("SCRIPT:step", ["float33[2]"], "names no dtype"),
         ("SCRIPT:step", ["float32(2)"], "is no dtype and shape"),
         (str(ROOT), [], "is no SavedModel"),
