@@ -68,8 +68,9 @@ def target(
         kwargs = _by_name(text, function, values, "--args" if given else "")
         return Target(os.path.basename(os.path.normpath(text)), function, (), kwargs, model)
     if signature is not None:
-        named = f"--signature={signature} is of a SavedModel"
-        raise OptionError(f"{named}, and target={text!r} is none: leave it out")
+        raise OptionError(
+            f"--signature={signature} is of a SavedModel, and target={text!r} is none: leave it out"
+        )
     function = _named(text, "target")
     if not callable(function):
         raise OptionError(f"target={text!r} is no function: its type is {type(function).__name__}")

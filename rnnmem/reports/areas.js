@@ -22,7 +22,7 @@ function listAreas(timeline, host) {
     });
     unnamed.forEach(({ row }, place) => { row.hidden = !all && place >= LISTED; });
     const rest = unnamed.length - LISTED;
-    more.textContent = all ? "show fewer" : `show ${rest} smaller`;
+    more.textContent = all ? "show fewer" : `show ${rest} more`;
     more.setAttribute("aria-expanded", all);
     last.hidden = rest <= 0;
     list.hidden = !unnamed.length;
