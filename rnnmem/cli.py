@@ -13,11 +13,12 @@ import re
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from rnnmem import commands
-from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError
+from rnnmem import commands, completion
+from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.version import __version__
 
 DONE, FAILED, USAGE, OVER_BUDGET = 0, 1, 2, 3
@@ -28,7 +29,6 @@ _CODES = (
     (Exception, FAILED),
 )
 
-_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 _LONGEST = 400
 """Characters of an error that is not ours."""
 _STDERR = 2
@@ -147,13 +147,39 @@ def _run(arguments: Sequence[str] | None) -> int:
         _refuse(parser if "parser" not in options else options.parser, unknown)
     try:
         _load_tensorflow_quietly()
-        return options.run(options) or DONE
+        with _warnings_in_a_line():
+            return options.run(options) or DONE
     except Exception as error:  # of ours, or of the function that the command line names
         sys.stdout.flush()
         if options.traceback:
             traceback.print_exception(error)
         print(f"rnnmem: {type(error).__name__}: {_told(error)}", file=sys.stderr)
         return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Shows warnings of ours as errors are shown, with the line if it is one of the user's."""
+    shown = warnings.formatwarning
+
+    def told(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        line: str | None = None,
+    ) -> str:
+        if not issubclass(category, RnnmemWarning):
+            return shown(message, category, filename, lineno, line)
+        is_ours = filename.startswith("<") or filename == sys.argv[0]  # runpy, the shell's script
+        where = "" if is_ours else f" ({os.path.basename(filename)}:{lineno})"
+        return f"rnnmem: warning: {str(message).removeprefix('rnnmem: ')}{where}\n"
+
+    warnings.formatwarning = told
+    try:
+        yield
+    finally:
+        warnings.formatwarning = shown
 
 
 def _load_tensorflow_quietly() -> None:
@@ -280,14 +306,12 @@ class _PrintCompletion(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, _: Any, value: Any, __: Any = None) -> None:
         try:
-            import shtab
+            made = completion.script(parser, value)
         except ImportError:
             parser.exit(FAILED, "rnnmem: --print-completion needs shtab: pip install shtab\n")
-        if value not in shtab.SUPPORTED_SHELLS:
-            parser.error(
-                f"--print-completion={value} is none of {', '.join(shtab.SUPPORTED_SHELLS)}"
-            )
-        print(shtab.complete(parser, value))
+        except OptionError as error:
+            parser.error(str(error))
+        print(made)
         parser.exit()
 
 
@@ -319,7 +343,8 @@ def _on_a_function(parser: argparse.ArgumentParser) -> None:
     _path(
         parser.add_argument("target", help="SavedModel folder, module:function or file.py:function")
     )
-    parser.add_argument("shapes", nargs="*", help="e.g. 'int32[32,50]', one for each argument")
+    shapes = "e.g. 'int32[32,50]', one for each argument"
+    parser.add_argument("shapes", nargs="*", default=[], help=shapes)
     parser.add_argument(
         "--args", metavar="MODULE:NAME", default="", help="the arguments themselves"
     )
@@ -329,9 +354,10 @@ def _on_a_function(parser: argparse.ArgumentParser) -> None:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     """The options of ``optimize``; `rnnmem.commands.OPTIMISE` names them."""
-    parser.add_argument(
+    device = parser.add_argument(
         "--device", help="where it runs: CPU, GPU or GPU:1 (default: the first GPU)"
     )
+    _completes(device, completion.DEVICES)
     group = parser.add_argument_group("how it is optimised")
 
     def add(*names: str, **options: Any) -> argparse.Action:
@@ -345,12 +371,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
         help="without a budget, the factor of step time that may be spent (default: 1.1)",
     )
     add("--max_slowdown", type=float, help=argparse.SUPPRESS)  # as Python spells it
-    add(
+    allow = add(
         "--allow",
         action="append",
         metavar="PASSES",
         help="passes that may be used, with commas between them (default: default)",
     )
+    _completes(allow, completion.PASSES)
     for name, what in (("keep", "stay saved"), ("recompute", "run again, and are not saved")):
         add(
             f"--{name}",
@@ -394,5 +421,10 @@ def _file(parser: argparse.ArgumentParser, name: str, what: str) -> None:
 
 
 def _path(action: argparse.Action) -> None:
-    """Has shells complete the argument as a file's name; these are shtab's own words for it."""
-    action.complete = _FILES  # type: ignore[attr-defined]
+    """Has shells complete the argument as a file's name."""
+    _completes(action, completion.FILES)
+
+
+def _completes(action: argparse.Action, words: dict[str, str]) -> None:
+    """Has shells complete the argument; words are shtab's, of each shell."""
+    action.complete = words  # type: ignore[attr-defined]

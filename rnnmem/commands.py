@@ -14,6 +14,7 @@ OPTIMISE = ("budget", "max_slowdown", "allow", "keep", "recompute", "plan", "pro
 """Options of the command line that are options of ``optimize``; absent where not given."""
 _ENDINGS = {"html": ".html", "png": ".png", "svg": ".svg", "trace": ".trace.json"}
 """How the files end that options name."""
+_NO_GRADIENT = "the function is rewritten where a gradient of it is taken, and none was taken here"
 
 
 def _wanted(options: argparse.Namespace) -> dict[str, Any]:
@@ -114,6 +115,9 @@ def measure(options: argparse.Namespace) -> None:
     else:
         print(f"before: {pair.first}\nafter:  {pair.second}")
         print(f"after/before: {pair.peak_ratio:.3f}x peak, {pair.time_ratio:.3f}x time")
+        seen = step.inspect(*found.args, **found.kwargs)
+        for note in (*seen.plan.notes, *((_NO_GRADIENT,) if seen.joint else ())):
+            print(f"note: {note}")
 
 
 def optimize(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from rnnmem.analysis.costs import Costs
 from rnnmem.errors import RnnmemWarning
 from rnnmem.sizes import counted, format_bytes
-from rnnmem.tables import plain_text, table_of
+from rnnmem.tables import plain_text, table_of, terminal_width
 from rnnmem.version import RANGES, __version__, untested
 
 _MARKS = {True: "works", False: "does not", None: ""}
@@ -59,7 +59,8 @@ def main(calibrate: bool = False) -> int:
         table.add_row(one.what, mark, one.found)
     failed = [one.what for one in found if one.essential and one.works is False]
     verdict = f"rnnmem cannot work here: {', '.join(failed)}" if failed else "rnnmem works here"
-    print(plain_text([table, "", verdict], width=100), end="")
+    width = terminal_width() or 100
+    print(plain_text([table, "", verdict], width, wraps=True), end="")
     return 1 if failed else 0
 
 

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import tensorflow as tf
 
 from rnnmem.errors import BudgetError, RnnmemWarning
-from rnnmem.ir.graph import Net
+from rnnmem.ir.graph import Net, Shape
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
 from rnnmem.planning.intervals import SEEN
@@ -25,8 +25,10 @@ from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
 from rnnmem.reports.inspection import Inspection
+from rnnmem.reports.notebook import Signature, function_parts, options_given
 from rnnmem.sizes import counted, format_bytes
 from rnnmem.spared import spared
+from rnnmem.tables import as_html
 from rnnmem.tf import private
 from rnnmem.tf.counting import uncounted
 from rnnmem.tf.functions import net_of
@@ -62,6 +64,7 @@ class Optimized(Generic[P, R]):
         self._unverified: set[int] = set()
         self._stepped_down: set[int] = set()
         self._timed: set[int] = set()
+        self._peaks: dict[int, int] = {}
         self._bound: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._concrete: Any = fn if private.is_concrete(fn) else None
         # TensorFlow asks for a rewritten gradient only of a call inside a graph: for an eager call
@@ -79,17 +82,30 @@ class Optimized(Generic[P, R]):
 
     def __repr__(self) -> str:
         """What it is: the function, its options, and how many signatures were planned."""
-        default = Options()
         given = [
-            f"{field.name}={value!r}"
-            for field in dataclasses.fields(Options)
-            if (value := getattr(self._options, field.name)) != getattr(default, field.name)
-            and field.name != "plan"
+            f"{name}={'...' if value is ... else repr(value)}"
+            for name, value in options_given(self._options).items()
         ]
-        given += ["plan=..."] if self._options.plan is not None else []
         name = self._name
         traced = f"{counted(len(self._traces), 'signature')} planned"
         return f"<rnnmem.optimize({', '.join([name, *given])}){self._where}, {traced}>"
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook, with what is known of each signature; nothing is worked out."""
+        with self._lock:
+            planned = [self._signature(trace) for trace in self._traces.values()]
+        return as_html(function_parts(self._name, self._where, self._options, planned))
+
+    def _signature(self, trace: Trace) -> Signature:
+        plan = trace.work.plan
+        given = tf.nest.flatten(trace.original.structured_input_signature, expand_composites=True)
+        tensors = [one for one in given if isinstance(one, tf.TensorSpec)]
+        return Signature(
+            [(one.dtype.name, _dims(one.shape)) for one in tensors],
+            plan,
+            trace.gradient_only and plan.changes_nothing and not plan.notes,
+            self._peaks.get(id(trace.original)),
+        )
 
     @_unconverted
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -173,6 +189,8 @@ class Optimized(Generic[P, R]):
                 self._where,
             )
         peak = peaks[-1] if peaks else None
+        if peak is not None:
+            self._peaks[id(trace.original)] = peak
         if peaks and peak is None:
             warn_user(f"the budget is not held against a measured peak: {uncounted()}")
         if peak is not None and budget is not None and peak > budget:
@@ -410,6 +428,10 @@ def _tolerance(plan: Plan) -> dict[str, float] | None:
     if plan.rounds:
         return ROUNDED
     return TOLERANCE if plan.sums_by_chunks else None
+
+
+def _dims(shape: tf.TensorShape) -> Shape:
+    return None if shape.rank is None else tuple(shape)
 
 
 def _noted(plan: Plan, notes: list[str]) -> Plan:

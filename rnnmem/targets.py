@@ -54,7 +54,7 @@ def target(
       text: the folder of a SavedModel, ``module:function`` or ``file.py:function``.
       shapes: one for each argument, e.g. ``int32[32,50]``; a ``?`` is an unknown dimension.
       given: ``module:name`` of a tuple of arguments, or of a function that returns it; its module
-        may be left out where it is the same: ``:batch``.
+        may be left out where it is the same: ``:batch``. Those of a signature go by name, sorted.
       signature: which signature of a SavedModel.
 
     Raises:
@@ -64,36 +64,53 @@ def target(
     if os.path.isdir(text):
         model = saved_model(text)
         function = signature_of(model, text, signature)
-        names = sorted(function.structured_input_signature[1])
-        if len(specs) > len(names):
-            given = counted(len(specs), "shape is", "shapes are")
-            raise OptionError(f"target={text!r} takes {', '.join(names)}, and {given} given")
-        name = os.path.basename(os.path.normpath(text))
-        return Target(name, function, (), dict(zip(names, specs, strict=False)), model)
+        values = _arguments(given, text) if given else tuple(specs)
+        kwargs = _by_name(text, function, values, "--args" if given else "")
+        return Target(os.path.basename(os.path.normpath(text)), function, (), kwargs, model)
+    if signature is not None:
+        raise OptionError(
+            f"--signature={signature} is of a SavedModel, and target={text!r} is none: leave it out"
+        )
     function = _named(text, "target")
     if not callable(function):
-        raise OptionError(f"target={text!r} is no function but a {type(function).__name__}")
+        raise OptionError(f"target={text!r} is no function: its type is {type(function).__name__}")
     name = text.rpartition(":")[2]
     if given:
-        return Target(name, function, _arguments(given, text))
+        values = _arguments(given, text)
+        told = f"--args={given} gives {counted(len(values), 'argument')}"
+        _check_count(text, function, values, told, "give a tuple of them, or a function that does")
+        return Target(name, function, values)
     if not specs and getattr(function, "input_signature", None):
         specs = list(function.input_signature)
-    _check_count(text, function, specs)
+    told = f"{counted(len(specs), 'shape is', 'shapes are')} given"
+    _check_count(text, function, specs, told, _FORMS)
     return Target(name, function, tuple(specs))
 
 
-def _check_count(text: str, function: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> None:
-    """Refuses more shapes than the function has arguments, or fewer than it must be given."""
+def _by_name(text: str, function: Any, values: Sequence[Any], source: str) -> dict[str, Any]:
+    """Values of a signature's arguments, whose names are sorted; the others are as it has them."""
+    takes = function.structured_input_signature[1]
+    names = sorted(takes)
+    if len(values) > len(names):
+        given = counted(len(values), "shape is", "shapes are") + " given"
+        given = f"{source} gives {counted(len(values), 'argument')}" if source else given
+        raise OptionError(f"target={text!r} takes {', '.join(names)}, and {given}")
+    return {**takes, **dict(zip(names, values, strict=False))}
+
+
+def _check_count(
+    text: str, function: Callable[..., Any], values: Sequence[Any], told: str, way_out: str
+) -> None:
+    """Refuses more values than the function has arguments, or fewer than it must be given."""
     try:
         takes = inspect.signature(function)
     except (TypeError, ValueError):  # it does not tell
         return
     try:
-        takes.bind(*specs)
+        takes.bind(*values)
     except TypeError:
-        given = f"{counted(len(specs), 'shape is', 'shapes are')} given"
         names = f"({', '.join(map(_argument, takes.parameters.values()))})"
-        raise OptionError(f"target={text!r} takes {names}, and {given}: {_FORMS}") from None
+        raise OptionError(f"target={text!r} takes {names}, and {told}: {way_out}") from None
 
 
 def _argument(parameter: inspect.Parameter) -> str:

@@ -3,8 +3,10 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -12,8 +14,9 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, main
-from rnnmem.errors import OptionError
+from rnnmem.cli import DONE, FAILED, OVER_BUDGET, USAGE, _warnings_in_a_line, main
+from rnnmem.errors import OptionError, RnnmemWarning
+from rnnmem.passes.registry import BY_NAME, GROUPS
 from rnnmem.targets import spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -120,6 +123,66 @@ def test_measure_runs_no_function_op_by_op(decorator, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("before: peak ")
 
 
+def test_measure_says_what_it_cannot_show(script, exported, capsys):
+    wanted = ["--repeats=1", "--keep=*/no_such_scope"]
+    assert main(["measure", script, "float32[64,32]", *wanted]) == DONE
+    out = capsys.readouterr().out
+    assert "note: the pattern '*/no_such_scope' names no op" in out and "gradient of it" not in out
+    # A signature has shapes of its own.
+    assert main(["measure", exported, "--repeats=1"]) == DONE
+    assert (
+        "note: the function is rewritten where a gradient of it is taken" in capsys.readouterr().out
+    )
+
+
+def test_arguments_that_do_not_fit_are_told_as_a_wrong_command_line(
+    script, exported, capsys, tmp_path, monkeypatch
+):
+    (tmp_path / "odd_batches.py").write_text("two = (1.0, 2.0)\nrows = [[0.0] * 16] * 8,\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def refused(*words):
+        assert main([*words]) == USAGE
+        return capsys.readouterr().err
+
+    file = script.rpartition(":")[0]
+    told = refused("explain", script, "--args=odd_batches:two")
+    assert "takes (x), and --args=odd_batches:two gives 2 arguments: give a tuple" in told
+    told = refused("explain", exported, "--args=odd_batches:two")
+    assert "takes x, and --args gives 2 arguments" in told
+    told = refused("explain", script, "[64,32]", "--signature=serve")
+    assert "--signature=serve is of a SavedModel" in told and "leave it out" in told
+    assert "its type is int" in refused("explain", f"{file}:not_a_function")
+    told = refused("explain", script, "[64,32]", "--allow=defalt")
+    assert told.rstrip().endswith("did you mean 'default'?")
+    assert main(["measure", exported, "--args=odd_batches:rows", "--repeats=1"]) == DONE
+
+
+def test_shapes_may_be_left_out_and_are_not_asked_for(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["explain"])
+    assert left.value.code == USAGE
+    assert capsys.readouterr().err.endswith("the following arguments are required: target\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("<frozen runpy>", "rnnmem: warning: it is slow\n"),
+        ("a/step.py", "it is slow (step.py:8)\n"),
+    ],
+)
+def test_a_warning_of_ours_is_a_line(file, told):
+    plain = warnings.formatwarning
+    with _warnings_in_a_line():
+        line = warnings.formatwarning("rnnmem: it is slow", RnnmemWarning, file, 8)
+        assert line.startswith("rnnmem: warning: ") and line.endswith(told)
+        other = ("old", DeprecationWarning, "a.py", 8)
+        assert warnings.formatwarning(*other) == plain(*other)
+    assert warnings.formatwarning is plain
+
+
 def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert main(["explain", exported]) == DONE
     assert capsys.readouterr().out.startswith("serving_default: ")
@@ -149,7 +212,7 @@ def test_a_budget_that_cannot_be_met_has_its_own_exit_code(script, capsys):
         ("/no/such/file.py:step", [], "there is no such file"),
         ("step", [], "names nothing"),
         ("SCRIPT:steps", [], "has no 'steps'"),
-        ("SCRIPT:not_a_function", [], "is no function but a int"),
+        ("SCRIPT:not_a_function", [], "is no function: its type is int"),
         ("SCRIPT:step", ["float33[2]"], "names no dtype"),
         ("SCRIPT:step", ["float32(2)"], "is no dtype and shape"),
         (str(ROOT), [], "is no SavedModel"),
@@ -365,17 +428,64 @@ def test_a_tensorflow_that_cannot_be_loaded_says_why(tmp_path):
     assert "GLIBC is too old" in done.stderr and "no such symbol" in done.stderr
 
 
-def test_shells_complete(capsys):
+def completion(shell, capsys):
     pytest.importorskip("shtab", reason="the extra [shell] is not installed")
+    with pytest.raises(SystemExit) as left:
+        main([f"--print-completion={shell}"])
+    assert left.value.code == DONE
+    return capsys.readouterr().out
+
+
+def test_shells_complete(capsys):
     for shell in ("bash", "zsh", "tcsh"):
-        with pytest.raises(SystemExit) as left:
-            main([f"--print-completion={shell}"])
-        assert left.value.code == DONE
-        out = capsys.readouterr().out
+        out = completion(shell, capsys)
         assert "max-slowdown" in out and "max_slowdown" not in out  # taken, but offered once
     with pytest.raises(SystemExit) as left:
         main(["--print-completion=cobol"])
     assert left.value.code == USAGE
+    assert "--print-completion=cobol is none of bash" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish"])
+def test_shells_know_devices_and_passes(shell, capsys):
+    shtab = pytest.importorskip("shtab", reason="the extra [shell] is not installed")
+    if shell not in shtab.SUPPORTED_SHELLS:
+        pytest.skip(f"this shtab knows no {shell}")
+    out = completion(shell, capsys)
+    assert "CPU GPU" in out
+    assert " ".join([*GROUPS, *BY_NAME]) in out
+    if shell == "zsh":
+        assert '"*--allow=[' in out and '"--html=[' in out and '"--json[' in out
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash here")
+def test_bash_completes_values_behind_a_space_and_behind_an_equals_sign(capsys, tmp_path):
+    (tmp_path / "completion").write_text(completion("bash", capsys))
+    (tmp_path / "page.html").touch()
+
+    def offered(*words):  # as bash parts them, at = too
+        line = " ".join(f"'{word}'" for word in words)
+        run = f"""
+            source completion
+            COMP_WORDS=(rnnmem report {line})
+            COMP_CWORD={len(words) + 1}
+            compopt() {{ :; }}
+            _rnnmem
+            printf '%s\n' "${{COMPREPLY[@]}}"
+        """
+        bash = ["bash", "--norc", "-c", run]
+        done = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert not done.stderr
+        return done.stdout.split()
+
+    for device in (["--device", "="], ["--device", "=", ""], ["--device", ""]):
+        assert offered(*device) == ["CPU", "GPU"]
+    assert offered("--device", "=", "G") == ["GPU"]
+    assert offered("--allow", "=", "b") == offered("--allow", "b") == ["bits", "bfloat16"]
+    assert offered("--allow", "=", "default,of") == ["default,offload"]
+    assert set(offered("--allow", "")) == {*GROUPS, *BY_NAME}
+    assert offered("--html", "=", "pa") == offered("--html", "pa") == ["page.html"]
+    assert offered("--device", "=", "CPU", "--max") == ["--max-slowdown"]
 
 
 def test_without_shtab_it_is_said_how_to_get_it(capsys, monkeypatch):

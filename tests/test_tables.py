@@ -3,7 +3,7 @@
 import sys
 import types
 
-from rnnmem.tables import as_html, plain_text, table_of
+from rnnmem.tables import WIDTH, as_html, plain_text, table_of
 
 
 def table():
@@ -26,3 +26,29 @@ def test_headings_stand_where_their_cells_do():
     assert "<p>a&amp;b</p>" in page and "a&lt;b" in page
     assert page.count('style="text-align:right"') == 2
     assert page.count('style="text-align:left"') == 2
+
+
+def test_a_table_gives_of_its_texts_before_it_parts_words_and_of_these_before_numbers():
+    made = table_of(("bytes", "blob", "why"), ("bytes",))
+    made.add_row("120.0 KiB", "TensorListElementShape", "a reason of several words that is long")
+    made.add_row("1.0 MiB", "encoder_above/gates/Tanh", "another")
+
+    def lines(width):
+        return plain_text([made], width).splitlines()
+
+    assert len(lines(100)) == 3
+    for width in (60, 52):
+        assert max(map(len, lines(width))) <= width
+        told = "\n".join(lines(width))
+        assert "TensorListElementShape" in told and "encoder_above/gates/Tanh" in told
+    narrow = lines(42)
+    assert max(map(len, narrow)) <= 42
+    assert narrow[1].split()[:3] == ["120.0", "KiB", "TensorList"]
+    assert any(line.split()[0] == "Element" or "ElementShape" in line for line in narrow)
+    assert max(map(len, lines(30))) <= 30
+
+
+def test_a_sentence_is_no_longer_than_can_be_read():
+    sentence = "word " * 80 + "end"
+    assert max(map(len, plain_text([sentence], 300, wraps=True).splitlines())) <= WIDTH
+    assert len(plain_text([sentence], 300).splitlines()) == 1

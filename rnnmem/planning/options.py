@@ -181,7 +181,9 @@ def _passes(value: Iterable[str] | None) -> tuple[str, ...]:
         ) from None
     for name in names:
         if name not in _KNOWN:
-            raise OptionError(f"allow={value!r}: {name!r} is none of {', '.join(_KNOWN)}")
+            near = difflib.get_close_matches(str(name), _KNOWN, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise OptionError(f"allow={value!r}: {name!r} is none of {', '.join(_KNOWN)}{meant}")
     return names
 
 

@@ -12,12 +12,13 @@ class Taken {
   add(left, right, top) { this.boxes.push({ left, right, top }); }
 }
 
+/* Places them; returns which areas have their name. */
 function placeLabels(timeline) {
   const { chart, layer } = timeline, taken = new Taken();
   ["left", "top", "width", "height"].forEach((one) => { layer.style[one] = chart.over.style[one]; });
   layer.replaceChildren();
   placeTags(timeline, taken);
-  placeAreas(timeline, taken);
+  return placeAreas(timeline, taken);
 }
 function placeTags({ chart, layer, side }, taken) {
   const wide = chart.over.clientWidth, { min, max } = chart.scales.x;
@@ -53,7 +54,7 @@ function nearest(from, isFree) {
 }
 function placeAreas(timeline, taken) {
   const { chart, layer, side, tops } = timeline, y = (v) => chart.valToPos(v, "y");
-  const heights = columns(timeline);
+  const heights = columns(timeline), named = new Set();
   side.areas.forEach((area, i) => {
     const low = heights(i ? tops[i - 1] : tops[i].map(() => 0)).map(y);
     const found = roomiest(low, heights(tops[i]).map(y), [area.title, area.short]);
@@ -63,7 +64,9 @@ function placeAreas(timeline, taken) {
       style: `left:${found.left}px;top:${found.top}px;color:${ink};background:${color}` },
     layer, found.label);
     taken.add(found.left, found.left + made.offsetWidth, found.top);
+    named.add(i);
   });
+  return named;
 }
 /* Values at the moments -> values at every eighth pixel, straight between two moments. */
 function columns({ chart, side }) {

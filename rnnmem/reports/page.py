@@ -32,7 +32,7 @@ _LISTED = 8
 """Names of blobs that a row tells."""
 _SIDES = {"before": "as TensorFlow runs it", "after": "as rnnmem runs it"}
 _LIBRARIES = ("uplot", "dagre")
-_SCRIPTS = ("basics", "colors", "loops", "labels", "timelines", "stepnets", "page")
+_SCRIPTS = ("basics", "colors", "loops", "labels", "areas", "timelines", "stepnets", "page")
 
 
 def html(report: Report) -> str:

@@ -66,7 +66,7 @@ def figure(report: Report) -> Any:
 
 
 def _draw(report: Report, figure: Any) -> None:
-    axes = figure.add_axes((0.075, 0.36, 0.9, 0.51))
+    axes = figure.add_axes((0.075, 0.37, 0.9, 0.5))
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
     top = max((side.peak_bytes or 0 for side in sides), default=0)
@@ -128,6 +128,17 @@ def _side(axes: Any, side: Side, left: float, top: int) -> _Stacked:
         what = "not known before a run" if side.peak_bytes is None else "nothing is allocated"
         axes.text(left + 0.5, 0.5 * top / MIB, what, ha="center", color=_SOFT)
         return []
+    axes.text(
+        left + 0.5,
+        -0.012,
+        "allocations and releases, in order",
+        transform=axes.get_xaxis_transform(),
+        ha="center",
+        va="top",
+        fontsize=8,
+        color=_SOFT,
+        gid=f"{side.name}-axis",
+    )
     last = side.x[-1] or 1.0
     places = [left + place / last for place in side.x]
     stacked = areas(side)

@@ -54,10 +54,18 @@ class Report:
         return self.after if self.applied else self.before
 
     def __str__(self) -> str:
-        """The report as text of 80 columns."""
-        return terminal.text(self)
+        """The report as text that fits the terminal."""
+        return self.text()
 
     __repr__ = __str__
+
+    def text(self, width: int | None = None) -> str:
+        """The report as text.
+
+        Args:
+          width: columns; None: those of the terminal, 80 where there is none.
+        """
+        return terminal.text(self, width)
 
     def _repr_html_(self) -> str:
         """The page in a frame of a notebook."""

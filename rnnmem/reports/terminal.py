@@ -1,4 +1,4 @@
-"""The report in a terminal of 80 columns."""
+"""The report as text that fits the terminal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from rnnmem.reports.data import KINDS, RESIDENT, Part, Side
 from rnnmem.reports.names import names_of
 from rnnmem.reports.rows import lines, rows, title
 from rnnmem.sizes import format_bytes
-from rnnmem.tables import plain_text, table_of
+from rnnmem.tables import WIDTH, plain_text, table_of, terminal_width
 
 if TYPE_CHECKING:
     from rnnmem.reports.report import Report
 
-WIDTH = 80
+_ELSEWHERE = 80
+"""Columns where text goes elsewhere than to a terminal."""
 _ROWS = 10
 """Rows of parts that are alike, for each side."""
 _NUMBER = 11
@@ -30,21 +31,29 @@ _PLACES = 2
 """Layers that stand in the place of a row's line, at most."""
 _AT_PEAK = "at the peak"
 _HEIGHT = 8
+_BESIDE_CURVE = 14
+"""Columns of its scale, and of a margin."""
 _AS_IT_WAS = "runs as TensorFlow runs it"
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def summary(report: Report) -> str:
+def summary(report: Report, width: int | None = None) -> str:
     """The verdict and the peaks."""
-    return plain_text(_summary(report), WIDTH, wraps=True)
+    width = _columns(width)
+    return plain_text(_summary(report), width, wraps=True)
 
 
-def text(report: Report) -> str:
+def text(report: Report, width: int | None = None) -> str:
     """The whole report: verdict, peaks, curves, parts, what is resident, notes."""
-    return plain_text(_whole(report), WIDTH, wraps=True)
+    width = _columns(width)
+    return plain_text(_whole(report, width), width, wraps=True)
 
 
-def _whole(report: Report) -> Iterator[Table | str]:
+def _columns(width: int | None) -> int:
+    return width or terminal_width() or _ELSEWHERE
+
+
+def _whole(report: Report, width: int) -> Iterator[Table | str]:
     yield from _summary(report)
     changed = not report.plan.changes_nothing
     sides = (report.before, report.after) if changed else (report.before,)
@@ -52,7 +61,7 @@ def _whole(report: Report) -> Iterator[Table | str]:
     top = max((max(side.totals, default=0) for side in sides), default=0)
     for side in sides:
         if side.x:
-            yield from ("", *_curve(side, top))
+            yield from ("", *_curve(side, top, min(width, WIDTH)))
         yield from _parts(side, names)
     if report.resident:
         yield from ("", _resident(report.resident))
@@ -88,9 +97,9 @@ def _peaks(report: Report, changed: bool) -> Table:
     return table
 
 
-def _curve(side: Side, top: int) -> list[str]:
+def _curve(side: Side, top: int, width: int) -> list[str]:
     """The bytes in use over the run, as a row of bars; the scale is the same on both sides."""
-    columns = WIDTH - 14
+    columns = max(1, width - _BESIDE_CURVE)
     heights = [0] * columns
     last = side.x[-1] or 1
     for place, size in zip(side.x, side.totals, strict=True):

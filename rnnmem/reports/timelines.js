@@ -41,6 +41,7 @@ class Timeline {
     this.buttons = el("span", { class: "zoom" }, caption);
     const plot = el("div", { class: "plot" }, figure);
     this.placeLoops = drawLoops(side, figure);
+    this.listThin = listAreas(this, figure);
     if (side.gaps) el("p", { class: "soft gaps" }, figure, side.gaps);
     this.chart = new uPlot(this.options(plot), [side.x, ...this.tops.slice().reverse()], plot);
     charts.push(this.chart);
@@ -81,8 +82,13 @@ class Timeline {
   }
   place() {
     if (!this.layer) return;
-    placeLabels(this);
+    this.listThin(placeLabels(this));
     this.placeLoops(this.chart);
+  }
+  inSight(area) {
+    const { side, last } = this, { min, max } = this.chart.scales.x;
+    return side.areas[area].bytes.some((bytes, j) => bytes  // on its way to here, or from here on
+      && side.x[Math.min(last, j + 1)] >= min && side.x[Math.max(0, j - 1)] <= max);
   }
   drawLines(chart) {  // over the areas
     const { ctx: on, bbox } = chart, { side } = this, scale = devicePixelRatio, right = bbox.left + bbox.width;
@@ -192,7 +198,7 @@ class Timeline {
   }
   pressed(event) {
     const { side, last, hot } = this, step = event.shiftKey ? 10 : 1;
-    const here = this.at === null ? side.x.indexOf(side.peakX) : this.at;
+    const here = this.at === null ? momentOfPeak(side) : this.at;
     const alive = [...side.areas.keys()].filter((i) => side.areas[i].bytes[here]);
     const go = (index) => () => this.goTo(Math.min(last, Math.max(0, index)), hot);
     const act = { ArrowLeft: go(here - step), ArrowRight: go(here + step), Home: go(0), End: go(last),

@@ -33,6 +33,32 @@ def test_the_text_fits_in_80_columns_and_names_the_peaks(told):
     assert text.startswith("train_step: 1 loop rewritten, predicted peak -")
 
 
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_text_fits_the_terminal_and_says_the_same(told, monkeypatch, width):
+    whole = str(told)
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert str(told) == whole  # it goes elsewhere
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    text = str(told)
+    assert text == told.text(width) and told.text(80) == whole
+    assert max(map(len, text.splitlines())) <= width
+    assert characters(text) == characters(whole)
+    curves = [line for line in text.splitlines() if line.startswith("          0 ┤")]
+    assert len(curves) == 2
+    assert max(map(len, curves)) > min(width, 132) - 14  # a curve is as wide as sentences are
+
+
+def test_in_a_terminal_that_is_too_narrow_text_has_60_columns(told, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert str(told) == told.text(60)
+
+
+def characters(text):
+    """All that is not drawn, in some order: rows are parted differently."""
+    return sorted(one for one in text if not one.isspace() and one not in "▁▂▃▄▅▆▇█")
+
+
 OUTSIDE = Plan(original_peak=2**22, predicted_peak=2**20).having(
     straight_line=(Region(("Tanh", "Exp"), ("gradient/Mul",), ("gradient/x:0",), 2**21, 0.1),) * 6
 )

@@ -354,6 +354,69 @@ def test_the_keyboard_reaches_areas_loops_and_nodes(page, told):
     assert every(page, "#graph svg")[0].get_attribute("data-id") == "before/loop"
 
 
+@pytest.mark.parametrize("size", [chromium.DESKTOP, chromium.PHONE], ids=["desktop", "phone"])
+def test_every_area_in_sight_has_its_name_in_it_or_in_the_list_below(browser, tmp_path, size):
+    path = tmp_path / "memory.html"
+    report(segments=True).save(path)
+    chromium.shown_as(browser, size, "light")
+    browser.get(path.as_uri())
+    for number, side in enumerate(("before", "after")):
+        areas = browser.execute_script(f"return R.sides[{number}].areas")
+        peak = browser.execute_script(f"return momentOfPeak(R.sides[{number}])")
+        rows = f"#side-{side} .thin button[data-area]"
+        found = shown(browser, f"#side-{side} .thin button[aria-expanded=false]")
+        assert len(found) == (len(areas) > 12)
+        for more in found:
+            assert len(shown(browser, rows)) == 6
+            more.click()
+            assert more.get_attribute("aria-expanded") == "true"
+        listed = [int(one.get_attribute("data-area")) for one in shown(browser, rows)]
+        labels = every(browser, f"#side-{side} .layer b[data-label]")
+        named = [one.get_attribute("data-label") for one in labels]
+        by_id = {area["id"]: area for area in areas}
+        assert sorted([*named, *(by_id[one]["title"] for one in listed)]) == sorted(
+            area["title"] for area in areas
+        )
+        sizes = [by_id[one]["bytes"][peak] for one in listed]
+        assert listed and sizes == sorted(sizes, reverse=True)
+        for button, here in zip(shown(browser, rows), sizes, strict=True):
+            assert not here or button.text.endswith(format_bytes(here))
+            assert button.size["height"] >= 24 and button.rect["x"] + button.size["width"] < size[0]
+
+
+def test_an_area_in_the_list_stands_out_tells_of_itself_and_is_gone_to(page):
+    area = shown(page, "#side-before .thin button[data-area]")[0]
+    number = int(area.get_attribute("data-area"))
+    (index,) = page.execute_script(
+        "return [R.sides[0].areas.findIndex((one) => one.id === arguments[0])]", number
+    )
+    title = page.execute_script("return R.sides[0].areas[arguments[0]].title", index)
+    page.execute_script("arguments[0].focus()", area)
+    assert every(page, "#tip")[0].text.startswith(title)
+    assert "here" in every(page, "#tip")[0].text
+    page.execute_script("arguments[0].click()", area)
+    over = page.switch_to.active_element
+    assert over.get_attribute("role") == "slider"
+    assert title in over.get_attribute("aria-valuetext")
+    peak = page.execute_script("return momentOfPeak(R.sides[0])")
+    assert int(over.get_attribute("aria-valuenow")) == peak
+
+
+def test_an_area_that_gets_room_by_zooming_leaves_the_list(page):
+    listed = "#side-before .thin button[data-area]"
+    before = {one.get_attribute("data-area") for one in shown(page, listed)}
+    page.execute_script(
+        "const chart = charts[0], x = R.sides[0].x; chart.setScale('x', {min: x[0], max: x[1]})"
+    )
+    out_of_sight = page.execute_script(
+        "return R.sides[0].areas.filter((area) => !area.bytes.slice(0, 3).some(Boolean))"
+        ".map((area) => String(area.id))"
+    )
+    after = {one.get_attribute("data-area") for one in shown(page, listed)}
+    assert out_of_sight and not after & set(out_of_sight)
+    assert after != before
+
+
 def test_two_fingers_zoom_and_one_tells(page):
     chromium.shown_as(page, chromium.PHONE, "light")
     page.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
@@ -623,7 +686,7 @@ def test_a_page_holds_the_licences_and_runs_no_other_script():
     assert policy.startswith("default-src 'none';")
     assert "'unsafe-inline'" not in policy.partition("script-src")[2]
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert len(scripts) == 9
+    assert len(scripts) == 10
     for script in scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy

@@ -103,6 +103,21 @@ def test_no_text_lies_on_another_and_no_leader_goes_through_one(told):
 
 
 @pytest.mark.parametrize("told", PROGRAMS.values(), ids=PROGRAMS)
+def test_both_axes_say_what_they_count(told):
+    axes = drawn(told)
+    sides = [told.before] if told.plan.changes_nothing else [told.before, told.after]
+    texts = named(axes.texts, "-axis")
+    assert set(texts) == {f"{one.name}-axis" for one in sides}
+    (legend,) = axes.figure.legends
+    below = legend.get_window_extent()
+    bottom = axes.get_window_extent().y0
+    for text in texts.values():
+        assert text.get_text() == "allocations and releases, in order"
+        assert below.y1 < box(text).bottom and box(text).top <= bottom
+    assert axes.get_ylabel() == "MiB above the resident state"
+
+
+@pytest.mark.parametrize("told", PROGRAMS.values(), ids=PROGRAMS)
 def test_texts_stand_clear_of_the_budget_and_of_where_the_gradient_begins(told):
     axes = drawn(told)
     marks = [line for line in axes.lines if line.get_linestyle() in ("--", ":")]
