@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import importlib.util
+import itertools
 import os
 import statistics
 import tempfile
@@ -20,7 +21,13 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem.tf.measure import peak, reset_peak
-from tests.random_programs.settled import in_new_traces, runs_the_original
+from tests.random_programs.settled import (
+    SECONDS,
+    in_new_traces,
+    in_time,
+    rare_results,
+    runs_the_original,
+)
 
 RUNS = 3
 """Runs of each, in turn."""
@@ -33,6 +40,8 @@ MANY = 60
 alone parts the medians of 15 runs of one function by a tenth."""
 SURE = 2.33
 """Standard deviations of the rank sum beyond which chance has one case in a hundred."""
+AT_ONCE = 150
+"""Runs of the original, of those that look for a rare race, between two looks at what is left."""
 AS_FAR = 4
 """A result of which the original's runs differ may be so many times as far from them."""
 MIB = 2**20
@@ -296,21 +305,26 @@ def _compare_bits(
     The original's own runs need not agree: where a sum begins may depend on which op is done first,
     and so on the load, which is why both also run in new traces, in turn and under load.
     Races in several iterations make more results than can be waited for: then none may be farther
-    from the original than its own runs are from each other.
+    from the original than its own runs are from each other. A race that the original rarely loses
+    is waited for longer.
     """
     if any(_strange(before, one) for one in after):
-        before = before + [original.run()[0] for _ in range(AGAIN)]
-        after = after + [optimised.run()[0] for _ in range(AGAIN)]
+        before = before + [original.run()[0] for _ in in_time(AGAIN, SECONDS)]
+        after = after + [optimised.run()[0] for _ in in_time(AGAIN, SECONDS)]
         if any(_strange(before, one) for one in after):
-            before = before + [original.run()[0] for _ in range(MANY)]
+            before = before + [original.run()[0] for _ in in_time(MANY, SECONDS)]
         if not all(explained(before, one) for one in after):
             more, others = in_new_traces(original, optimised)
             before = before + [one for one, _ in more]
             after = after + [one for one, _ in others]
     kinds = len({_digest(one) for one in before})
+    strangers = [one for one in after if not explained(before, one)]
+    rare = rare_results(original) if strangers and kinds > 1 else iter(())
+    while strangers and (more := list(itertools.islice(rare, AT_ONCE))):
+        before = before + more
+        strangers = [one for one in strangers if not explained(before, one)]
     if kinds > 1:
         verdict.notes.append(f"{category}: the original has {kinds} results in {len(before)} runs")
-    strangers = [one for one in after if not explained(before, one)]
     if strangers:
         often = f"in {len(strangers)} of {len(after)} runs {told(before[0], strangers[0])}"
         _found_or_noted(original, optimised, category, often, verdict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from tests.random_programs.executed import executed
 TRACES, IN_EACH = 4, 20
 """New traces of each, and runs of each of them: the first runs of a trace go in another order, for
 all kernels count as expensive at first, and TensorFlow's graph optimizer may take another way."""
+RARE = 1500
+"""Runs of the original in which a race may show that ends one way in a hundred times."""
+SECONDS = 300
+"""After which no more runs are begun, for one purpose."""
 LOAD = 2
 """Processes beside every other trace: as much as another job on a machine of two cores."""
 _COMPUTE = """
@@ -46,10 +51,28 @@ def in_new_traces(original: Runs, optimised: Runs) -> tuple[list, list]:
     for number in range(TRACES):
         one, other = original.anew(), optimised.anew()
         with load() if number % 2 else contextlib.nullcontext():
-            for _ in range(IN_EACH):
+            for _ in in_time(IN_EACH, SECONDS / TRACES):
                 before.append(one.run())
                 after.append(other.run())
     return before, after
+
+
+def rare_results(original: Runs) -> Iterator[list[np.ndarray]]:
+    """What the original leaves behind in many runs more, half of them in new traces under load."""
+    for number, _ in enumerate(in_time(RARE // IN_EACH, SECONDS)):
+        one = original.anew()
+        with load() if number % 2 else contextlib.nullcontext():
+            for _ in range(IN_EACH):
+                yield one.run()[0]
+
+
+def in_time(count: int, seconds: float) -> Iterator[int]:
+    """So many numbers, the first in any case, the others until so many seconds are over."""
+    end = time.monotonic() + seconds
+    for number in range(count):
+        if number and time.monotonic() > end:
+            return
+        yield number
 
 
 def runs_the_original(original: Runs, optimised: Runs) -> bool:

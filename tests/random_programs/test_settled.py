@@ -6,6 +6,7 @@ A mutant stands for an optimised function that is wrong, or larger, on purpose.
 import functools
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -160,3 +161,38 @@ def test_eager_ops_beside_the_graphs_count():
             return Fake(lambda: inner.run() * 1.5)
 
     assert not settled.runs_the_original(tanh, Beside(tanh.run))
+
+
+class Racing:
+    """A function with a result that is another number in every so many runs: {runs: number}."""
+
+    changes_nothing = False
+
+    def __init__(self, others):
+        self.others = others
+        self.runs = 0
+
+    def run(self):
+        self.runs += 1
+        numbers = [number for often, number in self.others.items() if not self.runs % often]
+        return [np.float32(numbers[-1] if numbers else 1.0)[np.newaxis]], 0
+
+    def anew(self):
+        return self
+
+
+@pytest.mark.parametrize(("others", "found"), [({3: 2.0}, False), ({3: 9.0}, True)])
+def test_a_race_that_the_original_rarely_loses_is_no_finding(others, found):
+    original = Racing({40: 1.001, 400: 2.0})
+    start = [original.run()[0] for _ in range(3)]
+    verdict = runner.Verdict()
+    optimised = Racing(others)
+    after = [optimised.run()[0] for _ in range(3)]
+    runner._compare_bits(start, after, original, optimised, BITS, verdict)
+    assert bool(verdict.findings) == found
+    assert original.runs > 300
+
+
+def test_slow_programs_are_not_run_for_ever():
+    assert list(settled.in_time(3, 60.0)) == [0, 1, 2]
+    assert list(settled.in_time(3, -1.0)) == [0]
