@@ -17,7 +17,7 @@ from tensorflow.python.ops import handle_data_util as _handle_data_util
 from tensorflow.python.ops.parallel_for import control_flow_ops as _parallel_for
 from tensorflow.python.ops.parallel_for import pfor as _pfor
 
-from rnnmem.ir.op_table import CALLS, LOOPS, UNWRAP, WRAP
+from rnnmem.ir.op_table import CALLS, LOOPS, PUTS, TAKES, UNWRAP, WRAP
 
 
 def let_pfor_look_inside(graph: Any, callers: frozenset[str]) -> None:
@@ -130,6 +130,7 @@ def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -
         for node, like in zip(graph_def.node[:count], likes[len(likes) - count :], strict=True):
             placeholder = tf.compat.v1.placeholder(like.dtype, like.shape, name=node.name)
             _handle_data_util.copy_handle_data(like, placeholder)
+            _show_element(placeholder, _element_of(like))
             made[node.name] = placeholder.op
             graph.inputs.append(placeholder)
         for node in _in_order(graph_def.node[count:], made):
@@ -142,6 +143,7 @@ def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -
             made[node.name] = op
             if op.type == UNWRAP:
                 _show_shapes(op)
+            _show_lists_in_lists(op)
             if op.type in callers:
                 op.pfor_converter = functools.partial(_vectorised, callers)
                 _tell_what_lists_hold(op, callers)
@@ -181,16 +183,42 @@ def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
     """Hands on what the lists among an op's results hold, which TensorFlow leaves to its makers."""
     if all(one.dtype != tf.variant for one in op.outputs):
         return
-    sources = op.inputs
-    if op.type not in LOOPS:
-        attributes = op.node_def.attr
-        first = next(
-            attributes[one] for one in ("f", "then_branch", "branches") if one in attributes
-        )
-        name = (first.list.func[0] if first.HasField("list") else first.func).name
-        sources = _read_function(name, list(op.inputs), callers).outputs
+    attributes = op.node_def.attr
+    first = next(
+        attributes[one] for one in ("body", "f", "then_branch", "branches") if one in attributes
+    )
+    name = (first.list.func[0] if first.HasField("list") else first.func).name
+    sources = _read_function(name, list(op.inputs), callers).outputs
     for source, target in zip(sources, op.outputs, strict=True):
         _handle_data_util.copy_handle_data(source, target)
+        _show_element(target, _element_of(source))
+
+
+def _show_lists_in_lists(op: tf.Operation) -> None:
+    """Hands on what lists hold that are put into lists and taken out again.
+
+    TensorFlow's lists know the shapes of what they hold, but nothing of lists among it; its own
+    gradients are told by those who make them. A matrix of unknown rank would become a batch.
+    """
+    if op.type in ("Identity", *TAKES, *PUTS) and op.inputs[0].dtype == tf.variant:
+        _show_element(op.outputs[0], _element_of(op.inputs[0]))
+    if op.type in PUTS and op.inputs[PUTS[op.type]].dtype == tf.variant:
+        _show_element(op.outputs[0], op.inputs[PUTS[op.type]])
+    if op.type == "TensorListPopBack":
+        taken, element = op.outputs[1], _element_of(op.inputs[0])
+        if element is not None:
+            _handle_data_util.copy_handle_data(element, taken)
+            _show_element(taken, _element_of(element))
+
+
+def _element_of(held: tf.Tensor) -> tf.Tensor | None:
+    """A list that stands for those in a list, if any was seen to be put there."""
+    return getattr(held, "_rnnmem_element", None)
+
+
+def _show_element(held: tf.Tensor, element: tf.Tensor | None) -> None:
+    if element is not None:
+        held._rnnmem_element = element
 
 
 def vectorise_call(gradient: Any) -> None:
