@@ -313,12 +313,21 @@ class Optimized(Generic[P, R]):
         return str(getattr(self, "__name__", None) or getattr(graph, "name", "function"))
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
-        """The decisions for these arguments; traces, but runs nothing."""
-        return self._told(self._trace_of(args, kwargs))
+        """The decisions for these arguments; traces, but runs nothing.
+
+        Without arguments, where a call needs some: those for the signature that was traced last.
+
+        Raises:
+          TypeError: the arguments are not those of a call.
+        """
+        return self._told(self._trace_asked_for(args, kwargs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """A report that prints as tables: each saved blob, what is decided and why; other plans."""
-        trace = self._trace_of(args, kwargs)
+        """A report that prints as tables: each saved blob, what is decided and why; other plans.
+
+        It is of the arguments that :meth:`plan` takes.
+        """
+        trace = self._trace_asked_for(args, kwargs)
         name = self._name
         plan = self._told(trace)
         notes: list[str] = []
@@ -333,10 +342,12 @@ class Optimized(Generic[P, R]):
     def inspect(self, *args: Any, **kwargs: Any) -> Inspection:
         """The function for these arguments before and after, as Nets; traces, but runs nothing.
 
+        They are those that :meth:`plan` takes.
+
         Raises:
           NotUnderstood: the function holds something that a Net cannot.
         """
-        return self._inspect(self._trace_of(args, kwargs))
+        return self._inspect(self._trace_asked_for(args, kwargs))
 
     def inspect_all(self) -> list[Inspection]:
         """Every signature that the function was called with so far; see :meth:`inspect`."""
@@ -377,6 +388,30 @@ class Optimized(Generic[P, R]):
         if trace.gradient_only and self._outer is not None:
             return self._outer.get_concrete_function(*args, **kwargs)
         return trace.function
+
+    def _trace_asked_for(self, args: tuple, kwargs: dict[str, Any]) -> Trace:
+        """The trace for these arguments; for none, where a call needs some, the last one."""
+        if args or kwargs or not self._needs_arguments:
+            return self._trace_of(args, kwargs)
+        with self._lock:
+            known = list(self._traces.values())
+        if not known:
+            raise TypeError(
+                f"{self._name} was not called yet and takes arguments: "
+                "give those of a call, such as plan(batch)"
+            )
+        return known[-1]
+
+    @property
+    def _needs_arguments(self) -> bool:
+        """Whether nothing can be traced before somebody gives arguments."""
+        if self._concrete is not None or self._base.input_signature is not None:
+            return False
+        try:
+            inspect.signature(self._base.python_function).bind()
+        except TypeError:
+            return True
+        return False
 
     def _trace_of(self, args: tuple, kwargs: dict[str, Any]) -> Trace:
         if self._concrete is not None:

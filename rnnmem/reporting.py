@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,13 +60,15 @@ def report(
       The report: ``print`` it, or ``save("report.html")``.
 
     Raises:
-      OptionError: ``fn`` is not callable, or ``measure`` is none of True, False and None.
+      OptionError: ``fn`` is not callable, ``measure`` is none of True, False and None, or an option
+        of ``optimize`` is given here, which ``fn`` does not take.
       MeasureError: ``measure=True`` and the device counts no memory.
       BudgetError: the budget that ``fn`` was optimised under cannot be met.
       NotUnderstood: the function holds something that a Net cannot.
     """
     if measure not in (True, False, None):
         raise OptionError(f"measure={measure!r} must be True, False or None")
+    _check_no_options(fn, kwargs)
     start = time.perf_counter()
     optimised = fn if isinstance(fn, Optimized) else optimize(fn)
     inspection = optimised.inspect(*args, **kwargs)
@@ -89,6 +92,22 @@ def report(
         report=time.perf_counter() - measured,
     )
     return made
+
+
+def _check_no_options(fn: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Options belong to ``optimize``: here they would be arguments of the call."""
+    options = kwargs.keys() & inspect.signature(optimize).parameters.keys()
+    try:
+        taken = inspect.signature(getattr(fn, "python_function", fn)).parameters.values()
+    except (TypeError, ValueError):  # it does not tell
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in taken):
+        return
+    for name in sorted(options - {one.name for one in taken}):
+        given = f"{name}={kwargs[name]!r}"
+        raise OptionError(
+            f"{given} is an option of optimize: report(rnnmem.optimize(fn, {given}), ...)"
+        )
 
 
 def _takes_arguments(concrete: Any) -> bool:

@@ -582,3 +582,23 @@ def test_an_optimised_function_says_what_it_is():
     train_step(tf.ones(3))
     assert repr(train_step) == f"{told}, 1 signature planned>"
     assert repr(rnnmem.optimize(lambda x: x)).startswith("<rnnmem.optimize(<lambda>) (test_api.py")
+
+
+def test_what_was_called_is_told_without_arguments():
+    optimised = rnnmem.optimize(make_step()[0])
+    for tell in (optimised.plan, optimised.explain, optimised.inspect):
+        with pytest.raises(TypeError, match="train_step was not called yet"):
+            tell()
+    optimised(X, W)
+    assert optimised.plan() == optimised.plan(X, W)
+    assert str(optimised.explain()) == str(optimised.explain(X, W))
+
+
+def test_a_report_says_where_options_belong():
+    with pytest.raises(OptionError, match=r"report\(rnnmem.optimize\(fn, max_slowdown=1.5\)"):
+        rnnmem.report(make_step()[0], X, W, max_slowdown=1.5)
+
+    def named_alike(x, budget):
+        return x * budget
+
+    rnnmem.report(named_alike, X, budget=2.0, measure=False)
