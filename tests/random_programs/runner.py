@@ -319,7 +319,8 @@ def _compare_bits(
             after = after + [one for one, _ in others]
     kinds = len({_digest(one) for one in before})
     strangers = [one for one in after if not explained(before, one)]
-    rare = rare_results(original) if strangers and kinds > 1 else iter(())
+    varies = kinds > 1 or len(strangers) < len(after)
+    rare = rare_results(original) if strangers and varies else iter(())
     while strangers and (more := list(itertools.islice(rare, AT_ONCE))):
         before = before + more
         strangers = [one for one in strangers if not explained(before, one)]

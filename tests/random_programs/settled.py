@@ -18,6 +18,8 @@ TRACES, IN_EACH = 4, 20
 all kernels count as expensive at first, and TensorFlow's graph optimizer may take another way."""
 RARE = 1500
 """Runs of the original in which a race may show that ends one way in a hundred times."""
+LONG = 75
+"""Of these in one trace: kernels are found cheap after some thirty; then the order is another."""
 SECONDS = 300
 """After which no more runs are begun, for one purpose."""
 LOAD = 2
@@ -59,10 +61,10 @@ def in_new_traces(original: Runs, optimised: Runs) -> tuple[list, list]:
 
 def rare_results(original: Runs) -> Iterator[list[np.ndarray]]:
     """What the original leaves behind in many runs more, half of them in new traces under load."""
-    for number, _ in enumerate(in_time(RARE // IN_EACH, SECONDS)):
+    for number in in_time(RARE // LONG, SECONDS):
         one = original.anew()
         with load() if number % 2 else contextlib.nullcontext():
-            for _ in range(IN_EACH):
+            for _ in range(LONG):
                 yield one.run()[0]
 
 
