@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 import tensorflow as tf
 
 from rnnmem.errors import BudgetError, RnnmemWarning
-from rnnmem.ir.graph import Net, Shape
+from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
 from rnnmem.planning.intervals import SEEN
@@ -26,6 +26,7 @@ from rnnmem.planning.plan import Plan
 from rnnmem.reports.explain import Explanation, explain
 from rnnmem.reports.inspection import Inspection
 from rnnmem.reports.notebook import Signature, function_parts, options_given
+from rnnmem.reports.resident import kind_of
 from rnnmem.sizes import counted, format_bytes
 from rnnmem.spared import spared
 from rnnmem.tables import as_html
@@ -101,7 +102,7 @@ class Optimized(Generic[P, R]):
         given = tf.nest.flatten(trace.original.structured_input_signature, expand_composites=True)
         tensors = [one for one in given if isinstance(one, tf.TensorSpec)]
         return Signature(
-            [(one.dtype.name, _dims(one.shape)) for one in tensors],
+            [kind_of(one) for one in tensors],
             plan,
             trace.gradient_only and plan.changes_nothing and not plan.notes,
             self._peaks.get(id(trace.original)),
@@ -463,10 +464,6 @@ def _tolerance(plan: Plan) -> dict[str, float] | None:
     if plan.rounds:
         return ROUNDED
     return TOLERANCE if plan.sums_by_chunks else None
-
-
-def _dims(shape: tf.TensorShape) -> Shape:
-    return None if shape.rank is None else tuple(shape)
 
 
 def _noted(plan: Plan, notes: list[str]) -> Plan:

@@ -65,7 +65,7 @@ def target(
         model = saved_model(text)
         function = signature_of(model, text, signature)
         values = _arguments(given, text) if given else tuple(specs)
-        kwargs = _by_name(text, function, values, "--args" if given else "")
+        kwargs = _by_name(text, function, values, _told(values, "--args" if given else ""))
         return Target(os.path.basename(os.path.normpath(text)), function, (), kwargs, model)
     if signature is not None:
         raise OptionError(
@@ -77,24 +77,28 @@ def target(
     name = text.rpartition(":")[2]
     if given:
         values = _arguments(given, text)
-        told = f"--args={given} gives {counted(len(values), 'argument')}"
+        told = _told(values, f"--args={given}")
         _check_count(text, function, values, told, "give a tuple of them, or a function that does")
         return Target(name, function, values)
     if not specs and getattr(function, "input_signature", None):
         specs = list(function.input_signature)
-    told = f"{counted(len(specs), 'shape is', 'shapes are')} given"
-    _check_count(text, function, specs, told, _FORMS)
+    _check_count(text, function, specs, _told(specs), _FORMS)
     return Target(name, function, tuple(specs))
 
 
-def _by_name(text: str, function: Any, values: Sequence[Any], source: str) -> dict[str, Any]:
+def _told(values: Sequence[Any], source: str = "") -> str:
+    """How many values were given, in words: by an option, or as shapes."""
+    if source:
+        return f"{source} gives {counted(len(values), 'argument')}"
+    return f"{counted(len(values), 'shape is', 'shapes are')} given"
+
+
+def _by_name(text: str, function: Any, values: Sequence[Any], told: str) -> dict[str, Any]:
     """Values of a signature's arguments, whose names are sorted; the others are as it has them."""
     takes = function.structured_input_signature[1]
     names = sorted(takes)
     if len(values) > len(names):
-        given = counted(len(values), "shape is", "shapes are") + " given"
-        given = f"{source} gives {counted(len(values), 'argument')}" if source else given
-        raise OptionError(f"target={text!r} takes {', '.join(names)}, and {given}")
+        raise OptionError(f"target={text!r} takes {', '.join(names)}, and {told}")
     return {**takes, **dict(zip(names, values, strict=False))}
 
 

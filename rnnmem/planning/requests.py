@@ -52,7 +52,7 @@ def _outcomes(net: Net, plan: Plan, passes: Collection[str]) -> Iterator[tuple[s
         if not asked or any(op.type == POP for op in inner.ops):
             continue
         if path in steps:
-            residuals = set(Line(inner).residuals)
+            residuals = set(inner.once(Line).residuals)
             again = {op for region in steps[path].of("straight_line") for op in region.ops}
         for blob, request in asked.items():
             op = inner.producer.get(blob)

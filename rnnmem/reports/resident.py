@@ -19,7 +19,7 @@ def resident(concrete: Any, inputs: Sequence[Any]) -> tuple[Part, ...]:
       inputs: its arguments, then its captures, as tensors.
     """
     variables = list(concrete.graph.variables)
-    weights = {_kind(one) for one in variables if one.trainable}
+    weights = {kind_of(one) for one in variables if one.trainable}
     parts = [_part(_variable_kind(one, weights), one.name, one) for one in variables]
     captured = len(concrete.captured_inputs)
     for place, (tensor, placeholder) in enumerate(zip(inputs, concrete.graph.inputs, strict=False)):
@@ -45,21 +45,22 @@ def input_names(concrete: Any) -> list[str]:
 
 def weight_kinds(variables: Iterable[Any]) -> frozenset[tuple[str, Shape]]:
     """``(dtype, shape)`` of the variables that are trained."""
-    return frozenset(_kind(one) for one in variables if one.trainable)
+    return frozenset(kind_of(one) for one in variables if one.trainable)
 
 
 def _variable_kind(variable: Any, weights: set[tuple[str, Shape]]) -> str:
     if variable.trainable:
         return WEIGHTS
-    return SLOTS if variable.shape.rank and _kind(variable) in weights else OTHER_STATE
+    return SLOTS if variable.shape.rank and kind_of(variable) in weights else OTHER_STATE
 
 
-def _kind(value: Any) -> tuple[str, Shape]:
+def kind_of(value: Any) -> tuple[str, Shape]:
+    """The dtype's name and the shape of a tensor, a variable or a spec of one."""
     return value.dtype.name, None if value.shape.rank is None else tuple(value.shape.as_list())
 
 
 def _part(kind: str, name: str, value: Any) -> Part:
-    dtype, shape = _kind(value)
+    dtype, shape = kind_of(value)
     count = value.shape.num_elements() if value.shape.is_fully_defined() else None
     size = (count or 0) * BYTES_PER_ELEMENT.get(dtype, 0)
     return Part(name.partition(":")[0], kind, size, dtype=dtype, shape=shape)

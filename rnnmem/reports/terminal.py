@@ -37,10 +37,9 @@ _AS_IT_WAS = "runs as TensorFlow runs it"
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def summary(report: Report, width: int | None = None) -> str:
+def summary(report: Report) -> str:
     """The verdict and the peaks."""
-    width = _columns(width)
-    return plain_text(_summary(report), width, wraps=True)
+    return plain_text(_summary(report), _columns(None), wraps=True)
 
 
 def text(report: Report, width: int | None = None) -> str:

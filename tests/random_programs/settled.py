@@ -52,7 +52,7 @@ def in_new_traces(original: Runs, optimised: Runs) -> tuple[list, list]:
     before, after = [], []
     for number in range(TRACES):
         one, other = original.anew(), optimised.anew()
-        with load() if number % 2 else contextlib.nullcontext():
+        with _load_in_every_other(number):
             for _ in in_time(IN_EACH, SECONDS / TRACES):
                 before.append(one.run())
                 after.append(other.run())
@@ -63,9 +63,13 @@ def rare_results(original: Runs) -> Iterator[list[np.ndarray]]:
     """What the original leaves behind in many runs more, half of them in new traces under load."""
     for number in in_time(RARE // LONG, SECONDS):
         one = original.anew()
-        with load() if number % 2 else contextlib.nullcontext():
+        with _load_in_every_other(number):
             for _ in range(LONG):
                 yield one.run()[0]
+
+
+def _load_in_every_other(number: int) -> contextlib.AbstractContextManager[None]:
+    return load() if number % 2 else contextlib.nullcontext()
 
 
 def in_time(count: int, seconds: float) -> Iterator[int]:

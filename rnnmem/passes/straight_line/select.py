@@ -92,7 +92,8 @@ class Choices:
     ):
         passing = () if nested_step is None else set(net.inputs).difference(net.outputs)
         held = merged_sums(net).addends.intersection(passing)
-        self.net, self.seconds, self.line = net, seconds, Line(net, sizes)
+        self.net, self.seconds = net, seconds
+        self.line = net.once(Line) if sizes is None else Line(net, sizes)
         once = {one.name for blob in held for one in net.readers.get(blob, ())}
         self.once = runs_once | once | ops_kept(net)
         self.asked = asked(net, RECOMPUTE)

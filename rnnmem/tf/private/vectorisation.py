@@ -129,8 +129,7 @@ def _read_function(name: str, likes: list[tf.Tensor], callers: frozenset[str]) -
     with graph.as_default():
         for node, like in zip(graph_def.node[:count], likes[len(likes) - count :], strict=True):
             placeholder = tf.compat.v1.placeholder(like.dtype, like.shape, name=node.name)
-            _handle_data_util.copy_handle_data(like, placeholder)
-            _show_element(placeholder, _element_of(like))
+            _show_holdings(like, placeholder)
             made[node.name] = placeholder.op
             graph.inputs.append(placeholder)
         for node in _in_order(graph_def.node[count:], made):
@@ -190,8 +189,7 @@ def _tell_what_lists_hold(op: tf.Operation, callers: frozenset[str]) -> None:
     name = (first.list.func[0] if first.HasField("list") else first.func).name
     sources = _read_function(name, list(op.inputs), callers).outputs
     for source, target in zip(sources, op.outputs, strict=True):
-        _handle_data_util.copy_handle_data(source, target)
-        _show_element(target, _element_of(source))
+        _show_holdings(source, target)
 
 
 def _show_lists_in_lists(op: tf.Operation) -> None:
@@ -207,8 +205,13 @@ def _show_lists_in_lists(op: tf.Operation) -> None:
     if op.type == "TensorListPopBack":
         taken, element = op.outputs[1], _element_of(op.inputs[0])
         if element is not None:
-            _handle_data_util.copy_handle_data(element, taken)
-            _show_element(taken, _element_of(element))
+            _show_holdings(element, taken)
+
+
+def _show_holdings(source: tf.Tensor, target: tf.Tensor) -> None:
+    """Tells the target what a resource or list like it holds, lists in lists included."""
+    _handle_data_util.copy_handle_data(source, target)
+    _show_element(target, _element_of(source))
 
 
 def _element_of(held: tf.Tensor) -> tf.Tensor | None:
