@@ -22,6 +22,7 @@ from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net
 from rnnmem.simulate import bfc
 from rnnmem.simulate.buffers import Ledger
+from rnnmem.simulate.folding import Simplified
 from rnnmem.simulate.setting import Deals, Setting
 from rnnmem.simulate.timeline import highest_peak, prepared, run
 
@@ -50,10 +51,11 @@ def peak_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval |
       unknown.
     """
     machine = dataclasses.replace(CPU, threads=threads)
-    program, unknown = prepared(net, machine, prunes=True)
+    program, unknown = prepared(net, machine, simplified=Simplified(dead_in_branches=True))
     if unknown:
         return None
     high = highest_peak(program, machine)
-    ledgers = [run(program, Setting(Ledger(), 1, is_good=True, **order)) for order in _GOOD]
+    least_run, _ = prepared(net, machine, simplified=Simplified(True, True))
+    ledgers = [run(least_run, Setting(Ledger(), 1, is_good=True, **order)) for order in _GOOD]
     least = min(ledgers, key=lambda one: one.peak)
     return min(high, bfc.least_peak(least.log, least.peak)), high

@@ -15,10 +15,7 @@ from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.machine import (
     ALIGNMENT,
     CHEAP_SECONDS,
-    COMPUTED,
     FEW_STRINGS,
-    ONE_NUMBER,
-    SMALL_CONSTANT,
     STRING_BYTES,
     Machine,
     rounded,
@@ -27,13 +24,11 @@ from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.variable_effects import handle_of, written_by
 from rnnmem.grappler.constant_products import constants_moved
-from rnnmem.grappler.cse import Congruent
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Constant, Net, Op, static
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
     ADVANCES,
     AGAIN,
-    DECODES,
     ENCODES,
     END,
     GROWTH,
@@ -45,24 +40,19 @@ from rnnmem.ir.marks import (
     SEGMENTS,
 )
 from rnnmem.ir.op_table import (
-    ASKS_SHAPE,
     BRANCHES,
-    BROADCASTS,
     LOOPS,
-    MAY_RERUN,
     READ,
     REDUCES,
     SAME_BUFFER,
-    TABLE,
-    UNIFORM,
     VIEWS,
-    Work,
     column,
     in_place_slots,
     types,
 )
 from rnnmem.ir.order import through_identities
 from rnnmem.simulate.buffers import Origin
+from rnnmem.simulate.folding import PLAIN, Folding, Simplified, copies
 from rnnmem.simulate.lists import fill_in, kept_states
 from rnnmem.simulate.steps import Kind, Program, Step, connect
 from rnnmem.simulate.traits import moves_only_ones, names_functions
@@ -109,7 +99,7 @@ def compile_net(
     variables: frozenset[int] | None = None,
     around: int | None = None,
     live: Needed | None = None,
-    prunes: bool = False,
+    simplified: Simplified = PLAIN,
 ) -> Program:
     """Prepares a Net.
 
@@ -121,14 +111,14 @@ def compile_net(
       variables: for a loop's body, positions of the variables that are needed.
       around: iterations of the loop around it, or of the segment that it runs again.
       live: what a run needs; None: it is found out.
-      prunes: whether a branch leaves out what nobody reads, as TensorFlow does.
+      simplified: what TensorFlow is taken to have left out.
     """
-    return _Compiler(known, loops, unknown, machine, variables, around, prunes).run(live)
+    return _Compiler(known, loops, unknown, machine, variables, around, simplified).run(live)
 
 
 class _Compiler:
-    def __init__(self, known, loops, unknown, machine, variables, around, prunes):
-        self.prunes = prunes
+    def __init__(self, known, loops, unknown, machine, variables, around, simplified):
+        self.simplified = simplified
         self.machine = machine
         self.variables = variables
         self.around = around
@@ -136,11 +126,9 @@ class _Compiler:
         self.net = known.net
         self.loops = loops
         self.unknown = unknown
-        self.constant: set[str] = set()
-        self.uniform: set[str] = set()  # constants whose elements are all equal
+        self.folding = Folding(known, simplified)
         self.slot: dict[str, int] = {}
-        self.congruent = Congruent()
-        self.shown: dict[str, str] = {}  # what an Identity gives -> what it was given
+        self.unread: dict[str, int] = {}  # handle behind a loop -> the slot that nobody reads
         self.congruent_op: dict[
             str, str
         ] = {}  # op that is computed once with another -> that other's name
@@ -159,14 +147,13 @@ class _Compiler:
             if op.outputs and op.outputs[0] in moved.gone:
                 self.slot[op.outputs[0]] = self.slot[moved.gone[op.outputs[0]]]
                 continue
-            if self._folds(op):
-                self.constant.update(op.outputs)
+            if self.folding.folds(op):
                 continue
             if self._splits(op):
                 given = zip(op.outputs, op.inputs, strict=True)
                 self.slot.update((blob, self.slot[one]) for blob, one in given if one in self.slot)
                 continue
-            same = self._first_like(op)
+            same = self.folding.first_like(op, self.slot)
             if same is not op:
                 self.congruent_op[op.name] = same.name
                 for blob, other in zip(op.outputs, same.outputs, strict=True):
@@ -175,6 +162,8 @@ class _Compiler:
             ops.append(op)
             for blob in op.outputs:
                 self.slot.setdefault(blob, len(self.slot))
+            if op.type in LOOPS:
+                self._lead_past(op)
         steps = [self._step(op) for op in ops]
         program = Program(
             inputs=tuple(self.slot[blob] for blob in net.inputs),
@@ -196,6 +185,15 @@ class _Compiler:
         connect(program, self.congruent_op, self.variables is not None)
         return program
 
+    def _lead_past(self, loop: Op) -> None:
+        """Who reads a variable's handle behind a loop need not wait for it (``lower_while_op.cc``).
+
+        So what has the shape of a weight, such as where its gradient begins, is made before.
+        """
+        for given, blob in zip(loop.inputs, loop.outputs, strict=True):
+            if self.net.blobs[blob].dtype == "resource" and given in self.slot:
+                self.unread[blob], self.slot[blob] = self.slot[blob], self.slot[given]
+
     def _is_needed(self, position: int) -> bool:
         return self.variables is None or position in self.variables
 
@@ -213,47 +211,6 @@ class _Compiler:
         A Keras optimizer hands all gradients through one op; each update waits for its own alone.
         """
         return op.type == "IdentityN" and not op.controls and op.name not in self.awaited
-
-    def _first_like(self, op: Op) -> Op:
-        """The first of the ops that TensorFlow computes once with this one, perhaps itself."""
-        if op.type == "Identity" and not _copies(op):
-            self.shown[op.outputs[0]] = self.shown.get(op.inputs[0], op.inputs[0])
-        if op.type not in MAY_RERUN:
-            return op
-        read = [self.shown.get(blob, blob) for blob in op.inputs]
-        return self.congruent.first(op, [self.slot.get(blob, blob) for blob in read])
-
-    def _folds(self, op: Op) -> bool:
-        """Whether TensorFlow computes the op once, when it optimizes the graph."""
-        if op.type == "Const":
-            held = op.attributes.get("value")
-            if isinstance(held, Constant) and len(held.encoded) <= ONE_NUMBER:
-                self.uniform.update(op.outputs)
-            return True
-        if op.nets or op.type not in MAY_RERUN or not op.outputs:
-            return False
-        if op.type in ASKS_SHAPE or op.type == "ZerosLike":
-            read = [self.known.declared[blob].bytes for blob in op.inputs]
-            return None not in read or self.constant.issuperset(op.inputs)
-        if not op.inputs or not self.constant.issuperset(op.inputs):
-            return False
-        sizes = [self.known.declared[blob].bytes for blob in op.outputs]
-        if None in sizes:
-            return False
-        if self._is_uniform(op):
-            self.uniform.update(op.outputs)
-            return True
-        return sum(sizes) <= SMALL_CONSTANT
-
-    def _is_uniform(self, op: Op) -> bool:
-        """Whether an op of constants writes equal elements only: they are stored as one."""
-        if op.type in UNIFORM:
-            return True
-        if TABLE[op.type].work is Work.POINTWISE:
-            return self.uniform.issuperset(op.inputs)
-        if op.controls or (self.known.declared[op.outputs[0]].bytes or 0) > COMPUTED:
-            return False
-        return (op.type in BROADCASTS or op.type == "Reshape") and op.inputs[0] in self.uniform
 
     def _size(self, blob: Blob) -> int:
         size = blob.bytes
@@ -288,7 +245,7 @@ class _Compiler:
             op,
             kind,
             inputs=tuple([slot.get(blob, -1) for blob in op.inputs]),
-            outputs=tuple([slot[blob] for blob in op.outputs]),
+            outputs=tuple([self.unread.get(blob, slot[blob]) for blob in op.outputs]),
             origins=tuple([self._origin(op, blob) for blob in blobs]),
             sizes=tuple([self._size(blob) for blob in blobs]) if makes else (0,) * len(blobs),
             seconds=0.0 if op.nets else self.machine.least_seconds(op, self.net),
@@ -296,7 +253,7 @@ class _Compiler:
         if op.nets:
             self._descend(op, step)
         elif kind in _NEW_ELEMENTS:
-            fill_in(step, self.known, self.constant, self.unknown)
+            fill_in(step, self.known, self.folding.constant, self.unknown)
             self._time(op, step)
         elif kind in _COMPUTED:
             if op.type != "Identity":
@@ -304,7 +261,7 @@ class _Compiler:
             step.scratch = self._scratch(op)
             self._time(op, step)
         elif kind in _TOLD_LENGTHS:
-            fill_in(step, self.known, self.constant, self.unknown)
+            fill_in(step, self.known, self.folding.constant, self.unknown)
         return step
 
     def _time(self, op: Op, step: Step) -> None:
@@ -329,7 +286,7 @@ class _Compiler:
             return Kind.VIEWS
         if _ROLES.get(op.type) in _KINDS:
             return _KINDS[_ROLES[op.type]]
-        if op.type == "Identity" and _copies(op):
+        if op.type == "Identity" and copies(op):
             return Kind.ALLOCATE  # a copy to another device, or back
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
         if of_lists:
@@ -429,14 +386,14 @@ class _Compiler:
 
     def _needed_of(self, op: Op, inner: KnownNet) -> Needed | None:
         """What a branch needs to compute of it; None: all that is handed out."""
-        if not self.prunes or op.type not in BRANCHES:
+        if not self.simplified.dead_in_branches or op.type not in BRANCHES:
             return None
         read = {blob for one in self.needed.ops for blob in one.inputs} | {*self.net.outputs}
         handed = zip(op.outputs, inner.net.outputs, strict=True)
         return needed(inner.net.replace(outputs=tuple(one for blob, one in handed if blob in read)))
 
     def _compiled(self, known: KnownNet, loops: tuple[str, ...], *inside: Any) -> Program:
-        inside = (*inside, self.prunes)
+        inside = (*inside, self.simplified)
         return compile_net(known, loops, self.unknown, self.machine, *inside)
 
     def _segments(self, op: Op, step: Step) -> int | None:
@@ -464,11 +421,6 @@ class _Compiler:
         for step in body.steps:
             if step.op.name in pushes:
                 step.saved, step.saved_loops = pushes[step.op.name], (*self.loops, op.name)
-
-
-def _copies(op: Op) -> bool:
-    """Whether an Identity copies to another device, or back."""
-    return ENCODES in op.attributes or DECODES in op.attributes
 
 
 def _changing(net: Net) -> frozenset[str]:

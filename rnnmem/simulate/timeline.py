@@ -43,6 +43,7 @@ from rnnmem.simulate.buffers import (
     shares,
 )
 from rnnmem.simulate.executor import Run
+from rnnmem.simulate.folding import PLAIN, Simplified
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.setting import Deals, Setting
 from rnnmem.simulate.steps import Program, Step, spare
@@ -245,12 +246,12 @@ def prepared(
     net: Net | KnownNet,
     machine: Machine,
     unknown_dimension: int | None = None,
-    prunes: bool = False,
+    simplified: Simplified = PLAIN,
 ) -> tuple[Program, dict[str, None]]:
     """The program of a whole function, and what is unknown."""
     unknown: dict[str, None] = {}
     known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
-    program = compile_net(known, (), unknown, machine, prunes=prunes)
+    program = compile_net(known, (), unknown, machine, simplified=simplified)
     spare(program, MOST_RUNS)
     return program, unknown
 

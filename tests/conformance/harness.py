@@ -22,12 +22,14 @@ from rnnmem.simulate.interval import Interval, peak_interval
 from rnnmem.tf.device import executor_threads
 from rnnmem.tf.functions import net_of
 from tests.allocations import asked_for
-from tests.conformance.expectations import WHOLE_TABLE
+from tests.conformance.expectations import CELLS, WHOLE_TABLE
 from tests.conformance.programs import PROGRAMS, Case, Program, train_step
 
 KIB = 1024
 STEPS = 3
-MEASURED = 2
+ASKS_PREDICTIONS = bool(os.environ.get(WHOLE_TABLE) or os.environ.get(CELLS))
+"""Whether predicted peaks are held against measured ones."""
+MEASURED = 2 if ASKS_PREDICTIONS else 1
 """How often a peak is measured."""
 MEASURED_AGAIN = 12
 """How many times as often it is measured before a rise is believed."""
@@ -119,7 +121,9 @@ class Subject:
         with warnings.catch_warnings():
             warnings.simplefilter("error", rnnmem.RnnmemWarning)
             function = rnnmem.optimize(self.function, max_slowdown=slowdown)
-            return function, function.plan(*self.case.inputs)
+            if ASKS_PREDICTIONS:
+                return function, function.plan(*self.case.inputs)
+            return function, function._trace_of(self.case.inputs, {}).plan()  # no intervals
 
     def compare(self, slowdown: float = EVERYTHING) -> str:
         """The first difference between the original and the optimised function, in words."""

@@ -95,3 +95,16 @@ def test_a_row_outside_of_loops_may_hold_what_it_is_cut_from():
     ops = [*starts, op("y", "Tanh", "x", "f[256,256]"), cut, *later]
     _, high = peak_interval(make_net({"x": "f[256,256]", "w": "f[256,256]"}, ops, ["both"]))
     assert high >= 2 * 256 * K
+
+
+def test_what_is_made_of_equal_constants_may_be_made_once():
+    # x ─► Tanh ─► y ─┬─► AddV2 ◄─ 0.5        TensorFlow takes the two for one, or does not
+    #                 └─► AddV2 ◄─ 0.5
+    ops = [
+        *(const("half", 0.5), const("again", 0.5)),
+        op("y", "Tanh", "x", "f[256]"),
+        *(op("a", "AddV2", "y half", "f[256]"), op("b", "AddV2", "y again", "f[256]")),
+    ]
+    low, high = peak_interval(make_net(X, ops, ["a", "b"]))
+    assert low == K
+    assert high >= 2 * K

@@ -484,6 +484,23 @@ def test_who_waits_for_a_loop_waits_for_all_its_variables():
     assert simulate(net).peak_bytes in range(98 * K, 103 * K)
 
 
+def test_the_handle_of_a_variable_goes_past_a_loop():
+    # x ─► loop ─► h ─────────────────────────┬─► MatMul ─► y
+    #      v ─┴──► v ─► VariableShape ─► Fill ┘      made before the loop, and held while it runs
+    state = {"h": "f[16,16]", "v": "r[]"}
+    body = counted([op("h_next", "MatMul", "h h", "f[16,16]")], **state)
+    ops = [
+        *(const("zero", 0), const("nothing", 0.0)),
+        op("loop", "While", "zero x v", "i[] f[16,16] r[]", nets=loop(body, "x v").op.nets),
+        op("shape", "VariableShape", "loop:2", "i[2]"),
+        op("zeros", "Fill", "shape nothing", "f[16,1600]"),
+        op("y", "MatMul", "loop:1 zeros", "f[16,1600]"),
+    ]
+    timeline = simulate(make_net({"x": "f[16,16]", "v": "r[]"}, ops, ["y"]))
+    held = dict(reversed(timeline.events))  # as it was first
+    assert held["loop"] >= held["zeros"] >= 100 * K
+
+
 def test_a_state_that_is_saved_an_iteration_later_is_not_resident():
     # h ─► MatMul ─► h ─► before ─► push: only the first two that are pushed are arguments
     body = counted(

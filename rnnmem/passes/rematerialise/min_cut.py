@@ -408,13 +408,6 @@ class _Network:
             if self.step.folds_into(producer, op):
                 self.edges[self.entry[producer.name], entry] = _NO_WAY
 
-    @functools.cached_property
-    def _numbered(self) -> csr_matrix:
-        """The edges as a matrix, each by its number: what is the same at every price."""
-        tails, heads = zip(*self.edges, strict=True)
-        numbers = np.arange(len(self.edges), dtype=np.int32)
-        return csr_matrix((numbers, (tails, heads)), shape=(self.nodes, self.nodes))
-
     def sink_side(self, price: float) -> set[str] | None:
         """Names of the ops on the sink's side of a minimum cut; None where no finite cut exists.
 
@@ -431,22 +424,43 @@ class _Network:
         ]
         finite = [capacity for capacity in wanted if capacity < math.inf]
         scale = min(1.0, _LARGEST / max(1.0, sum(finite)))
-        capacities = [
-            _UNLIMITED if capacity == math.inf else max(0, math.ceil(capacity * scale))
-            for capacity in wanted
-        ]
-        numbered = self._numbered
-        network = csr_matrix(
-            (np.array(capacities, np.int32)[numbered.data], numbered.indices, numbered.indptr),
-            shape=numbered.shape,
+        capacities = tuple(
+            [
+                _UNLIMITED if capacity == math.inf else max(0, math.ceil(capacity * scale))
+                for capacity in wanted
+            ]
         )
-        result = maximum_flow(network, self.SOURCE, self.SINK)
-        if result.flow_value >= _UNLIMITED:
+        reached = _source_side(self.nodes, self._ends, capacities)
+        if reached is None:
             return None
-        residual = network - result.flow
-        residual.data = np.where(residual.data > 0, 1, 0)
-        residual.eliminate_zeros()
-        reached = set(
-            breadth_first_order(residual, self.SOURCE, return_predecessors=False).tolist()
-        )
         return {key for key, node in self.entry.items() if node not in reached}
+
+    @functools.cached_property
+    def _ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        tails, heads = zip(*self.edges, strict=True)
+        return tails, heads
+
+
+@functools.lru_cache(maxsize=1024)
+def _source_side(
+    nodes: int, ends: tuple[tuple[int, ...], tuple[int, ...]], capacities: tuple[int, ...]
+) -> frozenset[int] | None:
+    """Nodes on the source's side of a minimum cut; None where no finite cut exists.
+
+    Layers of a model, and prices beside each other, ask for the same cut again and again.
+
+    Args:
+      nodes: how many there are.
+      ends: of all edges, where they begin and where they lead.
+      capacities: of the edges.
+    """
+    shape = nodes, nodes
+    network = csr_matrix((np.array(capacities, np.int32), ends), shape=shape)
+    result = maximum_flow(network, _Network.SOURCE, _Network.SINK)
+    if result.flow_value >= _UNLIMITED:
+        return None
+    residual = network - result.flow
+    residual.data = np.where(residual.data > 0, 1, 0)
+    residual.eliminate_zeros()
+    reached = breadth_first_order(residual, _Network.SOURCE, return_predecessors=False)
+    return frozenset(reached.tolist())
