@@ -507,7 +507,7 @@ def sabotaged(net, plan, constant, **options):
 def test_verify_catches_a_rewrite_that_is_wrong(monkeypatch):
     monkeypatch.setattr("rnnmem.planning.search.apply_plan", sabotaged)
     monkeypatch.setattr("rnnmem.compile.check", lambda *args, **kwargs: None)
-    monkeypatch.setattr("rnnmem.traced.other_arithmetic", lambda *args: None)
+    monkeypatch.setattr("rnnmem.work.other_arithmetic", lambda *args: None)
     step = rnnmem.optimize(make_step()[0], max_slowdown=INF, verify=True)
     with pytest.raises(VerifyError, match="differs from the original: output .* is off by up to"):
         step(X, W)

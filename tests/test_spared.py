@@ -94,7 +94,7 @@ def test_other_plans_may_be_missing(monkeypatch, x):
 
 
 def test_an_error_in_the_plan_of_a_later_gradient_warns(monkeypatch, x):
-    monkeypatch.setattr("rnnmem.traced.rewrite_gradient", defect)
+    monkeypatch.setattr("rnnmem.work.rewrite_gradient", defect)
     with pytest.warns(rnnmem.RnnmemWarning, match="a defect"):
         assert rnnmem.optimize(tf.function(forward)).plan(x).changes_nothing
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import traced
+from rnnmem import work
 from rnnmem.grappler.listing import Listing
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.tf import private
@@ -81,7 +81,7 @@ def test_a_function_is_left_alone_where_tensorflow_lists_what_one_sum_adds_up_ot
         asked.append(graph)
         return ask(graph, asked[0])
 
-    monkeypatch.setattr(traced, "private", mock.Mock(wraps=private, optimized_nodes=nodes))
+    monkeypatch.setattr(work, "private", mock.Mock(wraps=private, optimized_nodes=nodes))
     plan = rnnmem.optimize(step_of(multiples)).plan(*arguments())
     assert any(LEFT in note for note in plan.notes) is left
     assert plan.changes_nothing is left

@@ -45,7 +45,7 @@ def test_before_the_first_call_it_says_what_it_is_and_how_to_see_more():
 def test_each_signature_has_its_row_and_nothing_is_worked_out_for_it():
     step = step_of(max_slowdown=1.5)
     step(tf.ones([64, 32]))
-    with mock.patch("rnnmem.traced.compile_function", side_effect=AssertionError):
+    with mock.patch("rnnmem.work.compile_function", side_effect=AssertionError):
         page = step._repr_html_()
     head, row = cells(page)[:5], cells(page)[5:]
     assert head == ["arguments", "what changes", "predicted peak as it was", "now", "step time"]

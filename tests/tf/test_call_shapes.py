@@ -81,7 +81,7 @@ def test_a_caller_that_knows_no_more_is_rewritten(use, fn):
 @BOTH
 def test_so_is_none_whose_inlined_call_is_computed_otherwise(use, fn, monkeypatch):
     for name in ("other_arithmetic_called", "other_gradient_called"):
-        monkeypatch.setattr(f"rnnmem.traced.{name}", lambda *_: "a sum")
+        monkeypatch.setattr(f"rnnmem.work.{name}", lambda *_: "a sum")
     rewritten = rnnmem.optimize(tf.function(fn, input_signature=UNKNOWN), max_slowdown=2.0)
     arguments = given(1)
     use(rewritten, UNKNOWN)(*arguments)
@@ -95,7 +95,7 @@ def test_each_kind_of_call_is_compared_once(monkeypatch):
         asked.append(arguments)
         return
 
-    monkeypatch.setattr("rnnmem.traced.other_arithmetic_called", differs)
+    monkeypatch.setattr("rnnmem.work.other_arithmetic_called", differs)
     rewritten = rnnmem.optimize(tf.function(step, input_signature=UNKNOWN), max_slowdown=2.0)
     outer = called(lambda x, h: (*rewritten(x, h), *rewritten(x, h * 0.5)))
     outer(*given(2))

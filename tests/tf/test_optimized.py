@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem import traced
+from rnnmem import work
 from rnnmem.tf.optimized import other_arithmetic, other_gradient
 from tests.cases import numbers, outcome, weights
 
@@ -92,7 +92,7 @@ def test_a_function_that_would_compute_otherwise_is_left_alone(monkeypatch):
         asked.append(rewritten)
         return "while/body/_1/rnnmem/again/while/Tanh"
 
-    monkeypatch.setattr(traced, "other_arithmetic", found)
+    monkeypatch.setattr(work, "other_arithmetic", found)
     step = trained()
     optimised = rnnmem.optimize(step, max_slowdown=2.0)
     plan = optimised.plan(*ARGUMENTS)
@@ -103,13 +103,13 @@ def test_a_function_that_would_compute_otherwise_is_left_alone(monkeypatch):
 
 @pytest.mark.parametrize("differs", [True, False])
 def test_so_is_one_whose_gradient_would(monkeypatch, differs):
-    real, asked = traced.other_gradient, []
+    real, asked = work.other_gradient, []
 
     def found(*given):
         asked.append(real(*given))
         return "while/Tanh" if differs else asked[-1]
 
-    monkeypatch.setattr(traced, "other_gradient", found)
+    monkeypatch.setattr(work, "other_gradient", found)
     kernels = weights((16, 16))
     original = tf.function(recurrent(kernels))
     optimised = rnnmem.optimize(tf.function(recurrent(kernels)), max_slowdown=2.0)
@@ -127,7 +127,7 @@ def test_so_is_one_whose_gradient_would(monkeypatch, differs):
 
 
 def test_an_error_in_leaving_a_gradient_alone_is_a_warning(monkeypatch):
-    real, calls = traced.rewrite_gradient, []
+    real, calls = work.rewrite_gradient, []
 
     def fails_then(*given):
         calls.append(given)
@@ -135,8 +135,8 @@ def test_an_error_in_leaving_a_gradient_alone_is_a_warning(monkeypatch):
             raise ZeroDivisionError("a defect")
         return real(*given)
 
-    monkeypatch.setattr(traced, "other_gradient", lambda *given: "while/Tanh")
-    monkeypatch.setattr(traced, "rewrite_gradient", fails_then)
+    monkeypatch.setattr(work, "other_gradient", lambda *given: "while/Tanh")
+    monkeypatch.setattr(work, "rewrite_gradient", fails_then)
     kernels = weights((16, 16))
     optimised = rnnmem.optimize(tf.function(recurrent(kernels)), max_slowdown=2.0)
     with pytest.warns(rnnmem.RnnmemWarning, match="ZeroDivisionError"), tf.GradientTape() as tape:

@@ -163,12 +163,12 @@ def test_a_saved_plan_does_the_same():
 
 
 def test_other_arithmetic_takes_back_what_waits(monkeypatch):
-    from rnnmem import traced
+    from rnnmem import work
 
     def differs(work, function):
         return "because" if work.plan.of("late_products") else ""
 
-    monkeypatch.setattr(traced.Work, "differs", differs)
+    monkeypatch.setattr(work.Work, "differs", differs)
     plan = plan_of(attention(), max_slowdown=2.0)
     assert plan.of("straight_line") and not plan.of("late_products")
     assert plan.notes == ("nothing is done by late_products outside of loops: because",)

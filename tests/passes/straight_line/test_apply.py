@@ -175,12 +175,12 @@ def test_sizes_that_only_a_run_tells():
 
 
 def test_other_arithmetic_takes_back_what_is_outside_of_loops_alone(monkeypatch):
-    from rnnmem import traced
+    from rnnmem import work
 
     def differs(work, function):
         return "because" if work.plan.of("straight_line") else ""
 
-    monkeypatch.setattr(traced.Work, "differs", differs)
+    monkeypatch.setattr(work.Work, "differs", differs)
     plan = plan_of(encoder(), max_slowdown=1.3)
     assert not plan.of("straight_line") and not plan.changes_nothing
     assert plan.notes == ("nothing is done by straight_line outside of loops: because",)
@@ -227,7 +227,7 @@ def test_what_would_be_computed_otherwise_runs_once_instead(monkeypatch):
         again = [op for op in seen[-1] if op == first]
         return work._otherwise(f"{first}/rnnmem/clone" if again else None)
 
-    monkeypatch.setattr("rnnmem.traced.Work.differs", differs)
+    monkeypatch.setattr("rnnmem.work.Work.differs", differs)
     plan = plan_of(dense(), max_slowdown=1.5)
     assert len(seen) == 2 and plan.of("straight_line") and not plan.notes
     (first,) = (op for op in seen[0] - seen[1] if op.endswith("Erfc"))
