@@ -22,9 +22,9 @@ from heapq import heappop, heappush
 from rnnmem.analysis.machine import PAUSE, STALL, STEADY_AFTER
 from rnnmem.ir.marks import REFILLS
 from rnnmem.simulate.actions import ACTIONS
-from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value, series_like
+from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value
 from rnnmem.simulate.dealing import asks, makes, take_least
-from rnnmem.simulate.extrapolation import extrapolation, lists_of
+from rnnmem.simulate.extrapolation import Made, extrapolation, lists_of, states_of
 from rnnmem.simulate.setting import Deals, Setting
 from rnnmem.simulate.steps import Kind, Program, Step
 
@@ -89,6 +89,7 @@ class Run:
         self.fed: list[tuple[Frame, int, int]] = []  # loops that have got another input
         self.begun: dict[tuple[int, int], _Begun] = {}
         self.constant: dict[int, Value] = {}
+        self.made: Made = {}
         self.begins = self.ends = True  # whether it has its loop's first iteration, and the last
         self.least = setting.deals is Deals.LEAST and not eager
         self.loops_early = setting.deals is Deals.LEAST and eager and program.has_several_loops
@@ -402,10 +403,10 @@ class Run:
         """Tells of kept states whose they are; no list grows in other iterations."""
         for held, origin in zip(lists, step.states, strict=False):
             element = held.new[-1] if held.new else None
+            if element is not None and self._keeps_later(step, iteration):
+                held.extend(states_of(element, origin, self.made), step.checkpoints - 2)
             if isinstance(element, Buffer) and element.origin.saved_loops != origin.loops:
                 element.origin = origin
-            if element is not None and self._keeps_later(step, iteration):
-                held.extend(series_like(element), step.checkpoints - 2)
         for held in lists:
             held.forget()
 
@@ -468,10 +469,10 @@ class Run:
         if begun.run.iterations < begun.trips:
             steady_state = begun.run.iterations
             skipped, before = begun.trips - 2 * steady_state, len(log)
-            extrapolation(state, steady_state, skipped)
+            extrapolation(state, steady_state, skipped, begun.run.made)
             leapt = before, len(log)
             last = Run(step.inner[0], self.setting, steady_state, self._window(step))
-            last.begins = False
+            last.begins, last.made = False, begun.run.made
             state = last.execute(state)
             span = Span(loops, begun.entries, len(log), begun.trips, leapt, skipped, steady_state)
         else:

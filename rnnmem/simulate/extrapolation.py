@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnmem.simulate.buffers import ListValue, Series, Value, series_like
+from rnnmem.simulate.buffers import Buffer, ListValue, Origin, Series, Value, series_like
 
 
 def lists_of(values: list[Value]) -> list[ListValue]:
@@ -10,25 +10,51 @@ def lists_of(values: list[Value]) -> list[ListValue]:
     return list({id(one): one for one in values if isinstance(one, ListValue)}.values())
 
 
-def extrapolation(state: list[Value], steady_state: int, skipped: int) -> None:
+Made = dict[tuple[int, int], Series]
+"""What stands for the buffers of many iterations, by what made them: one op, one an iteration."""
+
+
+def series_of(element: Buffer | ListValue, made: Made) -> Series:
+    """What stands for elements like this one, in whichever lists they are.
+
+    Args:
+      element: made by one op, though one list may get it an iteration later; a list that such
+        buffers are saved in is more than one of them.
+      made: those of the loop so far; takes it.
+    """
+    key = id(element.origin), element.bytes() if isinstance(element, ListValue) else 0
+    if key not in made:
+        made[key] = series_like(element)
+    return made[key]
+
+
+def states_of(element: Buffer | ListValue, origin: Origin, made: Made) -> Series:
+    """What stands for kept states like this one.
+
+    Args:
+      element: a state, which other lists may hold as well.
+      origin: what states are told by from now on.
+      made: what stands for buffers of the loop so far; changed.
+    """
+    series = made[id(origin), 0] = series_of(element, made)
+    series.origin = origin
+    return series
+
+
+def extrapolation(state: list[Value], steady_state: int, skipped: int, made: Made) -> None:
     """Changes the lists as the skipped iterations would.
 
     Args:
       state: the loop's variables behind its first iterations; changed in place.
       steady_state: iterations that were simulated.
       skipped: those that are not.
+      made: what stands for buffers of the loop so far.
     """
-    series: dict[tuple[int, int], Series] = {}
 
     def of(element) -> Series | None:
-        if element is None or isinstance(element, Series):
-            return element
-        # One op makes one buffer an iteration, though one list may get it an iteration later; a
-        # list that such buffers are saved in is more than one of them.
-        key = id(element.origin), element.bytes() if isinstance(element, ListValue) else 0
-        if key not in series:
-            series[key] = series_like(element)
-        return series[key]
+        return (
+            element if element is None or isinstance(element, Series) else series_of(element, made)
+        )
 
     lists = lists_of(state)
     for held in lists:
