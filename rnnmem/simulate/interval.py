@@ -8,7 +8,8 @@
       │           chunks laid out at best
       └──────────
 
-Neither is a guess with a margin: each is the peak of a run that TensorFlow's executor may make.
+Each is the peak of a run that TensorFlow's executor may make, and a little more or less than that:
+arenas are broken up in more ways than are tried.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from rnnmem.analysis.machine import CPU
+from rnnmem.analysis.machine import CPU, LESS_HELD, MORE_WASTE
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net
 from rnnmem.simulate import bfc
@@ -50,6 +51,15 @@ def peak_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval |
       Bytes above what is resident, the lowest and the highest; None where a size that matters is
       unknown.
     """
+    found = simulated_interval(net, threads)
+    if found is None:
+        return None
+    (low, high), (part, more) = found, MORE_WASTE
+    return round(low * (1 - LESS_HELD)), round(high * (1 + part)) + more
+
+
+def simulated_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval | None:
+    """The same of those runs that are simulated."""
     machine = dataclasses.replace(CPU, threads=threads)
     program, unknown = prepared(net, machine, simplified=Simplified(dead_in_branches=True))
     if unknown:
