@@ -170,9 +170,8 @@ class _Program:
         terms = [(index, 1.0) for index, _ in self.blobs[blob]]
         if producer is not None:
             if producer.name not in self.ops:
-                constant = is_constant(producer)
-                seconds = 0.0 if constant else self.step.rematerialised_seconds(producer)
-                allowed = constant or self.step.may_run_twice(producer)
+                seconds = self.step.rematerialised_seconds(producer)
+                allowed = is_constant(producer) or self.step.may_run_twice(producer)
                 self.ops[producer.name] = self._variable(seconds, 0.0, allowed)
                 if allowed:
                     pending.append(producer)

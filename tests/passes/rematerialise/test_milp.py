@@ -151,10 +151,11 @@ def steps(draw):
     count = draw(st.integers(1, 7))
     names, drawn, costs = ["h"], [], {}
     for i in range(count):
-        kind = draw(st.sampled_from(["Tanh", "MatMul", "Sin", "RandomUniform"]))
+        kind = draw(st.sampled_from(["Tanh", "MatMul", "Sin", "RandomUniform", "Const"]))
         width = draw(st.integers(1, 6)) * 64
         inputs = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))
-        drawn.append(op(f"b{i}", kind, " ".join(inputs), f"f[{width}]"))
+        written = op(f"b{i}", kind, " ".join(inputs), f"f[{width}]")
+        drawn.append(const(f"b{i}", 2.0) if kind == "Const" else written)
         costs[f"b{i}"] = float(draw(st.integers(0, 9)))
         names.append(f"b{i}")
     live_in = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
@@ -227,7 +228,7 @@ def test_a_large_step_net_falls_back_to_corners(monkeypatch):
     assert smallest_within(step, 2.5).seconds <= 2.5
 
 
-def test_constants_cost_nothing_and_handles_are_never_kept():
+def test_constants_and_handles_are_never_kept():
     ops = [const("k", 2.0), op("a", "Mul", "h k", "f[64]"), op("b", "Sin", "a", "f[64]")]
     step = Step(
         body=make_net({"h": "f[64]"}, ops, []),
