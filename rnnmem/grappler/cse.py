@@ -35,7 +35,7 @@ def racing_sums(net: Net) -> Iterator[Op]:
 
 
 def _is_racing(net: Net) -> Iterator[Op]:
-    trees = [tree for tree in summation_trees(net) if _rounds(net, tree[0])]
+    trees = summation_trees(net)
     if not trees:
         return
     values, merged = _Numbers(net, constants=False), _Numbers(net, constants=True)
@@ -49,11 +49,6 @@ def _is_racing(net: Net) -> Iterator[Op]:
             for blob in addends_of(net, tree)
         ):
             yield tree[0]
-
-
-def _rounds(net: Net, op: Op) -> bool:
-    """Whether a sum's bits depend on its order; those of whole numbers do not."""
-    return not net.blobs[op.outputs[0]].dtype.startswith(("int", "uint"))
 
 
 def _is_held_by_none(net: Net, blob: str) -> bool:

@@ -130,7 +130,7 @@ def _carried_sums(body: Net) -> Sums:
 
 
 def summation_trees(net: Net) -> list[list[Op]]:
-    """The trees of additions that add up three values or more of one shape."""
+    """The trees of additions that add up three values or more of one shape, in some order."""
     return net.once(_summing_trees)
 
 
@@ -165,7 +165,12 @@ def _summing_trees(net: Net, most_readers: float = math.inf) -> list[list[Op]]:
         for other in sorted(above - {top}):
             trees[top] += trees.pop(other)
         last.update(dict.fromkeys((one.name for one in trees[top]), top))
-    return [ops for ops in trees.values() if _leaves(net, ops) > 2]
+    return [ops for ops in trees.values() if _rounds(net, ops[0]) and _leaves(net, ops) > 2]
+
+
+def _rounds(net: Net, op: Op) -> bool:
+    """Whether a sum's bits depend on its order; those of whole numbers do not."""
+    return not net.blobs[op.outputs[0]].dtype.startswith(("int", "uint"))
 
 
 def _leaves(net: Net, ops: list[Op]) -> int:

@@ -33,6 +33,15 @@ def test_two_branches_of_a_tree_are_one_sum():
     assert [{one.name for one in ops} for ops in summation_trees(net)] == [{"x", "y", "out"}]
 
 
+@pytest.mark.parametrize("kind", ["i[]", "i[4]"])
+def test_whole_numbers_add_up_to_the_same_in_any_order(kind):
+    # x[i + 1], as ``tf.strided_slice(x, [i + 1], [i + 1 + 1])`` asks for it in many a loop
+    tree = [op("x", "AddV2", "a b", kind), op("out", "AddV2", "x c", kind)]
+    net = make_net(dict.fromkeys("abc", kind), tree, ["x", "out"])
+    assert not summation_trees(net)
+    assert not Sums(net).addends
+
+
 def test_a_product_in_between_makes_two_sums():
     ops = [op("x", "AddV2", "a b", F), op("y", "Mul", "x x", F), op("out", "AddV2", "y c", F)]
     assert not addends(ops)
