@@ -136,7 +136,10 @@ GPU = Machine(
 FEW_ROWS = 32
 """Rows up to which a product is thin: its factors are read for little work. By hand."""
 WIDE_SECONDS = 5e-5
-"""An op that takes longer than this keeps all cores busy by itself. By hand."""
+"""An op that takes longer than this keeps most cores busy by itself. By hand."""
+TOGETHER = 1.6
+"""So many of those are done in the time of one, where nothing orders them: some of what they do is
+done by one core. Two losses over 3000 words, with their products, take 1.4 times as long in turns."""
 SIDE_BY_SIDE = 8
 """So many small ops run at once at most. By hand."""
 

@@ -369,7 +369,7 @@ Size                                 rerun none asks_shape apart
 SleepOp                              effect=none
 Slice                                rerun moves slices skips bits
 Softmax                              rerun pointwise=8 softmax in_place=0 rows bits=columns
-SoftmaxCrossEntropyWithLogits        rerun reads=1 cross_entropy apart labelled=repeats bits=columns
+SoftmaxCrossEntropyWithLogits        rerun reads=8 cross_entropy apart labelled=repeats bits=columns
 Softplus                             rerun pointwise=8 bits
 SoftplusGrad                         rerun pointwise=2 bits
 Softsign                             rerun pointwise=12 bits
@@ -377,7 +377,7 @@ SoftsignGrad                         rerun pointwise=2 bits
 SpaceToBatch                         rerun moves
 SpaceToBatchND                       rerun moves
 SpaceToDepth                         rerun moves
-SparseSoftmaxCrossEntropyWithLogits  rerun reads=1 cross_entropy apart labelled bits
+SparseSoftmaxCrossEntropyWithLogits  rerun reads=8 cross_entropy apart labelled bits
 SparseTensorSliceDataset             effect=none
 Split                                rerun moves apart slices splits
 SplitV                               rerun moves apart slices splits

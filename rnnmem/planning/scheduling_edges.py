@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from rnnmem.analysis.loops import loops_of
 from rnnmem.analysis.machine import Machine
@@ -18,6 +19,8 @@ MOST_OPS = 5000
 """Ops of a function with loops, at all depths, beyond which no turns are looked for."""
 LEAST_GAIN = 0.01
 """Part of the peak that turns must take off a function with loops."""
+LEAST_GAIN_ELSEWHERE = 0.15
+"""The same of a function without, where what takes turns is most of the time."""
 
 
 def with_edges_where_they_pay(
@@ -54,19 +57,19 @@ def with_edges_where_they_pay(
     if has_loops and predicted > (1 - LEAST_GAIN) * original:
         return plan, None
     # The prediction is of one run; another may hold all that nothing orders.
-    if (
-        predicted == original
-        and not scheduling_edges.bytes <= original < scheduling_edges.bytes_before
-    ):
+    bound, before = scheduling_edges.bytes, scheduling_edges.bytes_before
+    if predicted == original and not bound <= original < before:
+        return plan, None
+    least = LEAST_GAIN_ELSEWHERE if max_slowdown < math.inf and not has_loops else 0.0
+    if predicted > (1 - least) * original and bound > (1 - least) * before:
         return plan, None
     edges = scheduling_edges.edges
     note = f"{counted(len(edges), 'scheduling edge serialises', 'scheduling edges serialise')} "
     note += "large buffers"
-    if scheduling_edges.bytes_before:
+    if before:
         note += (
-            f": of those outside loops at most {format_bytes(scheduling_edges.bytes)} are alive "
-            f"at once, "
-            f"where it could be {format_bytes(scheduling_edges.bytes_before)}"
+            f": of those outside loops at most {format_bytes(bound)} are alive at once, where it "
+            f"could be {format_bytes(before)}"
         )
     found = dataclasses.replace(
         plan,

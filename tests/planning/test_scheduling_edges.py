@@ -35,7 +35,7 @@ def branches_and_a_loop(count):
     return make_net(inputs, ops, [*(f"r{n}" for n in range(count)), "loop:1"])
 
 
-def decided(net, max_slowdown=1.1):
+def decided(net, max_slowdown=2.0):
     return with_edges_where_they_pay(net, Plan(), CPU, max_slowdown)
 
 
@@ -46,6 +46,10 @@ def test_branches_take_turns():
     assert plan.notes[0].startswith("3 scheduling edges serialise large buffers")
     assert plan.original_peak == counted_peak(net)
     assert plan.predicted_peak == counted_peak(ordered) < 0.7 * plan.original_peak
+
+
+def test_what_would_run_side_by_side_takes_no_turns_where_there_is_no_time():
+    assert decided(branches_and_a_loop(4), max_slowdown=1.1) == (Plan(), None)
 
 
 def test_one_edge_is_told_as_one():

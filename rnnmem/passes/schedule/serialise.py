@@ -21,8 +21,9 @@ import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
 
-from rnnmem.analysis.machine import SIDE_BY_SIDE, WIDE_SECONDS, Machine
+from rnnmem.analysis.machine import SIDE_BY_SIDE, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
+from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
@@ -299,20 +300,18 @@ def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
 
 
 def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine) -> float:
-    """Estimated factor of time: a large op uses all cores alone, small ones run side by side."""
-    seconds = {op.name: machine.seconds(op, net) for op in net.ops}
-    total = sum(seconds.values())
-    return _span(_controlled(net, edges), seconds, total) / _span(net, seconds, total)
+    """Estimated factor of time: small ops run side by side, and large ones lose by taking turns."""
+    seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
+    return _span(_controlled(net, edges), seconds) / _span(net, seconds)
 
 
-def _span(net: Net, seconds: dict[str, float], total: float) -> float:
-    """The longest path of small ops, or all their work over the threads, and all large ops."""
+def _span(net: Net, seconds: dict[str, float]) -> float:
+    """The longest path of ops, or all their work where as much of it as may be runs together."""
     past = ssa(net)
     longest = [0.0] * len(past.ops)
-    small = 0.0
+    work = 0.0
     for index, op in enumerate(past.ops):
         own = seconds[op.name]
-        own = 0.0 if own > WIDE_SECONDS else own
-        small += own
+        work += own / (TOGETHER if own > WIDE_SECONDS else SIDE_BY_SIDE)
         longest[index] = own + max((longest[other] for other in past.before[index]), default=0.0)
-    return total - small + max(max(longest, default=0.0), small / SIDE_BY_SIDE) + 1e-12
+    return max(work, *longest) + 1e-12

@@ -30,7 +30,7 @@ def products(count, hidden=True, behind="Mul"):
 
 def test_an_output_barrier_waits():
     net = products(3)
-    scheduling_edges = edges_of(net, CPU, 1.5)
+    scheduling_edges = edges_of(net, CPU, 2.0)
     assert scheduling_edges.edges == (Edge("held1", None, "sum0"), Edge("held2", None, "sum1"))
     assert (scheduling_edges.bytes_before, scheduling_edges.bytes) == (3 * SIZE, SIZE)
     ordered = with_edges(net, scheduling_edges.edges)
@@ -38,7 +38,7 @@ def test_an_output_barrier_waits():
 
 
 def test_what_might_be_fused_does_not_wait():
-    assert edges_of(products(3, hidden=False), CPU, 1.5) is None
+    assert edges_of(products(3, hidden=False), CPU, 2.0) is None
 
 
 def test_what_stands_behind_an_output_barrier_is_the_buffer_in_front_of_it():
@@ -60,7 +60,7 @@ def test_what_stands_behind_an_output_barrier_is_the_buffer_in_front_of_it():
         ],
         ["one", "two", "most"],
     )
-    scheduling_edges = edges_of(net, CPU, 1.5)
+    scheduling_edges = edges_of(net, CPU, 2.0)
     assert set(scheduling_edges.edges) == {Edge("put", None, "one"), Edge("put", None, "two")}
     assert (scheduling_edges.bytes_before, scheduling_edges.bytes) == (2 * SIZE, SIZE)
 
@@ -141,5 +141,5 @@ def test_only_a_sum_of_two_that_is_handed_on_has_a_completion_proxy():
 
 
 def test_outside_of_loops_there_are_no_completion_proxies():
-    found = edges_of(summation(), CPU, 1.5)
+    found = edges_of(summation(), CPU, 2.0)
     assert found is None or not any(edge.by_proxy for edge in found.edges)
