@@ -115,7 +115,7 @@ WITNESSED = Edge("put", None, "sum", by_proxy=True)
 
 def test_a_sum_that_is_handed_on_is_waited_for_by_a_completion_proxy():
     net = summation()
-    found = edges_of(net, CPU, 1.5, ("loop", "body"))
+    found = edges_of(net, CPU, 2.0, ("loop", "body"))
     assert found.edges == (WITNESSED,)
     assert (found.bytes_before, found.bytes) == (2 * SIZE, SIZE)
     ordered = with_edges(net, [WITNESSED, WITNESSED])
