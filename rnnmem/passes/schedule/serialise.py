@@ -113,7 +113,7 @@ def edges_of(
     for candidate, waits in _candidates(net, planned, congruent):
         edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
         bound = _bound(ssa(_controlled(candidate, edges)))
-        slowdown = _slowdown(net, edges, machine)
+        slowdown = _slowdown(net, edges, machine, 1.0 if carried else TOGETHER)
         worth_it = edges and bound < before and slowdown <= max_slowdown
         if worth_it and not may_change_a_sum(net, edges, path):
             found.append(Edges(tuple(edges), bound, before, slowdown))
@@ -299,19 +299,27 @@ def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
     return net.replace(ops=tuple(ops))
 
 
-def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine) -> float:
-    """Estimated factor of time: small ops run side by side, and large ones lose by taking turns."""
+def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine, together: float) -> float:
+    """Estimated factor of time: small ops run side by side, and large ones lose by taking turns.
+
+    Args:
+      net: the Net.
+      edges: its control edges.
+      machine: what estimates of time assume.
+      together: how many large ops are done in the time of one; one in a loop, where the next
+        iteration keeps cores busy.
+    """
     seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
-    return _span(_controlled(net, edges), seconds) / _span(net, seconds)
+    return _span(_controlled(net, edges), seconds, together) / _span(net, seconds, together)
 
 
-def _span(net: Net, seconds: dict[str, float]) -> float:
+def _span(net: Net, seconds: dict[str, float], together: float) -> float:
     """The longest path of ops, or all their work where as much of it as may be runs together."""
     past = ssa(net)
     longest = [0.0] * len(past.ops)
     work = 0.0
     for index, op in enumerate(past.ops):
         own = seconds[op.name]
-        work += own / (TOGETHER if own > WIDE_SECONDS else SIDE_BY_SIDE)
+        work += own / (together if own > WIDE_SECONDS else SIDE_BY_SIDE)
         longest[index] = own + max((longest[other] for other in past.before[index]), default=0.0)
     return max(work, *longest) + 1e-12
