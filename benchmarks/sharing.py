@@ -118,7 +118,7 @@ def branches(count: int, runs: int) -> dict:
         return total
 
     x = tf.constant(draw((512, 256)), tf.float32)
-    optimised = rnnmem.optimize(run)
+    optimised = rnnmem.optimize(run, max_slowdown=2.0)  # in turns they take up to 1.6 times as long
     same = run(x).numpy().tobytes() == optimised(x).numpy().tobytes()
     peaks = {}
     for name, function in (("TensorFlow", run), ("rnnmem", optimised)):

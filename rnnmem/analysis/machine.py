@@ -200,7 +200,7 @@ MOST_ARENAS = 16
 MORE_WASTE = 1 / 20, 128 << 10
 """What chunks take beyond the worst of so many arenas: part of a peak, and bytes of any.
 
-As measured over the conformance table (`make conformance-table`), of 2 MiB more than of 20."""
+As measured over the conformance table (`make conformance-table`)."""
 LESS_HELD = 1 / 50
 """Part of a peak by which a run may be better than the best that is simulated. Measured as well."""
 LONGEST_LOG = 50_000

@@ -130,7 +130,7 @@ def _carried_sums(body: Net) -> Sums:
 
 
 def summation_trees(net: Net) -> list[list[Op]]:
-    """The trees of additions that add up three values or more of one shape, in some order."""
+    """The trees of additions whose order shows: of three values or more of one shape, rounded."""
     return net.once(_summing_trees)
 
 

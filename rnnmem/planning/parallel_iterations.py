@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.machine import WIDE_SECONDS
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import Work, facts
 from rnnmem.passes.encode.decision import OFFLOAD
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 ONE_BY_ONE = 0.1
 """Part of the step time that is lost one at a time; measured on loops of many kinds, 0 to 0.3."""
-
-WIDE_SECONDS = 5e-5
-"""An op that takes longer than this keeps all cores busy by itself."""
 
 
 def overlapped(plan: Plan) -> Plan:

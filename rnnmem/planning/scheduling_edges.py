@@ -37,7 +37,8 @@ def with_edges_where_they_pay(
     Returns:
       The plan with the edges, and the Net with them; the plan as it was and None where neither the
       predicted peak nor that of a worse run is lowered. Of a function with loops it must be the
-      predicted peak: that is what its budget was held against.
+      predicted peak: that is what its budget was held against. Of one without, within a bound on
+      time, one of the two must fall by `LEAST_GAIN_ELSEWHERE`.
     """
     has_loops = _has_loops(net)
     if has_loops and sum(len(inner.ops) for _, inner in net.walk()) > MOST_OPS:

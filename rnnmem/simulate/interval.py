@@ -65,7 +65,8 @@ def simulated_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Inter
     if unknown:
         return None
     high = highest_peak(program, machine)
-    least_run, _ = prepared(net, machine, simplified=Simplified(True, True))
+    as_simple_as_may_be = Simplified(dead_in_branches=True, equal_constants=True)
+    least_run, _ = prepared(net, machine, simplified=as_simple_as_may_be)
     ledgers = [run(least_run, Setting(Ledger(), 1, is_good=True, **order)) for order in _GOOD]
     least = min(ledgers, key=lambda one: one.peak)
     return min(high, bfc.least_peak(least.log, least.peak)), high

@@ -110,10 +110,13 @@ def edges_of(
     congruent = congruent_ops(net)
     found = []
     carried = path[-1:] == ("body",)
+    together = 1.0 if carried else TOGETHER  # in a loop the next iteration keeps cores busy
+    seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
+    unordered = _span(net, seconds, together)
     for candidate, waits in _candidates(net, planned, congruent):
         edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
         bound = _bound(ssa(_controlled(candidate, edges)))
-        slowdown = _slowdown(net, edges, machine, 1.0 if carried else TOGETHER)
+        slowdown = _span(_controlled(net, edges), seconds, together) / unordered
         worth_it = edges and bound < before and slowdown <= max_slowdown
         if worth_it and not may_change_a_sum(net, edges, path):
             found.append(Edges(tuple(edges), bound, before, slowdown))
@@ -299,22 +302,14 @@ def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
     return net.replace(ops=tuple(ops))
 
 
-def _slowdown(net: Net, edges: Sequence[Edge], machine: Machine, together: float) -> float:
-    """Estimated factor of time: small ops run side by side, and large ones lose by taking turns.
+def _span(net: Net, seconds: dict[str, float], together: float) -> float:
+    """Estimated time: the longest path of ops, or all their work, where that takes longer.
 
     Args:
       net: the Net.
-      edges: its control edges.
-      machine: what estimates of time assume.
-      together: how many large ops are done in the time of one; one in a loop, where the next
-        iteration keeps cores busy.
+      seconds: of each op, alone.
+      together: how many large ops are done in the time of one; small ones run side by side.
     """
-    seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
-    return _span(_controlled(net, edges), seconds, together) / _span(net, seconds, together)
-
-
-def _span(net: Net, seconds: dict[str, float], together: float) -> float:
-    """The longest path of ops, or all their work where as much of it as may be runs together."""
     past = ssa(net)
     longest = [0.0] * len(past.ops)
     work = 0.0
