@@ -19,14 +19,14 @@ def about(size: int) -> range:
 
 @tf.function
 def peak_of_eight_mib(x):
-    """Two or three buffers of 4 MiB are in use at once, the result is a scalar."""
+    """Two buffers of 4 MiB are in use at once, the result is a scalar."""
     wide = tf.random.uniform([MIB]) + x
-    return tf.reduce_sum(tf.sort(wide) * wide)
+    return tf.reduce_sum(tf.reverse(wide, [0]) * wide)
 
 
 def test_the_peak_is_what_was_in_use_at_once():
     measured = rnnmem.measure(peak_of_eight_mib, tf.constant(1.0), repeats=2)
-    assert measured.peak_bytes in range(8 * MIB, 3 * 8 * MIB)
+    assert measured.peak_bytes in about(8 * MIB)
     assert measured.seconds > 0
     assert measured.repeats == 2
 
