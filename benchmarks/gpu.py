@@ -41,7 +41,8 @@ class Figures:
       before_bytes: peak as TensorFlow runs it; `after_bytes` under rnnmem.
       predicted_before_bytes: of the first by the plan; `predicted_after_bytes` of the second.
       before_seconds: median of a step; `after_seconds` under rnnmem.
-      time_ratio: median of the second's by the first's, over the pairs.
+      time_ratio: median of the second's by the first's, over the pairs; `estimated_ratio` by the
+        plan.
       bits_equal: whether all results have the same bits.
       largest_difference: of an element, where they have not.
       before_batch: the largest batch that fits; `after_batch` under rnnmem.
@@ -57,6 +58,7 @@ class Figures:
     before_seconds: float | None = None
     after_seconds: float | None = None
     time_ratio: float | None = None
+    estimated_ratio: float | None = None
     bits_equal: bool | None = None
     largest_difference: float | None = None
     before_batch: int | None = None
@@ -304,7 +306,10 @@ def line(name: str, found: Figures) -> str:
             lambda size: f"{size / MIB:.1f}",
         ),
         _pair(found.before_seconds, found.after_seconds, lambda one: f"{one:.4f}"),
-        "" if found.time_ratio is None else f"{found.time_ratio:.2f}x",
+        *(
+            "" if ratio is None else f"{ratio:.2f}x"
+            for ratio in (found.time_ratio, found.estimated_ratio)
+        ),
         bits[found.bits_equal],
         _pair(found.before_batch, found.after_batch, str),
         _pair(found.before_tokens, found.after_tokens, lambda one: f"{one:.0f}"),
@@ -319,8 +324,8 @@ def _pair(before: Any, after: Any, shown: Callable[[Any], str]) -> str:
 
 
 HEAD = """\
-| row | peak, MiB | predicted, MiB | s a step | time | bits | largest batch | tokens/s | overlap |
-| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: |"""
+| row | peak, MiB | predicted, MiB | s a step | time | estimated | bits | batch | tokens/s | overlap |
+| --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: |"""
 
 
 def define_flags() -> None:

@@ -54,7 +54,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one row measured: peaks in bytes above resident, seconds a step."""
+    """What one row measured: peaks in bytes above resident, seconds a step, their ratio."""
 
     workload: str
     max_slowdown: float
@@ -70,6 +70,7 @@ class Result:
     goal_bytes: int | None
     goal_time: float | None
     report: str = ""
+    estimated_ratio: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,6 +316,7 @@ def compared(workload: Workload, job: Job) -> Result:
         goal_bytes=job.goal_bytes,
         goal_time=job.goal_time,
         report=str(explanation) if job.explain and explanation else "",
+        estimated_ratio=explanation.plan.slowdown if explanation else None,
     )
 
 

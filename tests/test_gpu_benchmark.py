@@ -69,5 +69,5 @@ def test_rows_that_have_no_time_left_say_so(knobs, tmp_path, capsys):
 
 def test_a_line_shows_what_there_is():
     shown = gpu.line("a", Figures(before_bytes=2 << 20, after_bytes=1 << 20, bits_equal=True))
-    assert shown == "| a | 2.0 → 1.0 |  |  |  | equal |  |  |  |"
+    assert shown == "| a | 2.0 → 1.0 |  |  |  |  | equal |  |  |  |"
     assert shown.count("|") == gpu.HEAD.splitlines()[0].count("|")
