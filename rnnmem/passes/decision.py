@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import NetError
+from rnnmem.ir.devices import HOST
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Constant, Net, Op
 
@@ -34,12 +35,14 @@ class Site:
       pairs: its loop pairs.
       seconds: estimated time of one run of an op of a Net.
       writers: what may write variables; None: no variable may be read again.
+      device: where ops run that name no device.
     """
 
     net: Net
     pairs: tuple[LoopPair, ...]
     seconds: Callable[[Op, Net], float]
     writers: Writers | None = None
+    device: str = HOST
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,6 +96,7 @@ PASSES = (  # in the order of application
     Pass("offload", "encode:Encoding", LOOP, default=False),
     Pass("checkpoint", "checkpoint:Segments", LOOP),
     Pass("rebuild_lists", "rebuild_lists:RebuiltList", TRIED),
+    Pass("induction_variables", "induction_variables:InductionVariable", BESIDE),
     Pass("gradient_start", "schedule:Edge", BESIDE, module="schedule.gradient_start"),
     Pass("lazy_gradient_lists", "lazy_gradient_lists:LazyGradientList", BESIDE),
     Pass("after_loss", "schedule:Edge", BESIDE, module="schedule.after_loss"),

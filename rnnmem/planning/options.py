@@ -23,6 +23,7 @@ _KNOWN = (*BY_NAME, *GROUPS)
 PROFILE_SECONDS = 10.0
 """Seconds that measuring may take where nobody says how many."""
 _OUTSIDE = (
+    "induction_variables",
     "scheduling_edges",
     "elementwise_chunks",
     "late_products",
@@ -96,13 +97,15 @@ class Options:
         return dataclasses.replace(self, allow=tuple(sorted(self.passes - {*names})), plan=plan)
 
     def simpler(self, plan: Plan) -> Iterator[tuple[Options, tuple[str, ...]]]:
-        """Options by which less is done outside of loops than a plan does; the passes left out."""
+        """Options by which less is done beside the loops than a plan does; the passes left out."""
+        counts = bool(plan.of("induction_variables"))
         turns = any(not edge.path for edge in plan.of("scheduling_edges"))
         late = bool(plan.of("late_products"))
         runs_again = bool(plan.at_every_depth("straight_line"))
         cuts = any(not one.closed for one in plan.of("row_chunks"))
         chains = bool(plan.of("elementwise_chunks"))
-        is_done = zip(_OUTSIDE, (turns, chains, late, runs_again, cuts), strict=True)
+        decided = (counts, turns, chains, late, runs_again, cuts)
+        is_done = zip(_OUTSIDE, decided, strict=True)
         done = [name for name, one in is_done if one]
         for count in range(1, len(done) + 1):
             for names in itertools.combinations(done, count):
@@ -121,7 +124,7 @@ class Options:
 
 def left_outside(names: Iterable[str], reason: str) -> str:
     """What a plan says of passes that were left out, for a reason."""
-    return f"nothing is done by {' and '.join(names)} outside of loops: {reason}"
+    return f"nothing is done by {' and '.join(names)} beside the loops: {reason}"
 
 
 P = ParamSpec("P")

@@ -281,7 +281,7 @@ def candidates_of(
 
     seconds = step_seconds(net, machine) if seconds is None else seconds
     runs = [trips_of(pair.forward) for pair in pairs]
-    site = Site(net, beside_loops, clock)
+    site = Site(net, beside_loops, clock, device=machine.device)
     offers = {one.name: one.offer(site) for one in beside if one.kind is Kind.BESIDE}
     spared = [offer.spared for offer in offers.values() if offer.spared]
     return Candidates(

@@ -47,7 +47,8 @@ class Tried:
     def _offers(self) -> Mapping[str, Offer]:
         net = self.candidates.net
         writers = Writers(net, self.variables) if self.setting.reads_again else None
-        site = Site(net, self.candidates.outermost, self.setting.machine.seconds, writers)
+        machine = self.setting.machine
+        site = Site(net, self.candidates.outermost, machine.seconds, writers, machine.device)
         passes = (one for one in self.setting.around_loops if one.kind is Kind.TRIED)
         return {one.name: one.offer(site) for one in passes}
 

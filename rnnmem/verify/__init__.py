@@ -9,6 +9,7 @@ cannot prove:
     reads       a new read of a variable stands for one in a loop that sees the same state
     nested      a step net that is a step by itself is the same by itself
     lists       each pop gives back one push of one iteration
+    counters    what a gradient loop counts itself is what was saved
     segments    iterations that are replayed are those that ran
     encodings   what is decoded is what was encoded, but for rounding (where allowed)
     equals      where the rewritten Net gets a value in another way, the original could (each module
@@ -34,6 +35,7 @@ from rnnmem.verify.lowering.accumulated_products import lower_accumulated_produc
 from rnnmem.verify.lowering.checkpoint import lower_checkpoints
 from rnnmem.verify.lowering.chunked_loss import lower_chunked_losses
 from rnnmem.verify.lowering.encode import lower_encodings, verify_roundings
+from rnnmem.verify.lowering.induction_variables import lower_induction_variables
 from rnnmem.verify.nested import Handles, handles_of, without_nested
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
@@ -87,6 +89,7 @@ def _verify(
     verify_signature(original, rewritten)
     verify_devices(original, rewritten)
     flat = without_nested(original, rewritten, handles, _verify)
+    flat = lower_induction_variables(original, flat)
     original = lowered_original(original, flat)
     original, flat = lower_accumulated_products(original, flat)
     original, flat = lower_chunked_losses(original, flat, chunks, compiled)

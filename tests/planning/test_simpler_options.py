@@ -74,4 +74,4 @@ def test_a_plan_that_is_given_loses_the_decisions_too():
 
 def test_the_note_names_the_passes_and_the_reason():
     note = left_outside(["straight_line", "row_chunks"], "why")
-    assert note == "nothing is done by straight_line and row_chunks outside of loops: why"
+    assert note == "nothing is done by straight_line and row_chunks beside the loops: why"

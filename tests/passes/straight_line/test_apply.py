@@ -183,7 +183,7 @@ def test_other_arithmetic_takes_back_what_is_outside_of_loops_alone(monkeypatch)
     monkeypatch.setattr(work.Work, "differs", differs)
     plan = plan_of(encoder(), max_slowdown=1.3)
     assert not plan.of("straight_line") and not plan.changes_nothing
-    assert plan.notes == ("nothing is done by straight_line outside of loops: because",)
+    assert plan.notes == ("nothing is done by straight_line beside the loops: because",)
 
 
 @pytest.mark.slow

@@ -1,0 +1,114 @@
+"""Which saved whole numbers a gradient loop has by itself, without a list.
+
+TensorFlow saves loop counters, shapes and lengths of lists as it saves everything: pushed to a list
+of the device in each iteration, popped in the gradient loop. On an accelerator whole numbers of 32
+bits are the host's, so each push copies to the device, and for each pop the host waits until the
+device has come so far: nothing is enqueued ahead. But a number that grows by a constant can be
+counted down from where it ended (an induction variable: Aho et al., "Compilers", 9.1), one that
+never changes is known, and what is computed from such numbers can be computed again:
+
+    forward step net     i ─► PushBack                     i + c
+    gradient step net    PopBack ─► i          becomes     j (begins as final i - c) ─► j - c
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rnnmem.analysis.facts import UNKNOWN, Fact
+from rnnmem.analysis.loops import Loop, LoopPair
+from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.devices import ACCELERATOR, kind_of
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.joint import is_joint
+from rnnmem.ir.op_table import types
+from rnnmem.ir.order import constant_value, through_identities
+from rnnmem.passes.decision import Offer, Site
+from rnnmem.passes.induction_variables.decision import InductionVariable
+
+DTYPE = "int32"
+"""The dtype whose values TensorFlow keeps in host memory, whatever the device."""
+MOST = 8
+"""Numbers of a vector, as a shape has them; more are data."""
+GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
+COMPUTES = frozenset({*GROWS, "ExpandDims", "Identity", "Mul", "Pack"})
+"""Op types that are computed again."""
+OF_LISTS = types("list", "length", "shape")
+"""Op types that are the same in every iteration where their list is."""
+
+
+def offer(site: Site) -> Offer:
+    """What loops that are rewritten bring along, where there is an accelerator."""
+    on_device = kind_of(site.device) == kind_of(ACCELERATOR)
+    return Offer(lambda opened, _: induction_variables(site.net, opened) if on_device else ())
+
+
+def induction_variables(net: Net, pairs: Iterable[LoopPair]) -> tuple[InductionVariable, ...]:
+    """The saved whole numbers that the gradient loops of the pairs can have by themselves.
+
+    Args:
+      net: the Net around the loops.
+      pairs: the loop pairs that are rewritten.
+    """
+    if is_joint(net):  # its gradient is a function of its own, which has none of its loops' results
+        return ()
+    known = known_net(net)
+    found = []
+    for pair in pairs:
+        forward = pair.forward
+        inside = known.inner.get((forward.op.name, "body"))
+        if len(pair.path) > 1 or inside is None or kind_of(forward.op.device) == "CPU":
+            continue
+        for blob in sorted({link.pushed for one in pair.gradients for link in one.links}):
+            kind = forward.body.blobs[blob]
+            if kind.dtype != DTYPE or kind.shape is None or len(kind.shape) > 1:
+                continue
+            numbers = _always(inside.facts.get(blob, UNKNOWN), kind.shape)
+            if numbers or follows(forward, blob):
+                found.append(InductionVariable(forward.op.name, blob, numbers))
+    return tuple(found)
+
+
+def _always(fact: Fact, shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    """The number, or a few of them in a vector, that a blob always is; none where not known."""
+    value = fact.value if shape else (fact.value,)
+    held = value if isinstance(value, tuple) and len(value) <= MOST else ()
+    numbers = tuple(one for one in held if type(one) is int)
+    return numbers if len(numbers) == len(held) else ()
+
+
+def follows(forward: Loop, blob: str) -> bool:
+    """Whether a blob of the body follows from loop counters, or from a list that stays the same."""
+    body = forward.body
+    if body.blobs[blob].dtype != DTYPE:
+        return False
+    op = body.producer.get(blob)
+    if op is None:
+        return blob in forward.invariants or grows_by(forward, blob) is not None
+    if op.type in OF_LISTS:
+        return through_identities(body, op.inputs[0]) in forward.invariants
+    if op.type == "Const":
+        return constant_value(body, blob) is not None
+    return op.type in COMPUTES and all(follows(forward, one) for one in op.inputs)
+
+
+def grows_by(forward: Loop, argument: str) -> tuple[Op, str] | None:
+    """The op by which a variable of the loop grows, and the blob that it adds: one that stays.
+
+    Args:
+      forward: the loop.
+      argument: of its body.
+
+    Returns:
+      None where anything else is done to the variable.
+    """
+    body = forward.body
+    index = body.inputs.index(argument)
+    op = body.producer.get(through_identities(body, body.outputs[index]))
+    if op is None or op.type not in GROWS:
+        return None
+    first, second = (through_identities(body, one) for one in op.inputs)
+    if op.type != "Sub" and second == argument:
+        first, second = second, first
+    stays = second in forward.invariants or type(constant_value(body, second)) is int
+    return (op, second) if first == argument and stays else None
