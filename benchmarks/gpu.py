@@ -324,7 +324,7 @@ def _pair(before: Any, after: Any, shown: Callable[[Any], str]) -> str:
 
 
 HEAD = """\
-| row | peak, MiB | predicted, MiB | s a step | time | estimate | bits | batch | tokens/s | overlap |
+| row | peak, MiB | predicted, MiB | s/step | time | estimate | bits | batch | tokens/s | overlap |
 | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: |"""
 
 

@@ -32,6 +32,7 @@ class Machine:
       bytes_per_second: of memory traffic, of values that were just written.
       kept_bytes_per_second: of a value that is written now and read much later, out of every cache.
       launch_seconds: what any op costs before it does anything.
+      host_seconds: the same of an op that starts no kernel of an accelerator; None: as any op.
       measured: op signature -> seconds of its kernel, where a profile was taken.
       host_bytes_per_second: of copies between the device and the host.
       device: where ops run that name no device.
@@ -50,31 +51,33 @@ class Machine:
     device: str = HOST
     threads: int = 2
     costs: Costs | None = None
+    host_seconds: float | None = None
 
     def seconds(self, op: Op, net: Net) -> float:
         """Estimated time of one run of the op (of one iteration, for a loop op)."""
         if op.type == PUSH:
             kept = 0 if _lives_anyway(net, op.inputs[1]) else net.blobs[op.inputs[1]].bytes or 0
-            return self._starting(op) + self.seconds_to_keep(kept)
+            return self._starting(op, net) + self.seconds_to_keep(kept)
         if self.measured and not op.nets:
             found = self.measured.get(op_signature(op, net) or "")
             if found is not None:
-                return self._starting(op) + found
+                return self._starting(op, net) + found
         work, moved = arithmetic(op, net)
         if self.costs is not None:
-            return self._starting(op) + self._kernel(op, net, work, moved)
+            return self._starting(op, net) + self._kernel(op, net, work, moved)
         rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
-        return self.launch_seconds + max(work / rate, moved / self.bytes_per_second)
+        return self._starting(op, net) + max(work / rate, moved / self.bytes_per_second)
 
     def least_seconds(self, op: Op, net: Net) -> float:
         """Estimated time of an op that hands on what it reads; of any, where costs are known."""
         return self.launch_seconds if self.costs is None else self.seconds(op, net)
 
-    def _starting(self, op: Op) -> float:
+    def _starting(self, op: Op, net: Net) -> float:
         """What the op costs before it does anything."""
         costs = self.costs
         if costs is None:
-            return self.launch_seconds
+            on_host = self.host_seconds is not None and not _starts_kernel(op, net)
+            return self.host_seconds if on_host else self.launch_seconds  # type: ignore[return-value]
         if op.type in (PUSH, POP):
             return costs.list
         return costs.optional if op.type in (WRAP, UNWRAP) else costs.op
@@ -102,6 +105,13 @@ def _lives_anyway(net: Net, blob: str) -> bool:
     return any(pair == (blob, blob) for pair in zip(net.inputs, net.outputs, strict=False))
 
 
+def _starts_kernel(op: Op, net: Net) -> bool:
+    """Whether an accelerator is told to do something: the op computes what is not the host's."""
+    if op.type in (POP, UNWRAP, WRAP) or arithmetic(op, net) == (0.0, 0.0):
+        return False
+    return any(net.blobs[blob].dtype not in HOST_DTYPES for blob in op.outputs)
+
+
 def _is_thin(op: Op, net: Net) -> bool:
     """Whether a matrix of a product has few rows, or few columns."""
     shapes = (net.blobs[blob].shape for blob in (*op.inputs[:2], *op.outputs[:1]))
@@ -112,6 +122,9 @@ def _is_thin(op: Op, net: Net) -> bool:
 def _multiplies(op: Op) -> bool:
     return "MatMul" in op.type or "Conv" in op.type or op.type == "Einsum"
 
+
+HOST_DTYPES = frozenset({"int32", "resource", "string", "variant"})
+"""Dtypes whose values are in host memory, whatever the device."""
 
 # Rates by hand, of the order of two cores and of one accelerator; each bound on time is held
 # against the clock by `python -m benchmarks.recurrent`. The two threads are those of the machine
@@ -128,9 +141,12 @@ GPU = Machine(
     pointwise_per_second=1e12,
     bytes_per_second=1e12,
     kept_bytes_per_second=1e12,
-    launch_seconds=5e-6,
+    launch_seconds=1e-5,
     device=ACCELERATOR,
+    host_seconds=1e-6,
 )
+"""The two costs of starting give five of six steps of `benchmarks.gpu` their time on an H200 within
+an eighth: recurrent steps are made of small kernels, one after the other."""
 
 
 FEW_ROWS = 32

@@ -230,7 +230,7 @@ class _Filler:
             assumed = self.unknown_trips[0] if self.unknown_trips else self.unknown
             trips = self.observed.get(self.path.child(op.name), assumed)
         self.trips[op.name] = trips
-        invariants = set(loop.invariants.values())
+        invariants = {*loop.invariants.values(), *_kept(loop)}
         starts, known = self._body(op, loop, ins, invariants)
         after = [known.facts[blob] for blob in loop.body.outputs]
         lengths, grown = lengths_behind(loop, ins, after, trips, given)
@@ -281,6 +281,17 @@ class _Filler:
 
 _MOST_PASSES = 4
 """Passes over a body after which nothing is known of what changes from iteration to iteration."""
+
+
+def _kept(loop: Loop) -> list[int]:
+    """Variables that become the larger of themselves and themselves: they stay, and do not show it
+    (`rnnmem.passes.induction_variables`)."""
+    makers = [loop.body.producer.get(blob) for blob in loop.body.outputs]
+    return [
+        index
+        for index, (argument, op) in enumerate(zip(loop.body.inputs, makers, strict=True))
+        if op is not None and op.type == "Maximum" and {*op.inputs} == {argument}
+    ]
 
 
 def _in_any(start: Fact, end: Fact) -> Fact:

@@ -95,6 +95,7 @@ class _Counting:
 
     def _make(self, blob: str) -> str:
         forward = self.pair.forward
+        blob = through_identities(forward.body, blob)
         op = forward.body.producer.get(blob)
         if blob in forward.invariants:
             return self._kept(forward.op.inputs[forward.invariants[blob]], blob)

@@ -21,7 +21,7 @@ from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.devices import ACCELERATOR, kind_of
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.joint import is_joint
-from rnnmem.ir.op_table import types
+from rnnmem.ir.op_table import column, types
 from rnnmem.ir.order import constant_value, through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.induction_variables.decision import InductionVariable
@@ -30,8 +30,12 @@ DTYPE = "int32"
 """The dtype whose values TensorFlow keeps in host memory, whatever the device."""
 MOST = 8
 """Numbers of a vector, as a shape has them; more are data."""
-GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
-COMPUTES = frozenset({*GROWS, "ExpandDims", "Identity", "Mul", "Pack"})
+_SIGNS = {"add": 1, "sub": -1, "mul": 0}
+_WHOLE = {one: _SIGNS[name] for one, name in column("whole").items() if name in _SIGNS}
+GROWS = {one: sign for one, sign in _WHOLE.items() if sign}
+"""Op type by which a variable grows -> the sign of what it adds."""
+PACK = "Pack"
+COMPUTES = frozenset({*_WHOLE, PACK})
 """Op types that are computed again."""
 OF_LISTS = types("list", "length", "shape")
 """Op types that are the same in every iteration where their list is."""
@@ -80,9 +84,10 @@ def _always(fact: Fact, shape: tuple[int | None, ...]) -> tuple[int, ...]:
 def follows(forward: Loop, blob: str) -> bool:
     """Whether a blob of the body follows from loop counters, or from a list that stays the same."""
     body = forward.body
+    blob = through_identities(body, blob)
+    op = body.producer.get(blob)
     if body.blobs[blob].dtype != DTYPE:
         return False
-    op = body.producer.get(blob)
     if op is None:
         return blob in forward.invariants or grows_by(forward, blob) is not None
     if op.type in OF_LISTS:
