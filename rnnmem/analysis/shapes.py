@@ -284,8 +284,7 @@ _MOST_PASSES = 4
 
 
 def _kept(loop: Loop) -> list[int]:
-    """Variables that become the larger of themselves and themselves: they stay, and do not show it
-    (`rnnmem.passes.induction_variables`)."""
+    """Variables that become the larger of themselves and themselves: they stay, and hide it."""
     makers = [loop.body.producer.get(blob) for blob in loop.body.outputs]
     return [
         index
