@@ -119,6 +119,13 @@ class NetEditor:
             attributes=self.attributes,
         )
 
+    def go_on_with(self, net: Net) -> None:
+        """Goes on with a Net that was made of the edited one; what was renamed stays so."""
+        self.inputs, self.outputs = list(net.inputs), list(net.outputs)
+        self.ops = {op.name: op for op in net.ops}
+        self.blobs = dict(net.blobs)
+        self._taken.clear()
+
     def _as_it_stands(self, op: Op) -> Op:
         """The op with what stands for its inputs now, waiting for no op that is gone."""
         inputs, controls = op.inputs, op.controls

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from rnnmem.ir.graph import Op
 from rnnmem.ir.marks import RENAME_MAP
 
+COUNTED = "counted"
+"""A whole number that the gradient loop counts itself, or knows."""
 COUNTER = "iterations left"
 """The gradient loop counts the forward loop's iterations down."""
 START = "start of the segment"

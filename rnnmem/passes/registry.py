@@ -43,6 +43,7 @@ class Pass:
       exact: whether it changes no bit of any result.
       default: whether it may be used unless the user names others.
       module: of its own, where it shares the folder with others.
+      before_segments: whether it is applied before loops are cut into segments.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Pass:
     exact: bool = True
     default: bool = True
     module: str = ""
+    before_segments: bool = False
 
     @property
     def folder(self) -> str:
@@ -94,9 +96,14 @@ PASSES = (  # in the order of application
     Pass("bits", "encode:Encoding", LOOP, default=False),
     Pass("bfloat16", "encode:Encoding", LOOP, exact=False, default=False),
     Pass("offload", "encode:Encoding", LOOP, default=False),
+    Pass(
+        "induction_variables",
+        "induction_variables:InductionVariable",
+        BESIDE,
+        before_segments=True,
+    ),
     Pass("checkpoint", "checkpoint:Segments", LOOP),
     Pass("rebuild_lists", "rebuild_lists:RebuiltList", TRIED),
-    Pass("induction_variables", "induction_variables:InductionVariable", BESIDE),
     Pass("gradient_start", "schedule:Edge", BESIDE, module="schedule.gradient_start"),
     Pass("lazy_gradient_lists", "lazy_gradient_lists:LazyGradientList", BESIDE),
     Pass("after_loss", "schedule:Edge", BESIDE, module="schedule.after_loss"),

@@ -100,6 +100,10 @@ def apply_plan(
         unread += left.unread
         held += itertools.chain(*left.gradients)
         encoded[loop.path] = left.encoded
+    context = Context(plan.of, constant, keeps_alive)
+    for one in AROUND_LOOPS:
+        if one.before_segments and (decided := plan.of(one.name)):
+            editor.go_on_with(one.apply(editor.net(), decided, context))
     held += _cut_into_segments(editor, plan, encoded, reads, constant, keeps_alive)
     # Who waited for a list of a loop that does not run would make it run.
     runs = {blob for op in editor.ops.values() if op.name in alive for blob in op.outputs}
@@ -113,10 +117,9 @@ def apply_plan(
     elif names:
         _await_in_step_net(editor, names)
     reads.put_in_turn()
-    context = Context(plan.of, constant, keeps_alive)
     rewritten = editor.net()
     for one in AROUND_LOOPS:
-        if decided := plan.of(one.name):
+        if not one.before_segments and (decided := plan.of(one.name)):
             rewritten = one.apply(rewritten, decided, context)
     rewritten = without_dead_ops(rewritten)
     if not keeps_alive:

@@ -89,11 +89,12 @@ def _verify(
     verify_signature(original, rewritten)
     verify_devices(original, rewritten)
     flat = without_nested(original, rewritten, handles, _verify)
-    flat = lower_induction_variables(original, flat)
+    as_imported = original
     original = lowered_original(original, flat)
     original, flat = lower_accumulated_products(original, flat)
     original, flat = lower_chunked_losses(original, flat, chunks, compiled)
-    table, flat = Table(), lower_encodings(lower_checkpoints(flat))
+    flat = lower_induction_variables(as_imported, lower_checkpoints(flat))
+    table, flat = Table(), lower_encodings(flat)
     operators: dict[tuple[Hashable, int], tuple[Operator, ...]] = {}
     states: dict[int, tuple[Hashable, State]] = {}
     effects_before = Effects(order, signs)

@@ -36,6 +36,7 @@ from rnnmem.ir.marks import END, GROWTH, KEEPS, KEPT, LENGTH, REFILLS, SAVES_TAI
 from rnnmem.ir.order import through_identities
 from rnnmem.ir.residuals import (
     CHECKPOINTED,
+    COUNTED,
     COUNTER,
     REPLAYED,
     START,
@@ -117,7 +118,7 @@ class _SegmentRewrite:
     def _residuals(self) -> Iterator[Residual]:
         """The rename map as it was, less the lists of the forward loop that are gone."""
         for one in residuals_of(self.gradient.op):
-            in_segments = one.blob in self.segments.wanted
+            in_segments = one.blob in self.segments.wanted and one.becomes != COUNTED
             yield Residual(one.blob, REPLAYED, popped=one.popped) if in_segments else one
 
     def _drop_pushes(self) -> list[Op]:

@@ -17,6 +17,8 @@ from rnnmem.ir.graph import DType, Net, Op, Shape
 from rnnmem.ir.marks import COUNTED
 from rnnmem.ir.op_table import UNWRAP, WRAP
 from rnnmem.ir.order import through_identities
+from rnnmem.ir.residuals import COUNTED as BY_ITSELF
+from rnnmem.ir.residuals import Residual, rename_map, residuals_of
 from rnnmem.passes.decision import Context, planned_op
 from rnnmem.passes.induction_variables.decision import InductionVariable
 from rnnmem.passes.induction_variables.select import DTYPE, GROWS, OF_LISTS, grows_by
@@ -55,8 +57,7 @@ def _rewrite(
             if link.pushed in some and not awaited_by(counting.body, popping):
                 counting.replace(link, popping, some[link.pushed])
                 popped[link.accumulator] += 1
-        if counting.marks:
-            counting.loop.finish(**{COUNTED: tuple(counting.marks)})
+        counting.finish()
     _drop_lists(editor, pair, popped)
 
 
@@ -69,6 +70,13 @@ class _Counting:
         self.body = self.loop.body
         self.made: dict[str, str] = {}  # blob of the forward step net -> what stands for it here
         self.marks: list[bytes] = []
+        self.gone: set[str] = set()  # arguments that held lists
+
+    def finish(self) -> None:
+        """Writes the loop back, if it counts anything."""
+        if self.gone:
+            marks = _without_lists(self.loop.op, self.gone)
+            self.loop.finish(**{COUNTED: tuple(self.marks)}, **marks)
 
     def replace(self, link: Link, popping: Op, one: InductionVariable) -> None:
         """Whoever read what was popped reads the number, through no optional of the device."""
@@ -86,6 +94,7 @@ class _Counting:
         self.body.rename(link.popped, stands)
         remove_pop(self.body, popping)
         self.loop.remove_variable(popping.inputs[0])
+        self.gone.add(popping.inputs[0])
 
     def _value(self, blob: str) -> str:
         """What stands in the gradient step net for a blob of the forward step net."""
@@ -159,10 +168,20 @@ def _copied(net: NetEditor, body: Net, op: Op, inputs: Iterable[str]) -> str:
 
 def _drop_lists(editor: NetEditor, pair: LoopPair, popped: Counter[int]) -> None:
     """Takes the forward loop's lists out that were read by nobody else."""
-    forward = LoopEditor(editor, editor.ops[pair.forward.op.name])
+    forward, gone = LoopEditor(editor, editor.ops[pair.forward.op.name]), set()
     for accumulator, times in popped.items():
         if pair.forward.net.fan_out(pair.forward.op.outputs[accumulator]) == times:
             push = pair.forward.pushes[accumulator]
             forward.body.remove(push.name)
             forward.remove_variable(push.inputs[0])
-    forward.finish()
+            gone.add(push.inputs[0])
+    if gone:
+        forward.finish(**_without_lists(forward.op, gone))
+
+
+def _without_lists(loop: Op, gone: set[str]) -> dict[str, bytes]:
+    """The loop's rename map, in which these lists are no more."""
+    return rename_map(
+        Residual(one.blob, BY_ITSELF) if {one.pushed, one.popped} & gone else one
+        for one in residuals_of(loop)
+    )

@@ -13,12 +13,13 @@ never changes is known, and what is computed from such numbers can be computed a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rnnmem.analysis.facts import UNKNOWN, Fact
 from rnnmem.analysis.loops import Loop, LoopPair
-from rnnmem.analysis.shapes import known_net
-from rnnmem.ir.devices import ACCELERATOR, kind_of
+from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.ir.devices import ACCELERATOR, HOST, kind_of
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.joint import is_joint
 from rnnmem.ir.op_table import column, types
@@ -26,6 +27,7 @@ from rnnmem.ir.order import constant_value, through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.induction_variables.decision import InductionVariable
 
+Decided = Callable[[str], tuple[Any, ...]]
 DTYPE = "int32"
 """The dtype whose values TensorFlow keeps in host memory, whatever the device."""
 MOST = 8
@@ -44,33 +46,45 @@ OF_LISTS = types("list", "length", "shape")
 def offer(site: Site) -> Offer:
     """What loops that are rewritten bring along, where there is an accelerator."""
     on_device = kind_of(site.device) == kind_of(ACCELERATOR)
-    return Offer(lambda opened, _: induction_variables(site.net, opened) if on_device else ())
+
+    def decide(opened: Sequence[LoopPair], decided: Decided) -> tuple[InductionVariable, ...]:
+        saved = {one.path: one.saved for one in decided("rematerialise")}
+        return induction_variables(site.net, opened, saved) if on_device else ()
+
+    return Offer(decide)
 
 
-def induction_variables(net: Net, pairs: Iterable[LoopPair]) -> tuple[InductionVariable, ...]:
+def induction_variables(
+    net: Net, pairs: Iterable[LoopPair], saved: Mapping[tuple[str, ...], Collection[str]]
+) -> tuple[InductionVariable, ...]:
     """The saved whole numbers that the gradient loops of the pairs can have by themselves.
 
     Args:
       net: the Net around the loops.
       pairs: the loop pairs that are rewritten.
+      saved: path of a pair -> blobs that are to be saved; of one that is missing, those that are.
     """
     if is_joint(net):  # its gradient is a function of its own, which has none of its loops' results
         return ()
     known = known_net(net)
-    found = []
+    found: list[InductionVariable] = []
     for pair in pairs:
-        forward = pair.forward
-        inside = known.inner.get((forward.op.name, "body"))
-        if len(pair.path) > 1 or inside is None or kind_of(forward.op.device) == "CPU":
-            continue
-        for blob in sorted({link.pushed for one in pair.gradients for link in one.links}):
-            kind = forward.body.blobs[blob]
-            if kind.dtype != DTYPE or kind.shape is None or len(kind.shape) > 1:
-                continue
-            numbers = _always(inside.facts.get(blob, UNKNOWN), kind.shape)
-            if numbers or follows(forward, blob):
-                found.append(InductionVariable(forward.op.name, blob, numbers))
+        inside = known.inner.get((pair.forward.op.name, "body"))
+        if len(pair.path) == 1 and inside is not None:
+            pushed = {link.pushed for one in pair.gradients for link in one.links}
+            found += _of_pair(pair.forward, saved.get(pair.path, pushed), inside)
     return tuple(found)
+
+
+def _of_pair(forward: Loop, saved: Collection[str], known: KnownNet) -> Iterator[InductionVariable]:
+    """The whole numbers of one pair; ``known`` is the body of its forward loop."""
+    for blob in sorted(saved) if kind_of(forward.op.device) != kind_of(HOST) else ():
+        kind = forward.body.blobs[blob]
+        if kind.dtype != DTYPE or kind.shape is None or len(kind.shape) > 1:
+            continue
+        numbers = _always(known.facts.get(blob, UNKNOWN), kind.shape)
+        if numbers or follows(forward, blob):
+            yield InductionVariable(forward.op.name, blob, numbers)
 
 
 def _always(fact: Fact, shape: tuple[int | None, ...]) -> tuple[int, ...]:

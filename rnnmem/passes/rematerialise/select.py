@@ -16,6 +16,7 @@ from rnnmem.grappler.leads import rivals
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import buffer_of, summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
+from rnnmem.ir.devices import ACCELERATOR, kind_of
 from rnnmem.ir.graph import Net
 from rnnmem.ir.joint import is_joint
 from rnnmem.ir.lines import function_of
@@ -24,6 +25,7 @@ from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.ir.requests import KEEP, RECOMPUTE
 from rnnmem.passes.encode.decision import SAVED
 from rnnmem.passes.encode.select import Codecs, signs_in
+from rnnmem.passes.induction_variables.select import follows
 from rnnmem.passes.rematerialise.decision import LoopPlan, Request
 from rnnmem.passes.rematerialise.milp import fastest_within, smallest_within
 from rnnmem.passes.rematerialise.min_cut import (
@@ -178,6 +180,14 @@ class Planner:
             encodings=chosen.encodings,
         )
 
+    def _counted(self, pair: LoopPair) -> frozenset[str]:
+        """Ops of whole numbers that the gradient loop has by itself: it has no use for others."""
+        if kind_of(self.machine.device) != kind_of(ACCELERATOR):
+            return frozenset()
+        body, pushed = pair.forward.body, {link.pushed for g in pair.gradients for link in g.links}
+        counted = {blob for blob in pushed if follows(pair.forward, blob)}
+        return frozenset(body.producer[blob].name for blob in counted if blob in body.producer)
+
     def _inner(self, pair: LoopPair, outside: Outside) -> tuple[_Inner, ...]:
         """The pairs inside the pair that are worth opening, each with its decisions."""
         if len(pair.gradients) != 1:
@@ -226,6 +236,7 @@ class Planner:
             | _sums_of_arguments(pair.forward)
             | racing(pair.forward)
             | _merged_as_called(pair, pushed - read)
+            | self._counted(pair)
             | (ops_kept(pair.forward.body, opened) if recomputes else frozenset()),
             hoisted=hoisted,
             hoists=frozenset(

@@ -84,7 +84,7 @@ def constant(value, dtype):
 def counted(net, decided=None):
     """What becomes of the Net; by its own decisions unless others are given."""
     if decided is None:
-        decided = induction_variables(net, own_loop_pairs(net))
+        decided = induction_variables(net, own_loop_pairs(net), {})
     return without_dead_ops(apply(net, decided, Context(lambda _: (), constant, True)))
 
 
@@ -121,7 +121,7 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_nothing_is_counted_where(name):
-    assert induction_variables(LEFT[name], own_loop_pairs(LEFT[name])) == ()
+    assert induction_variables(LEFT[name], own_loop_pairs(LEFT[name]), {}) == ()
 
 
 def test_the_host_saves_numbers_for_next_to_nothing():
