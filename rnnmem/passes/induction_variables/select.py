@@ -22,7 +22,7 @@ from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.devices import ACCELERATOR, HOST, kind_of
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.joint import is_joint
-from rnnmem.ir.op_table import column, types
+from rnnmem.ir.op_table import types
 from rnnmem.ir.order import constant_value, through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.induction_variables.decision import InductionVariable
@@ -32,12 +32,9 @@ DTYPE = "int32"
 """The dtype whose values TensorFlow keeps in host memory, whatever the device."""
 MOST = 8
 """Numbers of a vector, as a shape has them; more are data."""
-_SIGNS = {"add": 1, "sub": -1, "mul": 0}
-_WHOLE = {one: _SIGNS[name] for one, name in column("whole").items() if name in _SIGNS}
-GROWS = {one: sign for one, sign in _WHOLE.items() if sign}
+GROWS = {**dict.fromkeys(types("whole", "add"), 1), **dict.fromkeys(types("whole", "sub"), -1)}
 """Op type by which a variable grows -> the sign of what it adds."""
-PACK = "Pack"
-COMPUTES = frozenset({*_WHOLE, PACK})
+COMPUTES = types("whole", "add", "sub", "mul") | {"Pack"}
 """Op types that are computed again."""
 OF_LISTS = types("list", "length", "shape")
 """Op types that are the same in every iteration where their list is."""
