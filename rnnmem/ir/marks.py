@@ -65,6 +65,6 @@ REQUEST = "_rnnmem_request"
 ITEMS = "_rnnmem_items"
 """On a loop that adds up products of a batch one by one: which of the sums it makes, from 0."""
 
-COUNTED = "_rnnmem_counted"
+COUNTS = "_rnnmem_counts"
 """On a gradient loop: ``argument, blob`` in lines, for each argument that holds what the blob of
 the forward step net was, a whole number that is in no list."""

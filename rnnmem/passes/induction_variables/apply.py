@@ -11,19 +11,16 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rnnmem.analysis.loops import Link, LoopPair, loop_pairs
-from rnnmem.ir.builders import Encode, awaited_by, number, remove_pop
+from rnnmem.ir.builders import INT, Encode, awaited_by, integer, made, number, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
-from rnnmem.ir.graph import DType, Net, Op, Shape
-from rnnmem.ir.marks import COUNTED
+from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.marks import COUNTS
 from rnnmem.ir.op_table import UNWRAP, WRAP
 from rnnmem.ir.order import through_identities
-from rnnmem.ir.residuals import COUNTED as BY_ITSELF
-from rnnmem.ir.residuals import Residual, rename_map, residuals_of
+from rnnmem.ir.residuals import COUNTED, Residual, rename_map, residuals_of
 from rnnmem.passes.decision import Context, planned_op
 from rnnmem.passes.induction_variables.decision import InductionVariable
-from rnnmem.passes.induction_variables.select import DTYPE, GROWS, OF_LISTS, grows_by
-
-_KIND = {"T": DType(DTYPE)}
+from rnnmem.passes.induction_variables.select import GROWS, OF_LISTS, grows_by
 
 
 def apply(net: Net, decided: Iterable[InductionVariable], context: Context) -> Net:
@@ -76,7 +73,7 @@ class _Counting:
         """Writes the loop back, if it counts anything."""
         if self.gone:
             marks = _without_lists(self.loop.op, self.gone)
-            self.loop.finish(**{COUNTED: tuple(self.marks)}, **marks)
+            self.loop.finish(**{COUNTS: tuple(self.marks)}, **marks)
 
     def replace(self, link: Link, popping: Op, one: InductionVariable) -> None:
         """Whoever read what was popped reads the number, through no optional of the device."""
@@ -130,9 +127,9 @@ class _Counting:
             around = forward.op.inputs[index]
             more = [around, self.loop.invariant(around)]
         final = forward.op.outputs[forward.body.inputs.index(argument)]
-        start = _number(self.outer, undo, final, more[0])
+        start = integer(self.outer, undo, final, more[0])
         counted, _ = self.loop.add_variable(start, "counted")
-        self.loop.set_next(counted, _number(self.body, undo, counted, more[1]))
+        self.loop.set_next(counted, integer(self.body, undo, counted, more[1]))
         self.marks.append(f"{counted}\n{argument}".encode())
         return counted
 
@@ -140,15 +137,10 @@ class _Counting:
         """A variable that stays as it is, which does not show."""
         kept, _ = self.loop.add_variable(start, "kept")
         shape = self.outer.blobs[start].shape
-        self.loop.set_next(kept, _number(self.body, "Maximum", kept, kept, shape))
+        same = made(self.body, "Maximum", (kept, kept), INT, shape, "rnnmem/same", T=INT)
+        self.loop.set_next(kept, same)
         self.marks.append(f"{kept}\n{blob}".encode())
         return kept
-
-
-def _number(net: NetEditor, kind: str, first: str, second: str, shape: Shape = ()) -> str:
-    """What an op makes of two whole numbers."""
-    result = ((DTYPE, shape),)
-    return net.add(kind, (first, second), result, _KIND, name="rnnmem/number").outputs[0]
 
 
 def _copied(net: NetEditor, body: Net, op: Op, inputs: Iterable[str]) -> str:
@@ -182,6 +174,6 @@ def _drop_lists(editor: NetEditor, pair: LoopPair, popped: Counter[int]) -> None
 def _without_lists(loop: Op, gone: set[str]) -> dict[str, bytes]:
     """The loop's rename map, in which these lists are no more."""
     return rename_map(
-        Residual(one.blob, BY_ITSELF) if {one.pushed, one.popped} & gone else one
+        Residual(one.blob, COUNTED) if {one.pushed, one.popped} & gone else one
         for one in residuals_of(loop)
     )

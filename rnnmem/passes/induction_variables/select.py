@@ -19,6 +19,7 @@ from typing import Any
 from rnnmem.analysis.facts import UNKNOWN, Fact
 from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.ir.builders import INT
 from rnnmem.ir.devices import ACCELERATOR, HOST, kind_of
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.joint import is_joint
@@ -28,8 +29,6 @@ from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.induction_variables.decision import InductionVariable
 
 Decided = Callable[[str], tuple[Any, ...]]
-DTYPE = "int32"
-"""The dtype whose values TensorFlow keeps in host memory, whatever the device."""
 MOST = 8
 """Numbers of a vector, as a shape has them; more are data."""
 GROWS = {**dict.fromkeys(types("whole", "add"), 1), **dict.fromkeys(types("whole", "sub"), -1)}
@@ -42,7 +41,7 @@ OF_LISTS = types("list", "length", "shape")
 
 def offer(site: Site) -> Offer:
     """What loops that are rewritten bring along, where there is an accelerator."""
-    on_device = kind_of(site.device) == kind_of(ACCELERATOR)
+    on_device = site.device == ACCELERATOR
 
     def decide(opened: Sequence[LoopPair], decided: Decided) -> tuple[InductionVariable, ...]:
         saved = {one.path: one.saved for one in decided("rematerialise")}
@@ -67,7 +66,8 @@ def induction_variables(
     found: list[InductionVariable] = []
     for pair in pairs:
         inside = known.inner.get((pair.forward.op.name, "body"))
-        if len(pair.path) == 1 and inside is not None:
+        on_host = kind_of(pair.forward.op.device) == kind_of(HOST)
+        if len(pair.path) == 1 and inside is not None and not on_host:
             pushed = {link.pushed for one in pair.gradients for link in one.links}
             found += _of_pair(pair.forward, saved.get(pair.path, pushed), inside)
     return tuple(found)
@@ -75,9 +75,9 @@ def induction_variables(
 
 def _of_pair(forward: Loop, saved: Collection[str], known: KnownNet) -> Iterator[InductionVariable]:
     """The whole numbers of one pair; ``known`` is the body of its forward loop."""
-    for blob in sorted(saved) if kind_of(forward.op.device) != kind_of(HOST) else ():
+    for blob in sorted(saved):
         kind = forward.body.blobs[blob]
-        if kind.dtype != DTYPE or kind.shape is None or len(kind.shape) > 1:
+        if kind.dtype != INT or kind.shape is None or len(kind.shape) > 1:
             continue
         numbers = _always(known.facts.get(blob, UNKNOWN), kind.shape)
         if numbers or follows(forward, blob):
@@ -97,7 +97,7 @@ def follows(forward: Loop, blob: str) -> bool:
     body = forward.body
     blob = through_identities(body, blob)
     op = body.producer.get(blob)
-    if body.blobs[blob].dtype != DTYPE:
+    if body.blobs[blob].dtype != INT:
         return False
     if op is None:
         return blob in forward.invariants or grows_by(forward, blob) is not None

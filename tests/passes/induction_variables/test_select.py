@@ -8,7 +8,7 @@ import pytest
 from rnnmem.analysis.loops import own_loop_pairs
 from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.devices import ACCELERATOR
-from rnnmem.ir.marks import COUNTED
+from rnnmem.ir.marks import COUNTS
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.decision import Context, Site
 from rnnmem.passes.induction_variables.apply import apply
@@ -104,7 +104,7 @@ def test_the_gradient_loop_has_it_and_the_verifier_proves_it(name):
     net = CASES[name]
     rewritten = counted(net)
     loop, gradient = rewritten.op_by_name["loop"], rewritten.op_by_name["gradient"]
-    assert gradient.attributes[COUNTED]
+    assert gradient.attributes[COUNTS]
     assert not [one for one in gradient.nets["body"].ops if one.type == "TensorListPopBack"]
     assert not [one for one in loop.nets["body"].ops if one.type == "TensorListPushBack"]
     check(net, rewritten)
@@ -162,7 +162,7 @@ def step_of(rewritten, outer):
     (found,) = [
         one
         for one in net.ops
-        if one.name.startswith("rnnmem/number") and one.type in ("Sub", "AddV2", "Maximum")
+        if one.name.startswith("rnnmem/") and one.type in ("Sub", "AddV2", "Maximum")
     ]
     return found
 
@@ -196,5 +196,21 @@ def test_a_constant_that_grows_is_refused():
     net = CASES["a size"]
     rewritten = counted(net)
     wrong = changed(rewritten, step_of(rewritten, False).name, type="AddV2")
+    with pytest.raises(CheckError, match="value-changed"):
+        check(net, wrong)
+
+
+def test_what_has_the_name_of_a_constant_and_is_none_is_refused():
+    always = op("four", "Size", "h", "i[]")
+    net, other = saving("i", [always]), saving("four", [always])
+    assert counted(other).op_by_name["gradient"].attributes[COUNTS]
+    rewritten = counted(other)
+    loop = rewritten.op_by_name["loop"]
+    body = loop.nets["body"]
+    named = make_net({"i": "i[]"}, [op("four", "Identity", "i", "i[]")], ["four"])
+    body = body.replace(
+        ops=(*body.ops, *named.ops), blobs={**body.blobs, "four": named.blobs["four"]}
+    )
+    wrong = changed(rewritten, "loop", nets={**loop.nets, "body": body})
     with pytest.raises(CheckError, match="value-changed"):
         check(net, wrong)
