@@ -15,7 +15,6 @@ import dataclasses
 import json
 import multiprocessing
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -87,11 +86,8 @@ def _outcome(program, subject, original, bound: float) -> Outcome:
     from tests.conformance.harness import difference
 
     inputs = subject.case.inputs
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", rnnmem.RnnmemWarning)
-        function = rnnmem.optimize(subject.function, max_slowdown=bound)
-        subject.reset()
-        plan = function.plan(*inputs)
+    function, _ = subject.optimised(bound)
+    plan = function.plan(*inputs)
     run = subject.run(function)
     gap = difference(original, run)
     if not gap and run.effects != original.effects:

@@ -76,8 +76,9 @@ class Machine:
         """What the op costs before it does anything."""
         costs = self.costs
         if costs is None:
-            on_host = self.host_seconds is not None and not _starts_kernel(op, net)
-            return self.host_seconds if on_host else self.launch_seconds  # type: ignore[return-value]
+            if self.host_seconds is None or _starts_kernel(op, net):
+                return self.launch_seconds
+            return self.host_seconds
         if op.type in (PUSH, POP):
             return costs.list
         return costs.optional if op.type in (WRAP, UNWRAP) else costs.op

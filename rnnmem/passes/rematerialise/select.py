@@ -16,7 +16,7 @@ from rnnmem.grappler.leads import rivals
 from rnnmem.grappler.lowering import sums_what_is_given
 from rnnmem.grappler.summation_order import buffer_of, summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
-from rnnmem.ir.devices import ACCELERATOR, kind_of
+from rnnmem.ir.devices import ACCELERATOR
 from rnnmem.ir.graph import Net
 from rnnmem.ir.joint import is_joint
 from rnnmem.ir.lines import function_of
@@ -182,7 +182,7 @@ class Planner:
 
     def _counted(self, pair: LoopPair) -> frozenset[str]:
         """Ops of whole numbers that the gradient loop has by itself: it has no use for others."""
-        if kind_of(self.machine.device) != kind_of(ACCELERATOR):
+        if self.machine.device != ACCELERATOR:
             return frozenset()
         body, pushed = pair.forward.body, {link.pushed for g in pair.gradients for link in g.links}
         counted = {blob for blob in pushed if follows(pair.forward, blob)}
