@@ -52,7 +52,7 @@ from rnnmem.planning.straight_line import Chosen
 from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
-from rnnmem.tf.calibration_cache import calibration_here
+from rnnmem.tf.calibration_cache import with_costs
 from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.profile import SECONDS, profiled
@@ -341,7 +341,7 @@ def _setting(net: Net, target: Target) -> Setting:
     if machine is None:
         machine = machine_here()
         if options.plan is None and not target.by_xla:
-            machine = dataclasses.replace(machine, costs=calibration_here().costs)
+            machine = with_costs(machine)
         if options.profile:
             machine = profiled(machine, net, min(SECONDS, options.profile))
     return Setting(

@@ -126,8 +126,9 @@ def _measured_within(
 
     first = run(bound, trace)
     best = within_bound(first, bound, attempt, lambda one: measured(one.made))
-    if not best.fits(bound):
-        reason = _TOO_SLOW.format(bound, best.measured)
+    rewritten = [one.measured for one in tried if not one.plan.changes_nothing]
+    if rewritten and (best.plan.changes_nothing or not best.fits(bound)):
+        reason = _TOO_SLOW.format(bound, min(rewritten))
         return left_as_it_was(trace.original, options, where, reason)
     work = best.made.work
     work.plan = dataclasses.replace(work.plan, measured_slowdown=best.measured)

@@ -180,6 +180,7 @@ def optimised(built: Built, trial: Trial) -> list:
             patches.enter_context(
                 mock.patch("rnnmem.compile.machine_here", lambda one=machine: one)
             )
+            patches.enter_context(mock.patch("rnnmem.compile.with_costs", lambda one: one))
             patches.enter_context(mock.patch("rnnmem.compile.net_of", lambda concrete: net))
             if in_segments:
                 online = in_segments == "online"

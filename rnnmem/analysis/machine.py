@@ -17,7 +17,7 @@ from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WRAP, arithmetic
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.order import popped_at_once, through_identities
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -37,8 +37,9 @@ class Machine:
       host_bytes_per_second: of copies between the device and the host.
       device: where ops run that name no device.
       threads: that run ops side by side.
-      costs: what was measured here of all that is not a kernel at the user's own shapes; None: the
-        rates above are all that is known.
+      costs: of all that happens in a step, less kernels at the user's own shapes; None: the rates
+        above are all that is known.
+      calibrated: whether these were measured here.
     """
 
     operations_per_second: float
@@ -51,12 +52,27 @@ class Machine:
     device: str = HOST
     threads: int = 2
     costs: Costs | None = None
+    calibrated: bool = False
     host_seconds: float | None = None
+
+    def costing(self, costs: Costs | None, calibrated: bool) -> Machine:
+        """The machine with these costs, and with the rates that they make; None: as it is."""
+        if costs is None:
+            return self
+        return dataclasses.replace(
+            self,
+            costs=costs,
+            calibrated=calibrated,
+            launch_seconds=costs.op,
+            pointwise_per_second=1.0 / costs.computing("", 1.0),
+            bytes_per_second=2**20 / costs.moving(2**20),
+        )
 
     def seconds(self, op: Op, net: Net) -> float:
         """Estimated time of one run of the op (of one iteration, for a loop op)."""
         if op.type == PUSH:
-            kept = 0 if _lives_anyway(net, op.inputs[1]) else net.blobs[op.inputs[1]].bytes or 0
+            lives = _lives_anyway(net, op.inputs[1]) or popped_at_once(net, op)
+            kept = 0 if lives else net.blobs[op.inputs[1]].bytes or 0
             return self._starting(op, net) + self.seconds_to_keep(kept)
         if self.measured and not op.nets:
             found = self.measured.get(op_signature(op, net) or "")

@@ -14,7 +14,7 @@ from rnnmem.analysis.liveness import needed
 from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
 from rnnmem.ir.editor import LoopEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, POP, PUSH, PUTS, SET
+from rnnmem.ir.op_table import BRANCHES, LOOPS, OPAQUE_SOURCES, PUTS, SET
 
 _LIFETIME_PUT = "rnnmem/lifetime_put"
 NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
@@ -24,13 +24,6 @@ NEVER_FUSED = OPAQUE_SOURCES | {"Const"}
 def is_lifetime_extension(op: Op) -> bool:
     """Whether the op puts a blob where it is held until the iteration is over."""
     return op.name.startswith(_LIFETIME_PUT)
-
-
-def popped_at_once(net: Net, push: Op) -> Op | None:
-    """The pop of what a push just added, if nobody else reads that list: no list keeps it."""
-    readers = net.readers.get(push.outputs[0], ()) if push.type == PUSH else ()
-    alone = len(readers) == 1 and net.fan_out(push.outputs[0]) == 1
-    return readers[0] if alone and readers[0].type == POP else None
 
 
 def results_read(net: Net, op: Op | None) -> set[int]:

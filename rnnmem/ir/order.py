@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from rnnmem.errors import NetError
 from rnnmem.ir.graph import Constant, Net, Op
-from rnnmem.ir.op_table import acts, is_prunable, is_pure
+from rnnmem.ir.op_table import POP, PUSH, acts, is_prunable, is_pure
 
 _T = TypeVar("_T")
 
@@ -140,6 +140,13 @@ def maker(net: Net, blob: str) -> Op | None:
     """The op that makes a blob; of an argument of a step net, the one that makes its next value."""
     following = net.outputs[net.inputs.index(blob)] if blob in net.inputs else blob
     return net.producer.get(through_identities(net, following))
+
+
+def popped_at_once(net: Net, push: Op) -> Op | None:
+    """The pop of what a push just added, if nobody else reads that list: no list keeps it."""
+    readers = net.readers.get(push.outputs[0], ()) if push.type == PUSH else ()
+    alone = len(readers) == 1 and net.fan_out(push.outputs[0]) == 1
+    return readers[0] if alone and readers[0].type == POP else None
 
 
 def constant_value(net: Net, blob: str) -> int | float | bool | tuple[int, ...] | None:

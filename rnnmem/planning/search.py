@@ -207,7 +207,7 @@ class Search:
     def _plans_within(self, max_slowdown: float) -> list[Plan]:
         """Plans within a bound on time: ever slower ones, and one with an iteration at a time."""
         if self._timed is not None:
-            return self._timed.within(max_slowdown) or [self.as_it_was("")]
+            return self._timed.within(max_slowdown) or [self.as_it_was(NO_GAIN)]
         bounds = {max_slowdown}
         if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}

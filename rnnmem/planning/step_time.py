@@ -15,7 +15,18 @@ from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.times import step_seconds
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.marks import ADVANCES, END, GROWTH, KEEPS, KEPT, LENGTH, SAVES_TAIL, SEGMENTS
+from rnnmem.ir.marks import (
+    ADVANCES,
+    AGAIN,
+    END,
+    GROWTH,
+    KEEPS,
+    KEPT,
+    LENGTH,
+    REFILLS,
+    SAVES_TAIL,
+    SEGMENTS,
+)
 from rnnmem.ir.op_table import Work, facts
 from rnnmem.passes.checkpoint.schedule import evaluations
 from rnnmem.planning.parallel_iterations import ONE_BY_ONE
@@ -64,7 +75,10 @@ class _Walk:
     def step(self, step: Step, around: int) -> float:
         """Seconds of one run of a step."""
         if step.kind is Kind.LOOP:
-            trips = UNKNOWN_TRIPS if step.trips is None else step.trips
+            trips = step.trips
+            if trips is None:
+                again = step.op.attributes.get(SEGMENTS) == AGAIN
+                trips = around if again else UNKNOWN_TRIPS
             return self.loop(step, trips)
         return self.branch(step, around) if step.inner else step.seconds
 
@@ -80,7 +94,10 @@ class _Walk:
     def branch(self, step: Step, around: int) -> float:
         """Seconds of one run of a branch op, or of a call."""
         passed = self.costs.value * (len(step.op.inputs) + len(step.op.outputs))
-        inner = [self.program(one, around) for one in step.inner]
+        inside = around
+        if step.segments == REFILLS:  # as long as a segment
+            inside = max(1, around // max(1, _count(step.op, around)))
+        inner = [self.program(one, inside) for one in step.inner]
         ops = [_ops(one) for one in step.inner]
         if not step.segments:
             parts = [float(taken == max(inner)) for taken in inner]

@@ -115,7 +115,9 @@ def regions_where_they_pay(
     limit = math.inf if asked else _limit(before[-1], plan.original_peak)
     tried = _tried(found, before, limit, net, search)
     if search.setting.machine.costs is not None:
-        tried = [one for one in tried if _slowdown(plan, one, search) <= max_slowdown]
+        tried = [
+            one for one in tried if one[1].asked or _slowdown(plan, one, search) <= max_slowdown
+        ]
     if not tried:
         return None
     _, best, _ = min(tried, key=lambda one: (one[0][-1], one[1].seconds))

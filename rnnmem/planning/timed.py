@@ -1,4 +1,4 @@
-"""Plans of a machine whose costs were measured: each is timed as it will run, then taken or not.
+"""Plans of a machine whose costs are known: each is timed as it will run, then taken or not.
 
 Decisions are made op by op, by what kernels take; what barriers, lists, branches and loop variables
 take shows in the Net that a plan makes. So the time that decisions may take is changed until what
@@ -29,7 +29,7 @@ _Way = Callable[[Candidates, float], Plan]
 
 
 class Timed:
-    """The plans of a search with their times, by the costs that were measured."""
+    """The plans of a search with their times, by the costs of its machine."""
 
     def __init__(self, search: Search):
         self.search = search
@@ -48,7 +48,8 @@ class Timed:
             machine = self.search.setting.machine
             found = slowdown_of(rewritten, self.search.original_seconds, machine)
             self._slowdowns[key] = plan.slowdown if found is None else found
-        plan = dataclasses.replace(plan, slowdown=self._slowdowns[key], calibrated=True)
+        by = self.search.setting.machine.calibrated
+        plan = dataclasses.replace(plan, slowdown=self._slowdowns[key], calibrated=by)
         return plan, rewritten
 
     def within(self, bound: float) -> list[Plan]:

@@ -134,7 +134,7 @@ def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape
     decorated = step if tape == "inside" else forward
     expected = outcome(tf.function(decorated))
     with WAYS[way]():
-        optimised = rnnmem.optimize(tf.function(decorated), max_slowdown=2.0)
+        optimised = rnnmem.optimize(tf.function(decorated), max_slowdown=10.0)
         assert outcome(optimised) == expected
         assert not optimised.plan(*inputs).changes_nothing
 
@@ -157,7 +157,7 @@ def test_rows_of_a_weight_that_the_loop_writes_are_looked_up_once(given):
         return loss, tape.gradient(loss, w), changing.assign(w)
 
     expected = bits(tf.function(step)(*inputs))
-    optimised = rnnmem.optimize(tf.function(step), max_slowdown=2.0)
+    optimised = rnnmem.optimize(tf.function(step), max_slowdown=10.0)
     assert bits(optimised(*inputs)) == expected
     decisions = [one for loop in optimised.plan(*inputs).loops for one in loop.residuals]
     branches = [one for one in decisions if one.op_type.endswith("If")]
@@ -186,7 +186,7 @@ def test_an_inner_gradient_of_what_is_broadcast_adds_up_as_before(given):
 
     original = tf.function(step, input_signature=signature)
     expected = bits(original(*inputs))
-    optimised = rnnmem.optimize(original, max_slowdown=2.0)
+    optimised = rnnmem.optimize(original, max_slowdown=10.0)
     plan = optimised.plan(*inputs)
     recomputed = [name for loop in plan.loops for name in loop.recomputed]
     # A sum of the gradient races with the next iteration's readers of its addends.

@@ -137,9 +137,9 @@ def test_a_loop_in_a_branch_is_had_again():
 
 def test_what_an_inner_loop_keeps_is_weighed_with_all_its_iterations():
     original, x = step_of(euler)
-    plan = rnnmem.optimize(original, max_slowdown=1.35).plan(x)
+    plan = rnnmem.optimize(original, max_slowdown=1.5).plan(x)
     assert plan.predicted_peak < 0.35 * plan.original_peak
-    assert plan.slowdown <= 1.35
+    assert plan.slowdown <= 1.5
 
 
 def test_a_branch_that_draws_numbers_runs_once():

@@ -42,6 +42,6 @@ def test_what_becomes_the_state_stays_saved():
     optimised = rnnmem.optimize(step, max_slowdown=2.0)
     (loop,) = optimised.plan(*given).loops
     assert loop.recomputed
-    (state,) = [one for one in loop.residuals if one.op_type == "Tanh" and one.decision == "saved"]
-    assert "keeps a sum in order" in state.reason
+    saved = [one for one in loop.residuals if one.op_type == "Tanh" and one.decision == "saved"]
+    assert any("keeps a sum in order" in one.reason for one in saved)
     assert outcome(optimised(*given)) == outcome(step(*given))

@@ -21,7 +21,6 @@ from rnnmem.analysis.row_rules import ROW, Given, Rows, Value, apply, rows_of
 from rnnmem.analysis.row_values import product
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.tape import is_float
-from rnnmem.grappler.keepalive import popped_at_once
 from rnnmem.grappler.summation_order import merged_sums, merged_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import (
@@ -31,7 +30,7 @@ from rnnmem.ir.op_table import (
     may_fuse,
     types,
 )
-from rnnmem.ir.order import reached
+from rnnmem.ir.order import popped_at_once, reached
 from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits
 from rnnmem.passes.elementwise_chunks.decision import ElementwiseChain
 from rnnmem.passes.rematerialise.requests import ops_kept

@@ -27,11 +27,11 @@ from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
-from rnnmem.grappler.keepalive import popped_at_once
 from rnnmem.grappler.summation_races import may_change_a_sum
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import HANDS_OUT, VIEWS
+from rnnmem.ir.order import popped_at_once
 from rnnmem.passes.schedule.in_place import last_readers
 from rnnmem.simulate.program import in_place_inputs
 from rnnmem.storage.buffers import LiveBuffer, Rules, units_of
