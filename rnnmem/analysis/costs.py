@@ -1,8 +1,8 @@
 """What TensorFlow's executor spends here on ops, iterations, lists and kernels, as it was measured.
 
 A kernel alone says little of a small step: most of its time goes to dispatching ops, handing loop
-variables from iteration to iteration, and waking what waits. All of it was measured in CPU time,
-which a busy machine leaves as it is.
+variables from iteration to iteration, and waking what waits. That was measured in CPU time, which
+a busy machine leaves as it is; kernels, which share their work among cores, by the clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Curve = tuple[tuple[float, float], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """CPU seconds of one machine, each of one thing that happens in a step.
+    """Seconds of one machine, each of one thing that happens in a step.
 
     Attributes:
       op: an op is dispatched and does next to nothing.

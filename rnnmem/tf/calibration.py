@@ -7,7 +7,9 @@ for from a machine that is known, as much slower or faster as the rest was here.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -24,11 +26,13 @@ SECONDS = 3.0
 """Time that measuring all of it may take: what would begin later than that is not measured."""
 LAST_START = 0.85
 """Part of it after which nothing is begun."""
+ROUNDS = 3
+"""How often each is measured at most; the median counts."""
 MANY = 8
 """Copies of what is small, in one iteration."""
 SMALL, KEPT = 16, 2**18
 """Elements of what is saved to find out what lists cost, and what bytes do."""
-LARGE = 2**16
+LARGE = 2**18
 """Elements of ops whose arithmetic is measured."""
 COPIES = 8
 """Ops beside each other whose kernels are measured."""
@@ -69,15 +73,16 @@ def calibrated(seconds: float = SECONDS) -> Calibration:
       seconds: how long that may take, about.
     """
     start = time.perf_counter()
-    found: dict[str, float] = {}
+    found: dict[str, list[float]] = {}
     with tf.init_scope():
-        for name, value in _measured():
-            found[name] = value
+        for name, value in itertools.chain.from_iterable(_measured() for _ in range(ROUNDS)):
+            found.setdefault(name, []).append(value)
             if time.perf_counter() - start > LAST_START * seconds:
                 break
+    middle = {name: statistics.median_low(values) for name, values in found.items()}
     # A GPU's kernels are far faster than the executor, which runs on a CPU all the same.
     apart = math.inf if tf.config.list_logical_devices("GPU") else GROUPS_APART
-    costs = of_flat(completed(found, apart))
+    costs = of_flat(completed(middle, apart))
     return Calibration(costs, tuple(found), time.perf_counter() - start)
 
 
@@ -86,7 +91,7 @@ def _measured() -> Iterator[tuple[str, float]]:
     plain = bench.loop(bench.ops(1), 1)
     op = (bench.loop(bench.ops(1 + MANY), 1) - plain) / MANY
     yield "op", op
-    nothing = bench.pointwise(tf.multiply, NOTHING, COPIES)
+    nothing = bench.pointwise(tf.maximum, NOTHING, COPIES)
     kernels = dict(_kernels(nothing))
     for name in FIRST:
         yield name, kernels.pop(name)()
@@ -122,7 +127,7 @@ def _kernels(nothing: float) -> Iterator[tuple[str, Callable[[], float]]]:
         return pointwise(op, LARGE) / (LARGE * TABLE[name].weight)
 
     for number, moved in numbered(KNOWN.moved):
-        yield f"moved.{number}", partial(pointwise, tf.multiply, round(moved / 12))
+        yield f"moved.{number}", partial(pointwise, tf.maximum, round(moved / 12))
     for number, operations in numbered(KNOWN.thin):
         size = round((operations / (2 * bench.THIN_ROWS)) ** 0.5)
         yield f"thin.{number}", partial(product, bench.THIN_ROWS, size)

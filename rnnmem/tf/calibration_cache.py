@@ -1,4 +1,4 @@
-"""The costs of this machine, measured once, when the first plan is made, and kept in a file.
+"""The costs of this machine, measured when somebody asks and kept in a file for every process.
 
 The file is named after all that they depend on: TensorFlow's version, the processor, how many of
 its cores there are, the threads that TensorFlow may use, and the device that ops run on.
@@ -16,7 +16,6 @@ import os
 import platform
 import re
 import tempfile
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,16 +37,11 @@ _VERSION = 1
 """Of the file; one of another does not serve."""
 _NAME = r"[^\w.-]+"
 _WHY_OFF = f"{VARIABLE}={{}} in the environment"
-_WHY_NOT_YET = "nothing was measured here yet (the first plan does, or rnnmem.calibrate())"
-_WHY_ON_A_GPU = "on a GPU nothing is measured by itself (rnnmem.calibrate() does)"
-_WHY_EAGERLY = "tf.functions run eagerly here"
+_WHY_NOT_YET = "nothing was measured here (rnnmem.calibrate() does)"
 _WHY_UNWRITABLE = "{} cannot be written to, so that no other process would plan alike"
 _WHY_FAILED = "measuring raised {}"
 _SWITCHED_OFF = "rnnmem.calibrate(off=True)"
 _switched_off: set[str] = set()
-_failed: dict[Path, Here] = {}
-"""What could not be measured is not tried again for each plan."""
-_measuring = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +72,7 @@ class Here:
 
 
 def calibration_here() -> Here:
-    """The costs of this machine, where they were measured and nobody switched them off."""
+    """The costs of this machine, where somebody had them measured and nobody switched them off."""
     if not calibration_is_wanted():
         return Here(None, path_here(), why=_WHY_OFF.format(os.environ[VARIABLE]))
     if _switched_off:
@@ -86,36 +80,20 @@ def calibration_here() -> Here:
     return _known(path_here())
 
 
-def calibration_to_plan_by() -> Here:
-    """The same, measured now where nobody has yet; once in a process where that fails."""
-    here = calibration_here()
-    if here.why != _WHY_NOT_YET:
-        return here
-    if tf.config.list_logical_devices("GPU"):
-        return dataclasses.replace(here, why=_WHY_ON_A_GPU)
-    if tf.config.functions_run_eagerly():
-        return dataclasses.replace(here, why=_WHY_EAGERLY)
-    with _measuring:  # threads that plan at once wait for the first
-        if (known := _known(here.path)).why == _WHY_NOT_YET:
-            known = _failed.get(here.path) or _renewed(here.path, SECONDS)
-            if known.costs is None:
-                _failed[here.path] = known
-    return known
-
-
 def with_costs(machine: Machine) -> Machine:
     """The machine with its measured costs, or with those of the built-in table, a CPU's."""
-    measured = calibration_to_plan_by().costs
+    measured = calibration_here().costs
     built_in = KNOWN if machine.device == CPU.device else None
     return machine.costing(measured or built_in, calibrated=measured is not None)
 
 
 def calibrate(seconds: float = SECONDS, *, off: bool = False) -> str:
-    """Measures anew what this machine costs; the time of plans is estimated by that from then on.
+    """Measures what this machine costs; the time of plans is estimated by that from then on.
 
-    Where nobody asks, the first plan that is made on a machine without a GPU measures it, in about
-    two seconds. It is kept for all later processes on this machine; where it cannot be kept, and
-    until it is measured, the built-in table serves.
+    It is kept for all later processes on this machine. Plans that are made afterwards, here or in
+    other processes, may be others than before. Without it the built-in table serves, which is that
+    of a server with two cores: a machine whose kernels are much faster or slower beside its
+    executor is worth measuring.
 
     Args:
       seconds: that measuring may take; on a busy machine all of it takes longer than usual.

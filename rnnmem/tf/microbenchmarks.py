@@ -20,7 +20,7 @@ REPEATS = 40
 """Runs of one graph at most; the fastest counts, for whatever else runs only adds to it."""
 LEAST_REPEATS = 4
 RUN_SECONDS = 0.02
-"""CPU time for which one graph is run, about."""
+"""Time for which one graph is run, about."""
 WARM = 3
 """Runs before: TensorFlow traces the graph, and learns which kernels are cheap."""
 THIN_ROWS = 16
@@ -29,11 +29,19 @@ Step = Callable[..., Sequence[Any]]
 """Values of one iteration -> those of the next."""
 
 
-def seconds(run: Callable[..., Any], *inputs: Any) -> float:
-    """CPU seconds of the fastest of some runs; on a GPU, whose time the CPU only waits for, any."""
+def seconds(
+    run: Callable[..., Any], *inputs: Any, clock: Callable[[], float] | None = None
+) -> float:
+    """Seconds of the fastest of some runs.
+
+    Args:
+      run: what is timed.
+      *inputs: what it is given.
+      clock: what tells the time; None: the wall's, for kernels share their work among cores.
+    """
+    clock = clock or time.perf_counter
     for _ in range(WARM):
         run(*inputs)
-    clock = time.perf_counter if tf.config.list_logical_devices("GPU") else time.process_time
     found: list[float] = []
     while len(found) < LEAST_REPEATS or (sum(found) < RUN_SECONDS and len(found) < REPEATS):
         sync_devices()
@@ -44,6 +52,12 @@ def seconds(run: Callable[..., Any], *inputs: Any) -> float:
     return min(found)
 
 
+def _executor_clock() -> Callable[[], float]:
+    """CPU time, which a busy machine leaves as it is; on a GPU the CPU only waits for it."""
+    on_gpu = tf.config.list_logical_devices("GPU")
+    return time.perf_counter if on_gpu else time.process_time
+
+
 def loop(step: Step, variables: int, shape: Sequence[int] = (4, 4)) -> float:
     """CPU seconds of one iteration of a loop over so many values."""
 
@@ -52,11 +66,13 @@ def loop(step: Step, variables: int, shape: Sequence[int] = (4, 4)) -> float:
         values = [value + float(number) for number in range(variables)]
         return tf.while_loop(_goes_on, lambda i, *held: (i + 1, *step(*held)), (0, *values))
 
-    return seconds(run, tf.fill(shape, 0.1)) / ITERATIONS
+    return seconds(run, tf.fill(shape, 0.1), clock=_executor_clock()) / ITERATIONS
 
 
 def apart(op: Callable[[Any, Any], Any], copies: int, shape: Sequence[int], other: Any) -> float:
-    """CPU seconds of one of some ops that write each a buffer of its own.
+    """Seconds of one of some ops that run one after the other, each with buffers of its own.
+
+    In a step most of what an op reads and writes is out of the nearest caches, as here.
 
     Args:
       op: of a value of its own and of another that all of them read.
@@ -66,9 +82,12 @@ def apart(op: Callable[[Any, Any], Any], copies: int, shape: Sequence[int], othe
     """
 
     @tf.function(autograph=False)
-    def run(shared: tf.Tensor, *values: tf.Tensor) -> tf.Tensor:
-        made = [tf.reshape(op(value, shared), [-1])[0] for value in values]
-        return tf.add_n(made)
+    def run(shared: tf.Tensor, *values: tf.Tensor) -> Sequence[tf.Tensor]:
+        made: list[tf.Tensor] = []
+        for value in values:
+            with tf.control_dependencies(made[-1:]):
+                made.append(op(value, shared))
+        return made
 
     values = [numbers(*shape, seed=number) for number in range(copies)]
     return seconds(run, other, *values) / copies
@@ -146,7 +165,7 @@ def lists(count: int, size: int, pushes: bool = True) -> float:
         _, held, *kept = tf.while_loop(_goes_on, forward, (0, value, *empty))
         return tf.while_loop(_goes_on, backward, (0, held, *kept))[1]
 
-    return seconds(run, tf.fill([size], 0.1)) / ITERATIONS
+    return seconds(run, tf.fill([size], 0.1), clock=_executor_clock()) / ITERATIONS
 
 
 def _goes_on(i: Any, *_: Any) -> Any:
@@ -170,12 +189,12 @@ def _pop(held: Any, size: int) -> tuple[Any, Any]:
 
 
 def product(rows: int, size: int, copies: int) -> float:
-    """CPU seconds of a product of so many rows with a square matrix, and what is around it."""
+    """Seconds of a product of so many rows with a square matrix, and what is around it."""
     return apart(tf.matmul, copies, (rows, size), numbers(size, size))
 
 
 def pointwise(op: Callable[[Any, Any], Any], size: int, copies: int) -> float:
-    """CPU seconds of an elementwise op on so many elements, and what is around it."""
+    """Seconds of an elementwise op on so many elements, and what is around it."""
     return apart(op, copies, (size,), numbers(size))
 
 
