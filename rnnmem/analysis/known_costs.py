@@ -1,7 +1,8 @@
 """Costs of a machine that is known, and what is plausible of any.
 
-Known are those of two cores of a server of 2026 (AVX-512, TensorFlow 2.21): the middle of some runs
-of `rnnmem.tf.calibration`, what is kept by hand. They are the built-in table that plans are made by.
+Known are those of two cores of a server of 2026 (AVX-512, TensorFlow 2.21): the middle of some
+runs of `rnnmem.tf.calibration`; of a byte that is kept, by hand. Plans are made by them where
+nothing was measured.
 """
 
 from __future__ import annotations

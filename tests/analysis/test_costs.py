@@ -8,7 +8,7 @@ import pytest
 from rnnmem.analysis.costs import Costs
 from rnnmem.analysis.known_costs import KNOWN, NAMES, completed, flat, of_flat, plausible
 from rnnmem.analysis.machine import CPU
-from tests.handmade import make_net, op
+from tests.handmade import make_net, op, push
 
 
 def test_a_curve_passes_through_its_points_and_goes_on_in_proportion():
@@ -92,6 +92,34 @@ def test_an_op_costs_its_start_and_its_kernel():
     assert seconds(calibrated(), "i") == KNOWN.op
     slow = calibrated(op=1e-5)
     assert seconds(slow, "t") - seconds(calibrated(), "t") == pytest.approx(1e-5 - KNOWN.op)
+
+
+def test_what_is_popped_at_once_is_not_kept():
+    kept = make_net(
+        {"x": "f[512,512]", "l": "v[]", "size": "i[]"},
+        [
+            push("stays", "l", "x"),
+            push("in", "l", "x"),
+            op("out", "TensorListPopBack", "in size", "v[] f[512,512]"),
+        ],
+        ["stays"],
+    )
+    assert seconds(calibrated(), "in", kept) == KNOWN.list
+    assert seconds(calibrated(), "stays", kept) == KNOWN.list + KNOWN.kept * 4 * 512 * 512
+
+
+def test_a_check_of_a_shape_moves_nothing():
+    checked = make_net({"x": "f[512,512]"}, [op("e", "EnsureShape", "x", "f[512,512]")], ["e"])
+    assert seconds(calibrated(), "e", checked) == KNOWN.op
+
+
+def test_the_rates_of_a_machine_are_those_of_its_costs():
+    machine = CPU.costing(KNOWN, calibrated=True)
+    assert machine.costs is KNOWN and machine.calibrated
+    assert machine.launch_seconds == KNOWN.op
+    assert machine.bytes_per_second == pytest.approx(2**20 / KNOWN.moving(2**20))
+    assert machine.pointwise_per_second == pytest.approx(1.0 / KNOWN.work[""])
+    assert CPU.costing(None, calibrated=False) is CPU
 
 
 def test_a_product_of_few_rows_has_rates_of_its_own():

@@ -108,3 +108,18 @@ def test_segments_can_be_ruled_out():
     step = rnnmem.optimize(made.fn, max_slowdown=float("inf"), allow=("recompute",))
     args, kwargs = made.calls[0]
     assert all(loop.segments is None for loop in step.plan(*args, **kwargs).loops)
+
+
+def test_segments_of_a_loop_of_unknown_length_run_as_long_as_they_are():
+    (weight,) = weights((256, 256))
+
+    @tf.function
+    def step(x, trips):
+        with tf.GradientTape() as tape:
+            body = lambda t, h: (t + 1, tf.tanh(h @ weight) * tf.sigmoid(x))  # noqa: E731
+            loss = tf.reduce_sum(tf.while_loop(lambda t, _: t < trips, body, (0, x))[1])
+        return loss, tape.gradient(loss, weight)
+
+    plan = rnnmem.optimize(step, max_slowdown=1.6).plan(numbers(64, 256), tf.constant(200))
+    assert plan.loops[0].trips is None and plan.loops[0].segments
+    assert 1.0 < plan.slowdown <= 1.6
