@@ -243,4 +243,4 @@ def test_the_doctor_shows_it_and_measures_it_when_asked(folder, counted, capsys)
     assert len(counted) == 1
     found = {one.what: one.found for one in doctor._calibration(False)}
     assert "this machine's, 25 of 25 costs" in found["calibration"]
-    assert "op 0.50 us" in found["its costs"] and "Gflop/s" in found["its costs"]
+    assert "op 0.40 us" in found["its costs"] and "Gflop/s" in found["its costs"]
