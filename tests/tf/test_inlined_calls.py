@@ -109,7 +109,7 @@ def test_a_call_without_state_keeps_its_bits(use, fn):
 
 
 @pytest.mark.parametrize("asks", [False, True], ids=["no gradient", "a gradient"])
-@pytest.mark.parametrize("max_slowdown", [1.1, 2.0])
+@pytest.mark.parametrize("max_slowdown", [1.5, 2.0])
 def test_what_is_fused_where_a_caller_reads_no_gradient_is_fused_here_too(asks, max_slowdown):
     start = tf.constant(np.random.default_rng(106346).normal(size=(32, 64)) * 0.5, tf.float32)
 

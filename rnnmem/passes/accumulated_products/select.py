@@ -24,7 +24,7 @@ LEAST_BYTES = 1 << 20
 """That must be spared for a loop to be written."""
 OPS_OF_AN_ITEM = 24
 """Ops that the loop starts for each item, those that TensorFlow makes of a loop among them."""
-MOST_STARTING = 0.1
+MOST_STARTING = 0.15
 """Part of the time of the products that starting these may take: a third of that of a step."""
 
 
