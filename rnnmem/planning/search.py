@@ -49,7 +49,7 @@ _BOUNDS = (1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0, math.inf)
 """Bounds on time whose plans a budget may take, beside those of the frontier."""
 
 _SCANNED = 20000
-"""Ops of a Net up to which all candidates are simulated; beyond it, bisected."""
+"""Ops of a Net up to which all candidates are simulated and timed; beyond it, bisected."""
 
 _FITS = "the original stays within the budget"
 NO_GAIN = "no plan in the time allowed has a smaller predicted peak"
@@ -122,8 +122,9 @@ class Search:
 
     @functools.cached_property
     def _timed(self) -> Timed | None:
-        """Plans with their times, where the costs of the machine were measured."""
-        return None if self.setting.machine.costs is None else Timed(self)
+        """Plans with their times, where costs are known and the Net is not too large to try many."""
+        known = self.setting.machine.costs is not None and _count(self.net) <= _SCANNED
+        return Timed(self) if known else None
 
     def _made(self, plan: Plan) -> tuple[Plan, Net]:
         """The plan with its time, as well as that is known, and the Net that it makes."""

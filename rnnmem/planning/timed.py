@@ -21,8 +21,9 @@ from rnnmem.planning.trials import TOLERANCE, TRIALS, Trial, next_allowed
 if TYPE_CHECKING:
     from rnnmem.planning.search import Search
 
-PARTS = (0.0, 0.3)
-"""Parts of the time allowed under which plans are tried too: the least peak may need less of it."""
+PARTS = (0.0, 0.3, 0.6)
+"""Parts of the time allowed, or of what there is to be spent, under which plans are tried too: the
+least peak may need less of it."""
 
 _Way = Callable[[Candidates, float], Plan]
 """(trades, bound on the time of decisions) -> a plan."""
@@ -66,8 +67,10 @@ class Timed:
         tried = [plan for way in ways for plan in self._along(candidates, way, bound)]
         for other in (*candidates.opening(tried), candidates.with_tails(), *self._flat(tried)):
             tried += self._along(other, ways[0], bound)
-        less = (candidates.within(1.0 + part * (bound - 1.0)) for part in PARTS)
-        tried += map(self.search.with_losses, map(overlapped, less))
+        most = min(bound, max(plan.slowdown for plan in candidates.frontier_plans()))
+        for part in PARTS:
+            less = self.search.with_losses(candidates.within(1.0 + part * (most - 1.0)))
+            tried += overlapped(less), one_by_one(less)
         distinct = {_decisions(plan): plan for plan in tried}
         timed = [self.plan(plan)[0] for plan in distinct.values()]
         fast = [plan for plan in timed if plan.slowdown <= bound]
