@@ -122,7 +122,7 @@ class Search:
 
     @functools.cached_property
     def _timed(self) -> Timed | None:
-        """Plans with their times, where costs are known and the Net is not too large to try many."""
+        """Plans with their times, where costs are known and the Net is small enough to try many."""
         known = self.setting.machine.costs is not None and _count(self.net) <= _SCANNED
         return Timed(self) if known else None
 
