@@ -48,3 +48,9 @@ def _no_determinism_behind_a_module():
     config = sys.modules.get("tensorflow.python.framework.config")
     if config is not None:
         config.disable_op_determinism()
+
+
+@pytest.fixture
+def kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is estimated by kernels alone, as on a machine whose executor costs nothing."""
+    monkeypatch.setattr("rnnmem.compile.with_costs", lambda machine: machine)

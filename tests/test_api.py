@@ -232,6 +232,7 @@ def test_the_plan_goes_to_json_and_back():
     assert rnnmem.Plan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.usefixtures("kernels_alone")
 def test_the_report_is_a_table_of_what_was_saved():
     text = str(rnnmem.optimize(make_step()[0], max_slowdown=INF).explain(X, W))
     assert text.startswith("train_step: 1 loop rewritten")
@@ -239,7 +240,7 @@ def test_the_report_is_a_table_of_what_was_saved():
     assert "24 B" in line  # one [2, 3] of float32
     assert "test_api.py:" in line
     assert "5 iterations" in text
-    assert "recomputed" in text
+    assert "recomputed" in line
 
 
 def test_a_function_without_a_loop_says_so():

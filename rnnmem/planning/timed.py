@@ -45,13 +45,12 @@ class Timed:
         if self._latest is None or self._latest[0] != key:
             self._latest = key, self.search.apply(plan)
         rewritten = self._latest[1]
+        machine = self.search.setting.machine
         if key not in self._slowdowns:
-            machine = self.search.setting.machine
             found = slowdown_of(rewritten, self.search.original_seconds, machine)
             self._slowdowns[key] = plan.slowdown if found is None else found
-        by = self.search.setting.machine.calibrated
-        plan = dataclasses.replace(plan, slowdown=self._slowdowns[key], calibrated=by)
-        return plan, rewritten
+        slowdown, by = self._slowdowns[key], machine.calibrated
+        return dataclasses.replace(plan, slowdown=slowdown, calibrated=by), rewritten
 
     def within(self, bound: float) -> list[Plan]:
         """Plans of several kinds that take just the time allowed, and some that take less.

@@ -30,16 +30,9 @@ Step = Callable[..., Sequence[Any]]
 
 
 def seconds(
-    run: Callable[..., Any], *inputs: Any, clock: Callable[[], float] | None = None
+    run: Callable[..., Any], *inputs: Any, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds of the fastest of some runs.
-
-    Args:
-      run: what is timed.
-      *inputs: what it is given.
-      clock: what tells the time; None: the wall's, for kernels share their work among cores.
-    """
-    clock = clock or time.perf_counter
+    """Seconds of the fastest of some runs, by the wall's clock: kernels share work among cores."""
     for _ in range(WARM):
         run(*inputs)
     found: list[float] = []
@@ -52,10 +45,14 @@ def seconds(
     return min(found)
 
 
-def _executor_clock() -> Callable[[], float]:
-    """CPU time, which a busy machine leaves as it is; on a GPU the CPU only waits for it."""
+def _iteration_seconds(run: Callable[..., Any], start: tf.Tensor) -> float:
+    """CPU seconds of an iteration of a run's loops: a busy machine leaves them as they are.
+
+    On a GPU, for which the CPU only waits, it is the wall's seconds.
+    """
     on_gpu = tf.config.list_logical_devices("GPU")
-    return time.perf_counter if on_gpu else time.process_time
+    clock = time.perf_counter if on_gpu else time.process_time
+    return seconds(run, start, clock=clock) / ITERATIONS
 
 
 def loop(step: Step, variables: int, shape: Sequence[int] = (4, 4)) -> float:
@@ -66,7 +63,7 @@ def loop(step: Step, variables: int, shape: Sequence[int] = (4, 4)) -> float:
         values = [value + float(number) for number in range(variables)]
         return tf.while_loop(_goes_on, lambda i, *held: (i + 1, *step(*held)), (0, *values))
 
-    return seconds(run, tf.fill(shape, 0.1), clock=_executor_clock()) / ITERATIONS
+    return _iteration_seconds(run, tf.fill(shape, 0.1))
 
 
 def apart(op: Callable[[Any, Any], Any], copies: int, shape: Sequence[int], other: Any) -> float:
@@ -165,7 +162,7 @@ def lists(count: int, size: int, pushes: bool = True) -> float:
         _, held, *kept = tf.while_loop(_goes_on, forward, (0, value, *empty))
         return tf.while_loop(_goes_on, backward, (0, held, *kept))[1]
 
-    return seconds(run, tf.fill([size], 0.1), clock=_executor_clock()) / ITERATIONS
+    return _iteration_seconds(run, tf.fill([size], 0.1))
 
 
 def _goes_on(i: Any, *_: Any) -> Any:

@@ -126,7 +126,8 @@ def test_every_bit_is_the_same_at_any_bound(name, given):
     assert outcome(tf.function(step_of(CELLS[name], weights)), inputs) == expected
     for bound in BOUNDS:
         optimised = rnnmem.optimize(original, max_slowdown=bound)
-        assert not optimised.plan(*inputs).changes_nothing or bound < max(BOUNDS)
+        nothing = optimised.plan(*inputs).changes_nothing
+        assert nothing == ((name, bound) == ("relu of both states", 1.1))  # a tiny cell
         assert outcome(optimised, inputs) == expected, bound
 
 

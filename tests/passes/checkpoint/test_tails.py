@@ -80,9 +80,9 @@ def test_wherever_the_last_segment_ends_bits_are_the_same_and_memory_is_what_is_
         assert 0.9 * measured <= predicted <= 1.3 * measured + 2**16
 
 
-def test_a_bound_between_all_and_none_has_a_plan_between(monkeypatch):
-    # By kernels alone products are most of the time: to run again is all or nothing.
-    monkeypatch.setattr("rnnmem.compile.with_costs", lambda machine: machine)
+@pytest.mark.usefixtures("kernels_alone")
+def test_a_bound_between_all_and_none_has_a_plan_between():
+    # Products are most of the time: to run again is all or nothing.
     step = lstm(tf.Variable(tf.zeros([256, 1024])), 16)
     x = tf.zeros([16, 1024])
     plans = [rnnmem.optimize(step, max_slowdown=bound).plan(x) for bound in (1.1, 1.2, 1.35)]
