@@ -65,6 +65,13 @@ def choose_within(choices: Sequence[Sequence[LoopPlan]], seconds: float) -> tupl
     fastest = [min(range(len(one)), key=one.__getitem__) for one in turned]
     if sum(one[i][1] for one, i in zip(costs, fastest, strict=True)) > seconds:
         return tuple(plans[i] for plans, i in zip(choices, fastest, strict=True))
+    several = [index for index, one in enumerate(costs) if len(one) > 1]
+    if len(several) == 1:  # most steps have one loop
+        (index,) = several
+        others = sum(one[0][1] for i, one in enumerate(costs) if i != index)
+        fit = [i for i, (_, spent) in enumerate(costs[index]) if others + spent <= seconds]
+        taken = min(fit, key=costs[index].__getitem__, default=fastest[index])
+        return tuple(own[taken if i == index else 0] for i, own in enumerate(choices))
     flat = np.array([pair for one in costs for pair in one], float)
     scale = flat.max(axis=0)
     scale[scale == 0] = 1.0

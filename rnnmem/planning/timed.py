@@ -34,22 +34,20 @@ class Timed:
 
     def __init__(self, search: Search):
         self.search = search
-        self._slowdowns: dict[tuple, float] = {}
-        self._latest: tuple[tuple, Net] | None = None
+        self._made: dict[tuple, tuple[Net, float]] = {}
 
     def plan(self, plan: Plan) -> tuple[Plan, Net]:
         """The plan with the estimated factor of its step time, and the Net that it makes."""
         key = _decisions(plan)
         if plan.changes_nothing:
             return plan, self.search.net
-        if self._latest is None or self._latest[0] != key:
-            self._latest = key, self.search.apply(plan)
-        rewritten = self._latest[1]
         machine = self.search.setting.machine
-        if key not in self._slowdowns:
+        if key not in self._made:
+            rewritten = self.search.apply(plan)
             found = slowdown_of(rewritten, self.search.original_seconds, machine)
-            self._slowdowns[key] = plan.slowdown if found is None else found
-        slowdown, by = self._slowdowns[key], machine.calibrated
+            self._made[key] = rewritten, plan.slowdown if found is None else found
+        rewritten, slowdown = self._made[key]
+        by = machine.calibrated
         return dataclasses.replace(plan, slowdown=slowdown, calibrated=by), rewritten
 
     def within(self, bound: float) -> list[Plan]:

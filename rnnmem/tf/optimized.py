@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -41,20 +42,47 @@ def other_arithmetic(
     """
 
     def compare() -> str | None:
-        before = private.optimized_copy(concrete._inference_function, _inputs(concrete))
+        before = _LATEST.of(concrete)
         if before is None:
             return None
         after = private.optimized_graph(rewritten._inference_function, _inputs(rewritten))
         if after is None:
             return None
-        graphs = (before, concrete.graph), (after, rewritten.graph)
-        flat = [_flat(*one) for one in graphs]
+        flat = before, _flat(after, rewritten.graph)
         if _difference(*flat) is None:
             return None
         names = of_nothing()
         return _difference(*(_handing_on(one, names) for one in flat))
 
     return _found_out(compare)
+
+
+class _Latest:
+    """What TensorFlow made of the original that was asked for last.
+
+    One function is planned for again and again: for several budgets, or until its time is found.
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[Callable[[], Any], str] | None = None
+        self._found: FlatGraph | None = None
+
+    def of(self, concrete: Any) -> FlatGraph | None:
+        """The optimized graph of a ConcreteFunction; None where TensorFlow does not tell."""
+        options = repr(sorted(tf.config.optimizer.get_experimental_options().items()))
+        if self._asked is None or self._asked[0]() is not concrete or self._asked[1] != options:
+            self._asked = None
+            found = private.optimized_copy(concrete._inference_function, _inputs(concrete))
+            self._found = None if found is None else _flat(found, concrete.graph)
+            self._asked = weakref.ref(concrete, self._forget), options
+        return self._found
+
+    def _forget(self, dead: Any) -> None:
+        if self._asked is not None and self._asked[0] is dead:
+            self._asked = self._found = None
+
+
+_LATEST = _Latest()
 
 
 def _difference(before: FlatGraph, after: FlatGraph) -> str | None:
