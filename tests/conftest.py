@@ -50,6 +50,15 @@ def _no_determinism_behind_a_module():
         config.disable_op_determinism()
 
 
+@pytest.fixture(autouse=True)
+def _no_garbage_behind_a_slow_test(request: pytest.FixtureRequest):
+    """What outlives it, in caches of TensorFlow and Keras, is not looked through again and again."""
+    yield
+    if request.node.get_closest_marker("slow") is not None:
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture
 def kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is estimated by kernels alone, as on a machine whose executor costs nothing."""

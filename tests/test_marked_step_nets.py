@@ -10,7 +10,7 @@ from tests.marked_step_nets import Marked
 from tests.random_step_nets import Thrown
 from tests.test_random_step_nets import Trial, hold
 
-STEP_NETS = int(os.environ.get("RNNMEM_FUZZ_CASES") or 200) // 10
+STEP_NETS = int(os.environ.get("RNNMEM_FUZZ_CASES") or 140) // 10
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ from tests.random_step_nets import (
 
 SAVED_SETS = 3
 """Saved sets that are tried of one step net."""
-CASES = int(os.environ.get("RNNMEM_FUZZ_CASES") or 200)
+CASES = int(os.environ.get("RNNMEM_FUZZ_CASES") or 140)
 STEP_NETS = CASES * 10 // 22
 """A step net makes 2.2 cases: some are left alone, and two saved sets may turn out the same."""
 PARTS = 12

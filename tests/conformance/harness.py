@@ -145,19 +145,32 @@ def higher(original: Run, run: Run) -> str:
     return ""
 
 
-def rose(subject: Subject, function: Callable[..., Any], original: Run, run: Run) -> str:
+def rose(
+    subject: Subject,
+    function: Callable[..., Any],
+    original: Run,
+    run: Run,
+    inputs: tuple[Any, ...] | None = None,
+) -> str:
     """As :func:`higher`; a rise is believed only once both were measured several times more.
 
     Which of several ready ops runs first may go one way in all runs of a trace, and the other way
     in those of the next, so each time both are traced again.
+
+    Args:
+      subject: the program.
+      function: optimised.
+      original: a run of the program as it is.
+      run: the same of the function.
+      inputs: what both were run on; None: the case's own.
     """
     for _ in range(MEASURED_AGAIN):
         if not higher(original, run):
             return ""
         anew = tf.function(subject.function.python_function, **subject.options)
         again = rnnmem.Optimized(anew, function._options)
-        original = _with(original, subject.run(anew, measured=True))
-        run = _with(run, subject.run(again, measured=True))
+        original = _with(original, subject.run(anew, measured=True, inputs=inputs))
+        run = _with(run, subject.run(again, measured=True, inputs=inputs))
     return higher(original, run)
 
 

@@ -108,8 +108,7 @@ def categories(monkeypatch, changed, often=1.0, changes_nothing=False, text=TEXT
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("often", [1.0, 0.4])
-@pytest.mark.parametrize("changes_nothing", [True, False])
+@pytest.mark.parametrize(("often", "changes_nothing"), [(1.0, True), (0.4, False)])
 def test_a_wrong_function_is_found(monkeypatch, often, changes_nothing):
     assert BITS in categories(monkeypatch, wrong, often, changes_nothing, SMALL)[0]
 

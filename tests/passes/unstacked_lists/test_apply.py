@@ -63,12 +63,19 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     ("name", "bound"), [("stacked", 1.1), ("masked", 1.33), *((name, 2.0) for name in PROGRAMS)]
 )
-def test_keras_layers_keep_their_bits(name, bound, grappler, deterministic):
+def test_keras_layers_keep_their_bits(name, bound, deterministic):
     make, count = PROGRAMS[name]
     case = make()
     plan = rnnmem.optimize(case.fn, max_slowdown=bound).plan(*case.calls[0][0])
     assert len(plan.of("unstacked_lists")) == count
     assert_same_bits(make, max_slowdown=bound)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["masked", "dropout"])
+@pytest.mark.parametrize("grappler", ["no_grappler"], indirect=True)
+def test_they_do_without_what_changes_bits_in_the_graph_optimizer(name, grappler, deterministic):
+    assert_same_bits(PROGRAMS[name][0], max_slowdown=2.0)
 
 
 def test_the_predicted_peak_falls_by_the_sequence():
