@@ -52,7 +52,7 @@ def _no_determinism_behind_a_module():
 
 @pytest.fixture(autouse=True)
 def _no_garbage_behind_a_slow_test(request: pytest.FixtureRequest):
-    """What outlives it, in caches of TensorFlow and Keras, is not looked through again and again."""
+    """What outlives it, in caches of TensorFlow, no later collection looks through."""
     yield
     if request.node.get_closest_marker("slow") is not None:
         gc.collect()

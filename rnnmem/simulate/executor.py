@@ -232,7 +232,9 @@ class Run:
             while ready:
                 task = deal()
                 step = steps[task[1]]
-                if step.cheap and not ((self.least or self.loops_early) and makes(step)):
+                if step.spares and self.setting.spares_lag:
+                    self.late.append(task)
+                elif step.cheap and not ((self.least or self.loops_early) and makes(step)):
                     loop = step.inner and step.kind is Kind.LOOP
                     (self.late if loop else inline).append(task)
                 elif self._held_up(step) and self._pauses(task[0]):

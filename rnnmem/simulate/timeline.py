@@ -188,8 +188,8 @@ def _worst(
     ledger = _worse(program, machine)
     if len(ledger.log) > LONGEST_LOG:
         return ledger
-    hows = [*({"stalled": step} for step in _largest(program, ledger.peak)), *more]
-    worse = (_run(program, machine, **how, **all_of_them) for how in hows)
+    hows = [{}, *({"stalled": step} for step in _largest(program, ledger.peak)), *more]
+    worse = (_run(program, machine, **how, spares_lag=True, **all_of_them) for how in hows)
     return max((ledger, *worse), key=lambda one: one.peak)
 
 
