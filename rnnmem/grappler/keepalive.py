@@ -113,7 +113,7 @@ class Keepalives:
     def write(self) -> list[str]:
         """Writes the uses; returns the outer blobs of their lists, which must not be pruned."""
         kept = {self.loop.body.resolve(blob) for blob in self.held}
-        more = {self.loop.body.resolve(blob) for blob in self.blobs} - kept
+        more = {self.loop.body.resolve(blob) for blob in self.blobs} - kept - self._opaque()
         ordered = self._in_order(kept | more)
         held = self._by_dtype([blob for blob in ordered if blob in kept])
         passed = self._by_dtype([blob for blob in ordered if blob in more])
@@ -129,6 +129,11 @@ class Keepalives:
                 self._chain("int32", [number(self.loop.body, 0, self.constant)], awaited)
             )
         return written
+
+    def _opaque(self) -> set[str]:
+        """Blobs for which one more reader changes nothing."""
+        sources = (op for op in self.loop.body.ops.values() if op.type in OPAQUE_SOURCES)
+        return {blob for op in sources for blob in op.outputs}
 
     def write_unread(self) -> list[str]:
         """Writes what :meth:`replace_unread_push` asked for; its outer lists are handed on too."""
