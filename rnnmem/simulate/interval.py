@@ -2,7 +2,8 @@
 
     bytes
       │   ┌ high: the worse order of ready ops, an op held up at the worst moment, the larger
-      │   │       branch, chunks laid out in arenas that earlier runs have broken up
+      │   │       branch, what nobody waits for done last, chunks laid out in arenas that
+      │   │       earlier runs have broken up
       │   │
       │   └ low:  of several orders the one that holds least, nothing held up, the smaller branch,
       │           chunks laid out at best

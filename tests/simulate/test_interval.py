@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.simulate.interval import peak_interval, simulated_interval
 from rnnmem.simulate.timeline import counted_peak, simulate, worst_peak
-from tests.handmade import const, make_net, op, rnn
+from tests.handmade import const, empty_list, make_net, op, pop, push, rnn, while_op
 
 K = 1024  # f[256]
 X = {"x": "f[256]"}
@@ -42,6 +42,27 @@ def test_partial_gradients_pile_up_or_do_not():
     net = rnn(512)
     low, high = simulated_interval(net)
     assert low < counted_peak(net) <= high
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_what_nobody_waits_for_may_lag_behind_by_as_many_iterations_as_are_under_way(window):
+    many = "f[64,256]"
+    body = make_net(
+        {"i": "i[]", **X, "held": "v[]"},
+        [
+            *(const("one", 1), op("next", "AddV2", "i one", "i[]")),
+            *(const("shape", (64, 256)), op("many", "BroadcastTo", "x shape", many)),
+            *(const("any", (-1, -1)), push("kept", "held", "many"), pop("gone", "kept", many)),
+            *(const("axes", (0,)), op("y", "Sum", "many axes", "f[256]")),
+        ],
+        ["next", "y", "gone:0"],
+        name="body",
+    )
+    start = [const("zero", 0), const("any", (-1, -1)), empty_list("list")]
+    loop = while_op("loop", "zero x list", body, limit=20, parallel_iterations=window)
+    low, high = simulated_interval(make_net(X, [*start, loop], ["loop:1", "loop:2"]))
+    assert low < 2 * 64 * K
+    assert window * 64 * K < high < (window + 2) * 64 * K
 
 
 def test_the_smaller_branch_or_the_larger_one_runs():

@@ -4,6 +4,7 @@ import pytest
 
 import rnnmem
 from rnnmem.passes.rematerialise.decision import HOISTED
+from rnnmem.tf.functions import net_of
 
 tf = pytest.importorskip("tensorflow")
 pytestmark = pytest.mark.slow
@@ -59,6 +60,29 @@ def test_a_train_step_that_updates_what_it_reads(compiled):
     plain, optimized, function = both(step, x, w, runs=3, jit_compile=compiled)
     assert optimized == plain
     assert residuals(function, x) == {HOISTED}
+
+
+def test_no_reader_stands_for_the_list_of_a_read():
+    x, w = inputs()
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            h = tf.zeros_like(x[0])
+            for i in tf.range(tf.shape(x)[0]):
+                h = tf.sin(tf.tanh(h @ w) * x[i]) + 1.0
+            loss = tf.reduce_sum(h**2)
+        return tape.gradient(loss, w)
+
+    function = rnnmem.optimize(tf.function(step), max_slowdown=100.0)
+    net = net_of(function.get_concrete_function(x))
+    pushed = {
+        inner.producer[op.inputs[1]].type
+        for _, inner in net.walk()
+        for op in inner.ops
+        if op.name.startswith("rnnmem/keepalive_push") and op.inputs[1] in inner.producer
+    }
+    assert pushed
+    assert "ReadVariableOp" not in pushed
 
 
 def test_writes_before_and_after_the_loop_keep_their_turn():
