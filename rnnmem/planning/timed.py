@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PARTS = (0.0, 0.3, 0.6)
 """Parts of the time allowed, or of what there is to be spent, under which plans are tried too: the
 least peak may need less of it."""
+KEPT_OPS = 100_000
+"""Ops of the Nets that are kept until their plans are simulated; what is more is made again."""
 
 _Way = Callable[[Candidates, float], Plan]
 """(trades, bound on the time of decisions) -> a plan."""
@@ -34,7 +36,10 @@ class Timed:
 
     def __init__(self, search: Search):
         self.search = search
-        self._made: dict[tuple, tuple[Net, float]] = {}
+        self._slowdowns: dict[tuple, float] = {}
+        self._nets: dict[tuple, Net] = {}  # the one that was asked for last stands last
+        ops = sum(len(inner.ops) for _, inner in search.net.walk())
+        self._most = max(1, KEPT_OPS // max(1, ops))
 
     def plan(self, plan: Plan) -> tuple[Plan, Net]:
         """The plan with the estimated factor of its step time, and the Net that it makes."""
@@ -42,12 +47,16 @@ class Timed:
         if plan.changes_nothing:
             return plan, self.search.net
         machine = self.search.setting.machine
-        if key not in self._made:
+        rewritten = self._nets.pop(key, None)
+        if rewritten is None:
             rewritten = self.search.apply(plan)
+        self._nets[key] = rewritten
+        if len(self._nets) > self._most:
+            del self._nets[next(iter(self._nets))]
+        if key not in self._slowdowns:
             found = slowdown_of(rewritten, self.search.original_seconds, machine)
-            self._made[key] = rewritten, plan.slowdown if found is None else found
-        rewritten, slowdown = self._made[key]
-        by = machine.calibrated
+            self._slowdowns[key] = plan.slowdown if found is None else found
+        slowdown, by = self._slowdowns[key], machine.calibrated
         return dataclasses.replace(plan, slowdown=slowdown, calibrated=by), rewritten
 
     def within(self, bound: float) -> list[Plan]:
