@@ -131,8 +131,9 @@ class Keepalives:
         return written
 
     def _opaque(self) -> set[str]:
-        """Blobs for which one more reader changes nothing."""
-        sources = (op for op in self.loop.body.ops.values() if op.type in OPAQUE_SOURCES)
+        """Blobs for which one more reader changes nothing, and nothing inside of what made them."""
+        made = self.loop.body.ops.values()
+        sources = (op for op in made if op.type in OPAQUE_SOURCES and not op.nets)
         return {blob for op in sources for blob in op.outputs}
 
     def write_unread(self) -> list[str]:
