@@ -70,8 +70,8 @@ def choose_within(choices: Sequence[Sequence[LoopPlan]], seconds: float) -> tupl
         (index,) = several
         others = sum(one[0][1] for i, one in enumerate(costs) if i != index)
         fit = [i for i, (_, spent) in enumerate(costs[index]) if others + spent <= seconds]
-        taken = min(fit, key=costs[index].__getitem__, default=fastest[index])
-        return tuple(own[taken if i == index else 0] for i, own in enumerate(choices))
+        best = min(fit, key=costs[index].__getitem__, default=fastest[index])
+        return tuple(own[best if i == index else 0] for i, own in enumerate(choices))
     flat = np.array([pair for one in costs for pair in one], float)
     scale = flat.max(axis=0)
     scale[scale == 0] = 1.0
