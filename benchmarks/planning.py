@@ -157,11 +157,6 @@ def _gradient_loop(outer: _Maker, number: int, layers: int, back: str) -> tuple[
     return f"gradient{number}:1", f"gradient{number}:2"
 
 
-def count(net: Net) -> int:
-    """Ops of the Net and all step nets."""
-    return sum(len(inner.ops) for _, inner in net.walk())
-
-
 def encoded(value: Any, dtype: str) -> Constant:
     """Stands for the exporter's encoding, which planning never looks into."""
     listed = isinstance(value, (tuple, list))
@@ -210,9 +205,9 @@ def _row(name: str, net: Net, seconds: dict[str, float]) -> dict[str, Any]:
     """One line of the figures, printed too."""
     total = sum(seconds.values())
     parts = ", ".join(f"{phase} {value:.2f}" for phase, value in seconds.items())
-    print(f"{name}: {count(net)} ops, {total:.2f} s ({parts})", flush=True)
+    print(f"{name}: {net.op_count} ops, {total:.2f} s ({parts})", flush=True)
     phases = {phase: round(value, 3) for phase, value in seconds.items()}
-    return {"function": name, "ops": count(net), "seconds": round(total, 3), "phases": phases}
+    return {"function": name, "ops": net.op_count, "seconds": round(total, 3), "phases": phases}
 
 
 def growth(small: dict[str, Any], large: dict[str, Any]) -> dict[str, Any]:

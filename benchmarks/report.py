@@ -15,7 +15,7 @@ import time
 
 from absl import app, flags
 
-from benchmarks.planning import count, encoded, made_up
+from benchmarks.planning import encoded, made_up
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import filled, known_net
 from rnnmem.ir.graph import Net
@@ -98,7 +98,7 @@ def main(_) -> None:
         with paused():
             plan = plan_net(filled(known_net(net)), CPU, 1.1)
             rewritten = apply_plan(net, plan, encoded)
-        _told(f"{count(net)} ops", lambda net=net, r=rewritten, p=plan: report_of(net, r, p))
+        _told(f"{net.op_count} ops", lambda net=net, r=rewritten, p=plan: report_of(net, r, p))
 
 
 if __name__ == "__main__":

@@ -323,6 +323,11 @@ class Net(FindsOnce):
         """Blob -> how often it stands among the outputs; absent where it does not."""
         return collections.Counter(self.outputs)
 
+    @property
+    def op_count(self) -> int:
+        """How many ops there are in this Net and in each below it."""
+        return sum(len(net.ops) for _, net in self.walk())
+
     def walk(self) -> Iterator[tuple[Path, Net]]:
         """Yields ``(path, net)`` for this Net and each below it."""
         yield Path(), self

@@ -41,7 +41,7 @@ def with_edges_where_they_pay(
       time, one of the two must fall by `LEAST_GAIN_ELSEWHERE`.
     """
     has_loops = _has_loops(net)
-    if has_loops and sum(len(inner.ops) for _, inner in net.walk()) > MOST_OPS:
+    if has_loops and net.op_count > MOST_OPS:
         return plan, None
     scheduling_edges = all_edges(
         with_known_shapes(net), machine, max_slowdown / max(1, plan.slowdown)

@@ -123,7 +123,7 @@ class Search:
     @functools.cached_property
     def _timed(self) -> Timed | None:
         """Plans with their times, where costs are known and the Net is small enough to try many."""
-        known = self.setting.machine.costs is not None and _count(self.net) <= _SCANNED
+        known = self.setting.machine.costs is not None and self.net.op_count <= _SCANNED
         return Timed(self) if known else None
 
     def _made(self, plan: Plan) -> tuple[Plan, Net]:
@@ -210,7 +210,7 @@ class Search:
         if self._timed is not None:
             return self._timed.within(max_slowdown) or [self.as_it_was(NO_GAIN)]
         bounds = {max_slowdown}
-        if math.isfinite(max_slowdown) and _count(self.net) <= _SCANNED:
+        if math.isfinite(max_slowdown) and self.net.op_count <= _SCANNED:
             bounds |= {1.0 + part * (max_slowdown - 1.0) for part in (0.0, 0.25, 0.5)}
         found = within(self.candidates, bounds, max_slowdown, self.with_losses)
 
@@ -239,7 +239,7 @@ class Search:
         They are the frontier's and those that bounds on time take; they depend on the Net alone, so
         that what fits in one budget is not missed under a larger one. Of a large Net, the frontier.
         """
-        if _count(self.net) > _SCANNED:
+        if self.net.op_count > _SCANNED:
             return self.frontier_plans
         found = list(self.frontier_plans)
         for bound in _BOUNDS:
@@ -296,7 +296,7 @@ class Search:
 
     def _with_longer_segments(self, plan: Plan) -> Plan:
         """The plan, or one with longer segments whose predicted peak is smaller."""
-        if _count(self.net) > _SCANNED:
+        if self.net.op_count > _SCANNED:
             return plan
         for loops in longer_segments(plan.loops):
             least = math.inf if plan.predicted_peak is None else plan.predicted_peak
@@ -334,7 +334,7 @@ class Search:
             return fit and budget_for(self._at_worst(known)) <= budget
 
         found = None
-        if _count(self.net) > _SCANNED:
+        if self.net.op_count > _SCANNED:
             found = next(filter(None, (bisected(steps, fits) for steps in self._frontiers)), None)
         found = found or next(filter(fits, self.reachable), None)
         if found is None:
@@ -494,7 +494,3 @@ class Search:
         if serialised is None or budget_for(serialised) > budget:
             raise cannot_be_met(budget, serialised or plan, remark)
         return plan
-
-
-def _count(net: Net) -> int:
-    return sum(len(inner.ops) for _, inner in net.walk())

@@ -8,6 +8,7 @@ their Net takes is what is allowed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -36,27 +37,20 @@ class Timed:
 
     def __init__(self, search: Search):
         self.search = search
-        self._slowdowns: dict[tuple, float] = {}
-        self._nets: dict[tuple, Net] = {}  # the one that was asked for last stands last
-        ops = sum(len(inner.ops) for _, inner in search.net.walk())
-        self._most = max(1, KEPT_OPS // max(1, ops))
+        self._slowdowns: dict[Plan, float] = {}
+        most = max(1, KEPT_OPS // max(1, search.net.op_count))
+        self._apply = functools.lru_cache(most)(search.apply)
 
     def plan(self, plan: Plan) -> tuple[Plan, Net]:
         """The plan with the estimated factor of its step time, and the Net that it makes."""
-        key = _decisions(plan)
         if plan.changes_nothing:
             return plan, self.search.net
-        machine = self.search.setting.machine
-        rewritten = self._nets.pop(key, None)
-        if rewritten is None:
-            rewritten = self.search.apply(plan)
-        self._nets[key] = rewritten
-        if len(self._nets) > self._most:
-            del self._nets[next(iter(self._nets))]
-        if key not in self._slowdowns:
+        decided = _decisions(plan)
+        rewritten, machine = self._apply(decided), self.search.setting.machine
+        if decided not in self._slowdowns:
             found = slowdown_of(rewritten, self.search.original_seconds, machine)
-            self._slowdowns[key] = plan.slowdown if found is None else found
-        slowdown, by = self._slowdowns[key], machine.calibrated
+            self._slowdowns[decided] = plan.slowdown if found is None else found
+        slowdown, by = self._slowdowns[decided], machine.calibrated
         return dataclasses.replace(plan, slowdown=slowdown, calibrated=by), rewritten
 
     def within(self, bound: float) -> list[Plan]:
@@ -105,6 +99,6 @@ class Timed:
         return found
 
 
-def _decisions(plan: Plan) -> tuple:
+def _decisions(plan: Plan) -> Plan:
     """What is decided, less what is only told."""
-    return plan.loops, plan.decisions, plan.nested
+    return Plan(loops=plan.loops, decisions=plan.decisions, nested=plan.nested)

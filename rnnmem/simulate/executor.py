@@ -75,7 +75,7 @@ class Run:
         self.oldest = 0
         self.results: list[Value] = [None] * len(program.outputs)
         self.ready: collections.deque = collections.deque()  # made ready by the op just finished
-        self.late: collections.deque = collections.deque()  # loops
+        self.late: collections.deque = collections.deque()  # loops, and what lags
         self.held: list = []  # sums of the first iteration, until all inputs are there
         self.missing = len(program.inputs)
         self.busy: list = []  # heap of (time, order, thread, frame, step index, scratch)
@@ -232,7 +232,7 @@ class Run:
             while ready:
                 task = deal()
                 step = steps[task[1]]
-                if step.spares and self.setting.spares_lag:
+                if step.keepalive and self.setting.keepalives_lag:
                     self.late.append(task)
                 elif step.cheap and not ((self.least or self.loops_early) and makes(step)):
                     loop = step.inner and step.kind is Kind.LOOP

@@ -50,7 +50,7 @@ from rnnmem.ir.op_table import (
     in_place_slots,
     types,
 )
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.order import popped_at_once, through_identities
 from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.folding import PLAIN, Folding, Simplified, copies
 from rnnmem.simulate.lists import fill_in, kept_states
@@ -249,6 +249,7 @@ class _Compiler:
             origins=tuple([self._origin(op, blob) for blob in blobs]),
             sizes=tuple([self._size(blob) for blob in blobs]) if makes else (0,) * len(blobs),
             seconds=0.0 if op.nets else self.machine.least_seconds(op, self.net),
+            keepalive=self.variables is not None and popped_at_once(self.net, op) is not None,
         )
         if op.nets:
             self._descend(op, step)

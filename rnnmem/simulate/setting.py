@@ -32,7 +32,7 @@ class Setting:
       stalled: an op whose thread is held up while it runs, until nothing but loops can go on.
       sums_lag: whether of the sums of a loop only those are held up that nothing but later sums
         waits for; else those that its iterations wait for are, too.
-      spares_lag: whether what nobody waits for is done when nothing else can be.
+      keepalives_lag: whether keep-alive uses, for which nobody waits, come when nothing else can.
       rows_hold: whether a row outside of loops holds the tensor that it is cut from, as it does;
         else it is counted apart from it.
       in_turn: whether the iterations of a loop come one after the other.
@@ -46,7 +46,7 @@ class Setting:
     deals: Deals = Deals.OLDEST
     stalled: Step | None = None
     sums_lag: bool = False
-    spares_lag: bool = False
+    keepalives_lag: bool = False
     rows_hold: bool = False
     in_turn: bool = False
     is_good: bool = False

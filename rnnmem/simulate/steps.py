@@ -64,7 +64,7 @@ class Step:
       saved_loops: names of the loops around such a push.
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
       lags: it adds to a loop variable that nothing else in the iteration reads.
-      spares: nobody waits for it: it holds what it reads so that a graph optimizer finds a reader.
+      keepalive: a loop's push of what is popped at once (`rnnmem.grappler.keepalive`).
       eager: a loop whose ops start as soon as what they read is there.
       inner: programs of its step nets.
       segments: what a branch that segments added does (`rnnmem.analysis.segment_lengths`).
@@ -95,7 +95,7 @@ class Step:
     saved_loops: tuple[str, ...] = ()
     sums: bool = False
     lags: bool = False
-    spares: bool = False
+    keepalive: bool = False
     eager: bool = False
     inner: tuple[Program, ...] = ()
     segments: bytes = b""
@@ -182,7 +182,6 @@ def connect(program: Program, congruent_op: Mapping[str, str], is_body: bool) ->
     )
     if is_body:
         _mark_sums(program)
-        _mark_spares(program)
 
 
 def _mark_sums(program: Program) -> None:
@@ -201,14 +200,6 @@ def _mark_sums(program: Program) -> None:
             given = program.inputs[position]
             step.sums = not step.cheap and given in added
             step.lags = step.sums and _readers(program, given) == {id(step)}
-
-
-def _mark_spares(program: Program) -> None:
-    """Marks the pushes of what is popped at once, as nobody needs it."""
-    for step in program.steps:
-        if step.kind is Kind.PUSH and not step.saved:
-            readers = program.readers[step.outputs[0]]
-            step.spares = [program.steps[index].kind for index in readers] == [Kind.POP]
 
 
 def _readers(program: Program, slot: int) -> set[int]:

@@ -189,7 +189,7 @@ def _worst(
     if len(ledger.log) > LONGEST_LOG:
         return ledger
     hows = [{}, *({"stalled": step} for step in _largest(program, ledger.peak)), *more]
-    worse = (_run(program, machine, **how, spares_lag=True, **all_of_them) for how in hows)
+    worse = (_run(program, machine, **how, keepalives_lag=True, **all_of_them) for how in hows)
     return max((ledger, *worse), key=lambda one: one.peak)
 
 

@@ -64,22 +64,23 @@ class _Latest:
     """
 
     def __init__(self) -> None:
-        self._asked: tuple[Callable[[], Any], str] | None = None
-        self._found: FlatGraph | None = None
+        # One value, so that another thread's original is never taken for this one's.
+        self._known: tuple[Callable[[], Any], str, FlatGraph | None] | None = None
 
     def of(self, concrete: Any) -> FlatGraph | None:
         """The optimized graph of a ConcreteFunction; None where TensorFlow does not tell."""
         options = repr(sorted(tf.config.optimizer.get_experimental_options().items()))
-        if self._asked is None or self._asked[0]() is not concrete or self._asked[1] != options:
-            self._asked = None
-            found = private.optimized_copy(concrete._inference_function, _inputs(concrete))
-            self._found = None if found is None else _flat(found, concrete.graph)
-            self._asked = weakref.ref(concrete, self._forget), options
-        return self._found
+        known = self._known
+        if known is not None and known[0]() is concrete and known[1] == options:
+            return known[2]
+        found = private.optimized_copy(concrete._inference_function, _inputs(concrete))
+        flat = None if found is None else _flat(found, concrete.graph)
+        self._known = weakref.ref(concrete, self._forget), options, flat
+        return flat
 
     def _forget(self, dead: Any) -> None:
-        if self._asked is not None and self._asked[0] is dead:
-            self._asked = self._found = None
+        if self._known is not None and self._known[0] is dead:
+            self._known = None
 
 
 _LATEST = _Latest()
