@@ -14,6 +14,7 @@ from tests.passes.test_same_bits import CASES
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
 LENGTH = 120
+OF_A_STEP = 2**16  # Bytes of two or three iterations' blobs: the executor's order differs from run to run.
 WEIGHT = tf.Variable(tf.reshape(tf.sin(tf.range(48.0 * 192)), [48, 192]) / 8)
 
 
@@ -76,8 +77,8 @@ def test_wherever_the_last_segment_ends_bits_are_the_same_and_memory_is_what_is_
     (least, *_), *others = run_alone(__name__, "peaks", ends)
     for end, (measured, predicted, saved, same) in zip(ends[1:], others, strict=True):
         assert all(same)
-        assert (LENGTH - end) * saved < measured < least + (LENGTH - end) * saved
-        assert 0.9 * measured <= predicted <= 1.3 * measured + 2**16
+        assert (LENGTH - end) * saved < measured < least + (LENGTH - end) * saved + OF_A_STEP
+        assert 0.9 * measured <= predicted <= 1.3 * measured + OF_A_STEP
 
 
 @pytest.mark.usefixtures("kernels_alone")
