@@ -10,6 +10,7 @@ Times on a shared machine are noisy: quote ratios, and take them from `measure_p
 """
 
 import dataclasses
+import functools
 import gc
 import os
 import statistics
@@ -26,6 +27,12 @@ from rnnmem.tf.counting import ENABLE, USE_BFC, counts_memory, in_use
 from rnnmem.tf.own_devices import find_device, sync_devices
 
 _BFC_LIMIT_MIB = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+
+ROW_SECONDS = 0.1
+"""How long the steps of a pair run in a row, where one takes less: behind a collection of garbage
+the first finds cold caches and sleeping threads, as no step of a training does."""
+MOST_IN_ROW = 25
+"""Steps that run so at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +151,9 @@ def measure(
         OptionError: `fn`, `repeats` or `device` is malformed.
     """
     device = _prepare(device, repeats, fn=fn)
-    _run(fn, args, kwargs, device)
-    runs = [_run(fn, args, kwargs, device) for _ in range(repeats)]
+    step = functools.partial(fn, *args, **kwargs)
+    _run(step, device)
+    runs = [_run(step, device) for _ in range(repeats)]
     return _summarize(runs, device, "fn")
 
 
@@ -160,7 +168,9 @@ def measure_pair(
     """Measures two functions on the same arguments in turn: first, second, first, second, ...
 
     A machine's drifts hit both runs of a pair alike, so the ratio of times is the median of the
-    pairs' ratios. Both functions run once unmeasured before.
+    pairs' ratios. Both functions run once unmeasured before. Steps that take less than a tenth of a
+    second run several times in a row in each pair, and their median counts, as in a training one
+    step follows the other; peaks are those of the first.
 
     Args:
         first: the step to compare with; as `fn` of `measure`.
@@ -178,12 +188,10 @@ def measure_pair(
         OptionError: as in `measure`.
     """
     device = _prepare(device, repeats, first=first, second=second)
-    _run(first, args, kwargs, device)
-    _run(second, args, kwargs, device)
-    pairs = [
-        (_run(first, args, kwargs, device), _run(second, args, kwargs, device))
-        for _ in range(repeats)
-    ]
+    steps = [functools.partial(fn, *args, **kwargs) for fn in (first, second)]
+    for step in steps:
+        _run(step, device)
+    pairs = [tuple(_in_row(step, _run(step, device)) for step in steps) for _ in range(repeats)]
     return Comparison(
         first=_summarize([one for one, _ in pairs], device, "first"),
         second=_summarize([other for _, other in pairs], device, "second"),
@@ -258,17 +266,30 @@ def _check_enabled_in_time(limit: SupportsIndex | str | None, limit_mib: str | N
         )
 
 
-def _run(fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any], device: str) -> _Run:
+def _run(step: Callable[[], Any], device: str) -> _Run:
     # Garbage of the run before must not count as resident, nor be freed in the middle of this one.
     gc.collect()
     resident = reset_peak(device)
-    start = time.perf_counter()
-    result = fn(*args, **kwargs)
-    sync_devices()
-    seconds = time.perf_counter() - start
+    result, seconds = _timed(step)
     most = peak(device)
     del result
     return _Run(peak_bytes=most - resident, resident_bytes=resident, seconds=seconds)
+
+
+def _timed(step: Callable[[], Any]) -> tuple[Any, float]:
+    """What a step returns, and its seconds."""
+    start = time.perf_counter()
+    result = step()
+    sync_devices()
+    return result, time.perf_counter() - start
+
+
+def _in_row(step: Callable[[], Any], run: _Run) -> _Run:
+    """The run with the time that the step takes where it follows itself, if it is a short one."""
+    count = int(ROW_SECONDS / max(run.seconds, ROW_SECONDS / MOST_IN_ROW))
+    if not count:
+        return run
+    return dataclasses.replace(run, seconds=statistics.median(_timed(step)[1] for _ in range(count)))
 
 
 def _summarize(runs: list[_Run], device: str, name: str) -> Measurement:
