@@ -19,7 +19,7 @@ WORDS = {
     # Buffers.
     "view": "its result may be its input's buffer: with the same numbers, of another dtype, in an"
     " optional or out of it, an item of a list, each of its inputs, or with some rows written over",
-    "slices": "its results may be parts of its input's buffer",
+    "slices": "the input of whose buffer its results may be parts",
     "skips": "hands on its input where the result has its size",
     "in_place": "inputs whose buffer its result may take, where not all of a pointwise op's",
     "finishes": "makes its result of a product's in the buffer of that, if nobody else reads it",
@@ -367,7 +367,7 @@ Sin                                  rerun pointwise=6 takes bits
 Sinh                                 rerun pointwise=12 takes bits
 Size                                 rerun none asks_shape apart
 SleepOp                              effect=none
-Slice                                rerun moves slices skips bits
+Slice                                rerun moves slices=0 skips bits
 Softmax                              rerun pointwise=8 softmax in_place=0 rows bits=columns
 SoftmaxCrossEntropyWithLogits        rerun reads=8 cross_entropy apart labelled=repeats bits=columns
 Softplus                             rerun pointwise=8 bits
@@ -379,8 +379,8 @@ SpaceToBatchND                       rerun moves
 SpaceToDepth                         rerun moves
 SparseSoftmaxCrossEntropyWithLogits  rerun reads=8 cross_entropy apart labelled bits
 SparseTensorSliceDataset             effect=none
-Split                                rerun moves apart slices splits
-SplitV                               rerun moves apart slices splits
+Split                                rerun moves apart slices=1 splits
+SplitV                               rerun moves apart slices=0 splits
 Sqrt                                 rerun pointwise=4 bits
 SqrtGrad                             rerun pointwise=2 bits
 Square                               rerun pointwise=1 bits
@@ -413,7 +413,7 @@ StatelessTruncatedNormal             rerun pointwise=30 sized=0
 StatelessTruncatedNormalV2           rerun pointwise=30 sized=0
 StatelessWhile                       runs=loop nets=cond,body
 StopGradient                         rerun none folds view=same quiet bits tokens=each
-StridedSlice                         rerun moves slices skips
+StridedSlice                         rerun moves slices=0 skips
 StridedSliceGrad                     pure apart sized=0
 Sub                                  rerun pointwise=1 implicit whole=sub bits
 Sum                                  rerun reads=1 reduces apart rows skips whole=sum bits
@@ -448,7 +448,7 @@ TruncateDiv                          rerun pointwise=4 divides bits
 TruncateMod                          rerun pointwise=4
 TruncatedNormal                      effect=draws sized=0
 UniformCandidateSampler              effect=draws
-Unpack                               rerun moves apart slices
+Unpack                               rerun moves apart slices=0
 UnsortedSegmentSum                   pure sized=2 bits
 VarHandleOp                          resident
 VarIsInitializedOp                   effect=reads

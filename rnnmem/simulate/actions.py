@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rnnmem.analysis.shared_rows import SLICED
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Member, Series, Value
 from rnnmem.simulate.steps import Kind, Step
 
@@ -47,15 +48,12 @@ def _view(run: Run, step: Step, frame: Frame) -> list[Value]:
     return [held, *[None] * (len(step.outputs) - 1)] if step.outputs else []
 
 
-def _row(run: Run, step: Step, frame: Frame) -> Sequence[Value]:
-    """A row of what is resident takes nothing; of anything else it is counted apart from it.
-
-    Outside of loops it may hold all of it: in a loop, rows that are saved would hold it for each.
-    """
-    held = run.value(step, frame, 0)
-    if held is None or (run.setting.rows_hold and not step.origins[0].loops):
-        return _view(run, step, frame)
-    return _allocate(run, step, frame)
+def _parts(run: Run, step: Step, frame: Frame) -> Sequence[Value]:
+    """Each part holds all of what it is cut from."""
+    held = run.value(step, frame, SLICED[step.op.type])
+    if held is not None:
+        held.refs += len(step.outputs)
+    return [held] * len(step.outputs)
 
 
 def _views(run: Run, step: Step, frame: Frame) -> list[Value]:
@@ -192,7 +190,7 @@ ACTIONS = {
     Kind.ALLOCATE: _allocate,
     Kind.VIEW: _view,
     Kind.VIEWS: _views,
-    Kind.ROW: _row,
+    Kind.PARTS: _parts,
     Kind.RESIDENT: _resident,
     Kind.READ: _read,
     Kind.EMPTY: _empty,

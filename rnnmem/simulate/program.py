@@ -13,7 +13,6 @@ from typing import Any
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.machine import (
-    ALIGNMENT,
     CHEAP_SECONDS,
     FEW_STRINGS,
     STRING_BYTES,
@@ -22,9 +21,10 @@ from rnnmem.analysis.machine import (
 )
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
+from rnnmem.analysis.shared_rows import source_of_rows
 from rnnmem.analysis.variable_effects import handle_of, written_by
 from rnnmem.grappler.constant_products import constants_moved
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op, static
+from rnnmem.ir.graph import Blob, Net, Op, static
 from rnnmem.ir.inline import is_compiled_call
 from rnnmem.ir.marks import (
     ADVANCES,
@@ -73,12 +73,10 @@ _KINDS: Mapping[str, Kind] = {
 _ROLES = column("list")
 
 _SKIPS = types("skips")
-_SLICES = types("slices") - types("apart")
 _CROSS_ENTROPY = types("cross_entropy")
 _HANDLES = frozenset({"resource", "variant"})
 """Dtypes of blobs that hold no numbers themselves."""
-_NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.ROW, Kind.POP, Kind.GET, Kind.READ})
-_COMPUTED = frozenset({Kind.ALLOCATE, Kind.ROW})
+_NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ})
 _TOLD_LENGTHS = frozenset({Kind.EMPTY, Kind.SET})
 _NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"zeros": Kind.ZEROS, "add": Kind.ADD_LISTS}
@@ -256,7 +254,7 @@ class _Compiler:
         elif kind in _NEW_ELEMENTS:
             fill_in(step, self.known, self.folding.constant, self.unknown)
             self._time(op, step)
-        elif kind in _COMPUTED:
+        elif kind is Kind.ALLOCATE:
             if op.type != "Identity":
                 step.in_place = in_place_inputs(op, blobs, self.net)
             step.scratch = self._scratch(op)
@@ -294,7 +292,7 @@ class _Compiler:
             return _OF_LISTS.get(op.type, Kind.VIEW)
         if op.type in SAME_BUFFER or self._does_nothing(op):
             return Kind.VIEW
-        return Kind.ROW if self._is_row(op) else Kind.ALLOCATE
+        return Kind.ALLOCATE if source_of_rows(self.net, op, self._value) is None else Kind.PARTS
 
     def _does_nothing(self, op: Op) -> bool:
         """Whether the kernel hands on its input because there is nothing to do."""
@@ -302,7 +300,7 @@ class _Compiler:
             return False
         read, written = self.net.blobs[op.inputs[0]], self.net.blobs[op.outputs[0]]
         if read.bytes is None or read.bytes != written.bytes:
-            return op.type in _SLICES and self._cuts_rows(op, read, written)
+            return False
         if op.type == "Cast":
             return read.dtype == written.dtype
         if op.type == "Transpose":
@@ -313,32 +311,6 @@ class _Compiler:
     def _value(self, blob: str):
         fact = self.known.facts.get(blob)
         return None if fact is None else fact.value
-
-    def _cuts_rows(self, op: Op, read: Blob, written: Blob) -> bool:
-        """A run of whole rows is a view of its tensor."""
-        if not read.shape or written.shape is None or len(read.shape) != len(written.shape):
-            return False
-        return read.shape[1:] == written.shape[1:] and self._is_contiguous(op, read)
-
-    def _is_row(self, op: Op) -> bool:
-        """Whether it cuts one whole row (``x[i]``), which is a view, too."""
-        if op.type != "StridedSlice" or op.attributes.get("shrink_axis_mask") != 1:
-            return False
-        read, written = self.net.blobs[op.inputs[0]], self.net.blobs[op.outputs[0]]
-        if not read.shape or read.shape[1:] != written.shape:
-            return False
-        return self._is_contiguous(op, read)
-
-    def _is_contiguous(self, op: Op, read: Blob) -> bool:
-        """Whether rows that follow each other are cut, aligned as TensorFlow aligns buffers."""
-        shape = static(read.shape)
-        if shape is None:
-            return False
-        if op.type == "StridedSlice":
-            stride = self._value(op.inputs[3])
-            if not isinstance(stride, tuple) or stride[0] != 1:
-                return False
-        return math.prod(shape[1:]) * BYTES_PER_ELEMENT.get(read.dtype, 1) % ALIGNMENT == 0
 
     def _scratch(self, op: Op) -> int:
         """Bytes of a reduction that must first be transposed."""

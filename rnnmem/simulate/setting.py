@@ -33,8 +33,6 @@ class Setting:
       sums_lag: whether of the sums of a loop only those are held up that nothing but later sums
         waits for; else those that its iterations wait for are, too.
       keepalives_lag: whether keep-alive uses, for which nobody waits, come when nothing else can.
-      rows_hold: whether a row outside of loops holds the tensor that it is cut from, as it does;
-        else it is counted apart from it.
       in_turn: whether the iterations of a loop come one after the other.
       is_good: whether a branch runs that of its Nets which holds least; else the one that holds
         most.
@@ -47,6 +45,5 @@ class Setting:
     stalled: Step | None = None
     sums_lag: bool = False
     keepalives_lag: bool = False
-    rows_hold: bool = False
     in_turn: bool = False
     is_good: bool = False

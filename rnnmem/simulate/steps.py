@@ -19,7 +19,7 @@ class Kind(enum.Enum):
     ALLOCATE = "allocates its outputs, or takes an input's buffer"
     VIEW = "hands on its first input"
     VIEWS = "hands on each input"
-    ROW = "hands on a row of what is resident, allocates one of anything else"
+    PARTS = "hands out rows of what it reads"
     RESIDENT = "hands out what is resident"
     READ = "hands out the buffer of a variable that soon gets another one"
     EMPTY = "makes an empty list"
@@ -207,7 +207,7 @@ def _readers(program: Program, slot: int) -> set[int]:
     found: set[int] = set()
     for index in program.readers[slot]:
         step = program.steps[index]
-        views = step.outputs if step.kind is Kind.VIEW else ()
+        views = step.outputs if step.kind in (Kind.VIEW, Kind.PARTS) else ()
         found |= set().union(*(_readers(program, view) for view in views)) if views else {id(step)}
     return found
 

@@ -166,30 +166,26 @@ def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
 def highest_peak(program: Program, machine: Machine) -> int:
     """The peak of a program, all of whose sizes are known, where everything goes wrong that may.
 
-    Beside an op that is held up: sums that fall behind, rows that hold what they are cut from, and
-    more arenas.
+    Beside an op that is held up: sums that fall behind, and more arenas.
     """
     hows = [{"deals": deals, "sums_lag": True} for deals in (Deals.OLDEST, Deals.NEWEST)]
-    ledger = _worst(program, machine, hows, rows_hold=True)
+    ledger = _worst(program, machine, hows)
     return bfc.counted_peak(ledger.log, ledger.peak, arenas=MOST_ARENAS)
 
 
-def _worst(
-    program: Program, machine: Machine, more: Sequence[Mapping[str, Any]], **all_of_them: Any
-) -> Ledger:
+def _worst(program: Program, machine: Machine, more: Sequence[Mapping[str, Any]]) -> Ledger:
     """The account of the run that asks for most, of those where an op is held up, and some more.
 
     Args:
       program: of a whole function.
       machine: whose threads and times are assumed.
       more: how other runs go.
-      all_of_them: how these and those with an op held up go.
     """
     ledger = _worse(program, machine)
     if len(ledger.log) > LONGEST_LOG:
         return ledger
     hows = [{}, *({"stalled": step} for step in _largest(program, ledger.peak)), *more]
-    worse = (_run(program, machine, **how, keepalives_lag=True, **all_of_them) for how in hows)
+    worse = (_run(program, machine, **how, keepalives_lag=True) for how in hows)
     return max((ledger, *worse), key=lambda one: one.peak)
 
 

@@ -289,7 +289,9 @@ def _in_row(step: Callable[[], Any], run: _Run) -> _Run:
     count = int(ROW_SECONDS / max(run.seconds, ROW_SECONDS / MOST_IN_ROW))
     if not count:
         return run
-    return dataclasses.replace(run, seconds=statistics.median(_timed(step)[1] for _ in range(count)))
+    return dataclasses.replace(
+        run, seconds=statistics.median(_timed(step)[1] for _ in range(count))
+    )
 
 
 def _summarize(runs: list[_Run], device: str, name: str) -> Measurement:

@@ -271,9 +271,31 @@ def test_one_row_of_what_is_resident_is_a_view_where_rows_are_aligned(mask, shap
     assert peak({"x": f"f[{shape}]"}, row("x", mask, shape), ["row"]) == 256 * made
 
 
-def test_one_row_of_anything_else_is_counted_apart():
-    drawn = [op("y", "Tanh", "x", "f[4,16]"), *row("y", 1, "4,16")]
-    assert peak({"x": "f[4,16]"}, drawn, ["y", "row"]) == 2 * 256
+def test_a_row_of_anything_else_holds_all_of_it():
+    drawn = [
+        op("y", "Tanh", "x", "f[4,16]"),
+        *row("y", 1, "4,16"),
+        op("z", "MatMul", "row row", "f[16]"),
+    ]
+    made = make_net({"x": "f[4,16]"}, drawn, ["row", "z"])
+    assert [held for _, held in simulate(made).events][-2:] == [256, 256 + 256]
+
+
+@pytest.mark.parametrize(("axis", "width", "copies"), [(0, 16, 0), (1, 16, 1), (0, 3, 1)])
+def test_parts_along_the_first_axis_are_views_where_rows_are_aligned(axis, width, copies):
+    # y [4, 1024] ─► Split ─► 2 [2, 1024]; along the second axis, or of odd rows, both are copies
+    shape = f"f[4,{width}]"
+    part = f"f[2,{width}]" if axis == 0 else f"f[4,{width // 2}]"
+    drawn = [
+        const("axis", axis),
+        op("y", "Tanh", "x", shape),
+        op("cut", "Split", "axis y", f"{part} {part}"),
+        op("rows", "Unpack", "y", " ".join([f"f[{width}]"] * 4), attributes={"axis": axis}),
+    ]
+    assert peak({"x": shape}, drawn[:3], ["cut:0", "cut:1", "y"]) == 256 * (1 + 2 * copies)
+    if axis == 0:
+        made = ["rows:0", "rows:1", "rows:2", "rows:3", "y"]
+        assert peak({"x": shape}, [drawn[1], drawn[3]], made) == 256 * (1 + 4 * copies)
 
 
 def row(blob, mask, shape):

@@ -29,6 +29,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from rnnmem.analysis.held_bytes import held_bytes
+from rnnmem.analysis.shared_rows import whole_buffer
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, facts, may_fuse
 from rnnmem.ir.order import reached, through_identities
@@ -118,10 +119,11 @@ class Step:
         return min(self.ways_to_keep(blob), key=lambda one: one.bytes + price * one.seconds)
 
     def bytes_kept(self, blob: str) -> int:
-        """Bytes that saving the blob takes per iteration."""
+        """Bytes that saving the blob takes per iteration; rows hold all that they are cut from."""
         if blob in self.counted or blob in self.kept_as_states:
             return 0
-        return held_bytes(self.body, blob)
+        whole = whole_buffer(self.body, blob)
+        return held_bytes(self.body, blob if self.is_given(whole) else whole)
 
     @functools.cached_property
     def kept_as_states(self) -> frozenset[str]:

@@ -14,7 +14,9 @@ from tests.passes.test_same_bits import CASES
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")]
 
 LENGTH = 120
-OF_A_STEP = 2**16  # Bytes of two or three iterations' blobs: the executor's order differs from run to run.
+OF_A_STEP = (
+    2**16
+)  # Bytes of two or three iterations' blobs: the executor's order differs from run to run.
 WEIGHT = tf.Variable(tf.reshape(tf.sin(tf.range(48.0 * 192)), [48, 192]) / 8)
 
 
