@@ -29,8 +29,8 @@ from rnnmem.grappler.fusion import CALM, is_apart, may_be_awaited
 from rnnmem.grappler.summation_order import (
     Sums,
     is_addition,
+    lasting_trees,
     merged_trees,
-    summation_trees,
     sums_of,
 )
 from rnnmem.grappler.summation_races import racing
@@ -145,7 +145,7 @@ def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
 
 def _trees(body: Net) -> list[list[Op]]:
     """The trees of additions, and parts of them that are sums of their own for other readers."""
-    whole = summation_trees(body)
+    whole = lasting_trees(body)
     known = {frozenset(op.name for op in tree) for tree in whole}
     parts = merged_trees(body)
     return whole + [one for one in parts if frozenset(op.name for op in one) not in known]

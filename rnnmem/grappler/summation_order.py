@@ -9,12 +9,24 @@ does. Grappler makes an ``AddN`` of every tree of additions, so a tree counts as
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from rnnmem.ir.graph import Net, Op, Shape, static
-from rnnmem.ir.op_table import ADDS, BRANCHES, BROADCASTS, LOOPS, SAME_BUFFER, types
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.op_table import (
+    ADDS,
+    BRANCHES,
+    BROADCASTS,
+    FILLERS,
+    LOOPS,
+    SAME_BUFFER,
+    Work,
+    facts,
+    types,
+)
+from rnnmem.ir.order import all_needed_by, all_waiting_for, through_identities
 
 _REORDERS = types("reorders")
+_COMPUTES = (Work.POINTWISE, Work.PRODUCT)
 _MAY_DO_NOTHING = types("skips") | BROADCASTS | _REORDERS
 
 
@@ -139,6 +151,15 @@ def merged_trees(net: Net) -> list[list[Op]]:
     return net.once(_merged_trees)
 
 
+def lasting_trees(net: Net) -> list[list[Op]]:
+    """Those of them that may be there in the Net itself, whatever of it is no longer saved.
+
+    A sum that one of its results needs elsewhere, too, is never added up with a later one. What is
+    recomputed from the Net may do without the other reader.
+    """
+    return net.once(_lasting_trees)
+
+
 def merged_sums(net: Net) -> Sums:
     """What the sums of the Net may add up in one run, where no blob loses its readers."""
     return net.once(_merged_sums)
@@ -149,16 +170,51 @@ def _merged_sums(net: Net) -> Sums:
 
 
 def _merged_trees(net: Net) -> list[list[Op]]:
-    return _summing_trees(net, most_readers=1)
+    return _summing_trees(net, lambda blob: net.fan_out(blob) <= 1)
 
 
-def _summing_trees(net: Net, most_readers: float = math.inf) -> list[list[Op]]:
+def _lasting_trees(net: Net) -> list[list[Op]]:
+    makers = [
+        net.producer[blob].name
+        for blob in net.outputs
+        if blob in net.producer and net.blobs[blob].dtype != "variant"
+    ]
+    lasting = all_needed_by(net, makers)
+    varying = all_waiting_for(net, _readers_of_states(net))
+
+    def merges(blob: str) -> bool:
+        readers = net.readers.get(blob, ())
+        return not any(one.name in lasting and _uses_all(net, one, varying) for one in readers)
+
+    return _summing_trees(net, merges)
+
+
+def _readers_of_states(net: Net) -> set[str]:
+    """Names of the ops that read what another iteration may have changed."""
+    handed_on = zip(net.inputs, net.outputs, strict=False)
+    states = [blob for blob, given in handed_on if through_identities(net, given) != blob]
+    return {op.name for blob in states for op in net.readers.get(blob, ())}
+
+
+def _uses_all(net: Net, op: Op, varying: set[str]) -> bool:
+    """Whether the op computes with all that it reads, of which no optimizer knows any."""
+    known = facts(op)
+    if op.type in ADDS or known is None or known.folds or known.work not in _COMPUTES:
+        return False
+    makers = [net.producer.get(blob) for blob in op.inputs]
+    return all(
+        one is not None and one.name in varying and one.type not in FILLERS for one in makers
+    )
+
+
+def _summing_trees(net: Net, merges: Callable[[str], bool] = lambda blob: True) -> list[list[Op]]:
+    """The trees, where a sum may be added up with its reader if it ``merges``."""
     trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
     last: dict[str, str] = {}
     for op in reversed(net.ops):
         if op.type not in ADDS:
             continue
-        adders = _adders(net, op.outputs[0]) if net.fan_out(op.outputs[0]) <= most_readers else []
+        adders = _adders(net, op.outputs[0]) if merges(op.outputs[0]) else []
         above = {last[one.name] for one in adders if one.name in last}
         top = min(above, default=op.name)
         trees.setdefault(top, []).append(op)

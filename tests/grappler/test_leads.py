@@ -59,6 +59,22 @@ def test_no_lead(net):
     assert not leads(net)
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_partial_sum_that_a_result_needs_elsewhere_is_no_part_of_a_larger_one(needed):
+    # Where the other reader is only pushed, it may go, and TensorFlow adds up all three at once.
+    ops = [
+        *(POP, STATE, *LIST),
+        op("part", "AddN", "t p:1", F),
+        op("s", "AddN", "item part", F),
+        op("other", "Mul", "part t", F),
+        op("both", "Mul", "s other", F),
+        op("held", "TensorListPushBack", "kept other", "v[]"),
+    ]
+    result = "both" if needed else "s"
+    net = body(ops, [result, "set", rest(), "held"], {**GIVEN, "kept": "v[]"})
+    assert leads(net) == (() if needed else (("set", "s"),))
+
+
 def test_a_sum_of_what_is_given_is_ahead_of_what_reads_the_state():
     ops = [
         POP,
