@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
+from rnnmem.analysis.loops import loops_of
+from rnnmem.analysis.shared_rows import whole_buffer
 from rnnmem.grappler.summation_order import addends_of, summation_trees
+from rnnmem.grappler.summation_races import held_throughout
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import POP, READ, types
 from rnnmem.ir.order import topological
@@ -29,12 +32,15 @@ def racing_sums(net: Net) -> Iterator[Op]:
         constants come first in the original as a rule, so equal ops are merged there, and a sum
         of such a one varies by itself.
     """
+    loops = {id(loop.body): loop for _, inner in net.walk() for loop in loops_of(inner)}
     for path, inner in net.walk():
         if path and not any(op.type == POP for op in inner.ops):
-            yield from _is_racing(inner)
+            loop = loops.get(id(inner))
+            yield from _is_racing(inner, set() if loop is None else held_throughout(loop))
 
 
-def _is_racing(net: Net) -> Iterator[Op]:
+def _is_racing(net: Net, held: set[str]) -> Iterator[Op]:
+    """Those of one step net, some inputs of which somebody holds all the time."""
     trees = summation_trees(net)
     if not trees:
         return
@@ -45,18 +51,20 @@ def _is_racing(net: Net) -> Iterator[Op]:
             apart.setdefault(merged.of[blob], set()).add(values.of[blob])
     for tree in trees:
         if any(
-            _is_held_by_none(net, blob) and len(apart[merged.of[blob]]) > 1
+            _is_held_by_none(net, blob, held) and len(apart[merged.of[blob]]) > 1
             for blob in addends_of(net, tree)
         ):
             yield tree[0]
 
 
-def _is_held_by_none(net: Net, blob: str) -> bool:
-    """Whether the blob is computed here and a sum is the only one who reads it."""
+def _is_held_by_none(net: Net, blob: str, held: set[str]) -> bool:
+    """Whether the blob is computed here, not cut from what is held, and a sum alone reads it."""
     op = net.producer.get(blob)
     if op is None or op.type == "Const" or net.fan_out(blob) != 1:
         return False
-    return op.type != "Identity" or _is_held_by_none(net, op.inputs[0])
+    if op.type == "Identity":
+        return _is_held_by_none(net, op.inputs[0], held)
+    return whole_buffer(net, blob) not in held
 
 
 class Congruent:

@@ -107,6 +107,11 @@ def _let_go_early(loop: Loop) -> set[str]:
     return {blob for blob, at in loop.invariants.items() if not is_held(loop.op.inputs[at])}
 
 
+def held_throughout(loop: Loop) -> set[str]:
+    """Invariants that somebody holds until the last iteration is over."""
+    return set(loop.invariants) - _let_go_early(loop)
+
+
 def summed_later(loop: Loop) -> frozenset[str]:
     """Blobs of the body whose buffer a sum outside may take when the last iteration is over."""
     if sums_of(loop.net).addends.isdisjoint(loop.op.outputs):  # as it is with the loop's own sums

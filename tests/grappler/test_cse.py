@@ -18,8 +18,8 @@ def net_of(ops, outputs=("s", "n")):
 
 def found(ops, outputs=("s", "n")):
     """The sums by a race, of a loop with such a body."""
-    body = net_of(ops, outputs)
-    loop = op("loop", "While", "x y z list", f"{F} {F}", nets={"body": body})
+    body = net_of(ops, [*outputs, *("z", "list")[len(outputs) - 2 :]])
+    loop = op("loop", "While", "x y z list", f"{F} {F} {F} v[]", nets={"body": body})
     return [one.name for one in racing_sums(net_of([loop], ["loop:0"]))]
 
 
@@ -73,6 +73,24 @@ def test_an_addend_that_is_held_anyway_is_never_begun_with():
     assert not found([*TWICE, SUM], ["s", "n", "m"])
     kept = [op("k", "Identity", "m", F), op("s", "AddN", "k y z", F)]
     assert not found([*TWICE, *kept, op("t", "Tanh", "m", F)], ["s", "n", "t"])
+
+
+@pytest.mark.parametrize(("width", "given", "races"), [(16, "x", 0), (3, "x", 1), (16, "made", 1)])
+def test_a_row_of_what_is_held_outside_is_never_begun_with(width, given, races):
+    # x[i] twice, of aligned rows, which are parts of x; of others they are copies; and of what is
+    # made here nobody may hold the rest when the last iterations add it up
+    row, rows = f"f[{width}]", f"f[8,{width}]"
+    cut = [
+        op(name, "StridedSlice", f"x i {end} by", row, attributes={"shrink_axis_mask": 1})
+        for name, end in (("m", "c"), ("n", "d"))
+    ]
+    ends = [const("c", (1,)), const("d", (1,)), const("by", (1,))]
+    ops = [*ends, *cut, op("s", "AddN", "m h z", row), op("t", "Mul", "n s", row)]
+    kinds = {"i": "i[1]", "h": row, "z": row, "x": rows}
+    body = make_net(kinds, ops, ["i", "t", "z", "x"])
+    loop = op("loop", "While", f"i h z {given}", " ".join(kinds.values()), nets={"body": body})
+    net = make_net(kinds, [op("made", "Tanh", "x", rows), loop], ["loop:1"])
+    assert len(list(racing_sums(net))) == races
 
 
 def test_gradient_step_nets_and_the_outermost_net_are_not_looked_at():
