@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rnnmem.ir.graph import Net, Op, Shape, bytes_of
-from rnnmem.ir.op_types import ROWS, WORDS
+from rnnmem.ir.op_types import ROWS
+from rnnmem.ir.op_words import WORDS
 
 
 class Work(enum.Enum):
@@ -24,6 +25,7 @@ class Work(enum.Enum):
     READS = "reads"
     POINTWISE = "pointwise"
     PRODUCT = "product"
+    SOLVES = "solves"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -300,6 +302,9 @@ def _arithmetic(
             shapes = [shape for _, shape in inputs]
             made = outputs[0][1] if outputs else ()
             return _multiplications(op_type, flipped, shapes, made), written + read
+        case Work.SOLVES:
+            matrix = inputs[0][1] or (None,)
+            return weight * _elements(matrix) * _elements(matrix[-1:]), written + read
         case Work.NONE:
             return 0.0, 0.0
 

@@ -1,79 +1,9 @@
 """What is known of each op type, one line a type: the data of `rnnmem.ir.op_table`.
 
-A line is a type and what is true of it, in the words of `WORDS`. A type without ``rerun`` is saved,
-never rematerialised; a type without a line is not understood. A test holds each line against
-TensorFlow's registry. The types are sorted.
+A line is a type and what is true of it, in words of `rnnmem.ir.op_words`. A type without ``rerun``
+is saved, never rematerialised; a type without a line is not understood. A test holds each line
+against TensorFlow's registry. The types are sorted.
 """
-
-WORDS = {
-    # May it run twice?
-    "rerun": "depends on its inputs alone and may run twice",
-    "pure": "may go where nobody reads it, but runs twice only inside of a whole step net",
-    "ours": "no type of TensorFlow's",
-    # Its work; a number is the arithmetic per element, relative to one addition.
-    "none": "a view of its input, or a few numbers",
-    "moves": "copies its output",
-    "reads": "passes over its inputs",
-    "pointwise": "computes each element of its output",
-    "product": "multiplies",
-    # Buffers.
-    "view": "its result may be its input's buffer: with the same numbers, of another dtype, in an"
-    " optional or out of it, an item of a list, each of its inputs, or with some rows written over",
-    "slices": "the input of whose buffer its results may be parts",
-    "skips": "hands on its input where the result has its size",
-    "in_place": "inputs whose buffer its result may take, where not all of a pointwise op's",
-    "finishes": "makes its result of a product's in the buffer of that, if nobody else reads it",
-    "takes": "may take its input's buffer, and no graph optimizer fuses it",
-    "host": "writes into host memory whatever the device",
-    "resident": "hands out memory that is there anyway",
-    # What it does with values.
-    "adds": "adds values up",
-    "commutes": "TensorFlow takes its inputs in any order for equal ones",
-    "divides": "divides; sizes divide without rest",
-    "compares": "asks which of two numbers is larger",
-    "whole": "its value for whole numbers: two of them, or those of a vector",
-    "matmul": "multiplies matrices",
-    "sums_products": "adds up products along axes that an attribute names, of two inputs as a"
-    " product of matrices does",
-    "implicit": "broadcasts an operand by itself and rounds each element as it would be without",
-    "reduces": "makes one number of those along some axes",
-    "softmax": "makes probabilities of logits",
-    "cross_entropy": "makes losses of logits and labels",
-    "labelled": "takes a label, or as many, for each row of its first input, as its second;"
-    " or those of one row for all",
-    "alike": "fails where its inputs, but for single numbers, have not as many rows each",
-    "repeats": "repeats its first input along some axes",
-    "fills": "makes equal numbers",
-    "reorders": "hands on the numbers it reads, in another order",
-    "rows": "has the rows of its first input",
-    "asks_shape": "reads nothing of a blob but its shape",
-    "own_shape": "its shape is not its inputs', broadcast to each other",
-    "sized": "the input that says how large its result is",
-    "sign": "the input of which it only asks, of each element, whether it is above 0",
-    "bits": "gives the bits of all rows where it is run on 64 of them at a time: always, or"
-    " where a row is a multiple of 16 numbers",
-    "tokens": "how it works on tokens that several axes count, where other words do not tell: on"
-    " each number, along other axes, on a row, by a label of each, or as its sizes say",
-    # Lists and optionals.
-    "list": "what it does with a list or an optional",
-    "variant": "what it does with a list where it is given one",
-    "puts": "the input that it puts into a list or an optional, which holds it from then on",
-    # What TensorFlow's graph optimizer does with it.
-    "folds": "it looks through the op into its readers: a rematerialised reader must find it"
-    " rematerialised too, or it might be fused otherwise than before",
-    "apart": "it fuses the op neither with what it reads nor with what reads it",
-    "calm": "it fuses no matrix product with the op",
-    "splits": "it merges nothing into the op",
-    "hides": "it sees nothing of what stands before the op",
-    # What a run leaves behind.
-    "effect": "what a run of a stateful op leaves behind",
-    "python": "runs Python",
-    # Step nets.
-    "runs": "what its step nets are to it",
-    "nets": "the attributes that hold them",
-    "quiet": "a drawing leaves it out",
-}
-"""Word -> what it says of a type."""
 
 ROWS = """
 Abs                                  rerun pointwise=1 bits
@@ -86,6 +16,7 @@ AddV2                                rerun pointwise=1 adds commutes whole=add b
 Alias                                view=same ours
 All                                  rerun reads=1 reduces rows skips bits
 AllCandidateSampler                  effect=draws
+Angle                                rerun pointwise=12
 Any                                  rerun reads=1 reduces rows skips bits
 ApproximateEqual                     commutes
 ArgMax                               rerun reads=1 apart bits tokens=axes
@@ -103,12 +34,15 @@ AvgPool                              rerun reads=9
 AvgPool3D                            rerun reads=9
 AvgPool3DGrad                        pure
 AvgPoolGrad                          pure
+BandedTriangularSolve                rerun solves=0.2
 BatchMatMul                          rerun product matmul
 BatchMatMulV2                        rerun product matmul
 BatchMatMulV3                        rerun product matmul
 BatchToSpace                         rerun moves
 BatchToSpaceND                       rerun moves
+BesselI0                             rerun pointwise=12
 BesselI0e                            rerun pointwise=12
+BesselI1                             rerun pointwise=12
 BesselI1e                            rerun pointwise=12
 Betainc                              rerun pointwise=12
 BiasAdd                              rerun reads=1 in_place=0 bits finishes tokens=row
@@ -121,11 +55,14 @@ BitwiseXor                           rerun pointwise=1 commutes bits
 BroadcastArgs                        rerun none
 BroadcastGradientArgs                rerun none host
 BroadcastTo                          rerun moves repeats sized=1 bits tokens=sizes
+Bucketize                            rerun reads=6
 Case                                 runs=branch nets=branches
 Cast                                 rerun pointwise=1 folds in_place=none bits finishes
 Ceil                                 rerun pointwise=1 bits
 CheckNumerics                        effect=none
 CheckNumericsV2                      effect=none
+Cholesky                             rerun solves=0.3
+CholeskyGrad                         rerun solves=1
 ClipByValue                          rerun pointwise=1 bits
 Complex                              rerun pointwise=1
 ComplexAbs                           rerun pointwise=1
@@ -143,6 +80,9 @@ Conv3DBackpropFilterV2               pure product
 Conv3DBackpropInputV2                pure product
 Cos                                  rerun pointwise=6 takes bits
 Cosh                                 rerun pointwise=12 takes bits
+CropAndResize                        rerun moves
+CropAndResizeGradBoxes               pure
+CropAndResizeGradImage               pure
 Cross                                rerun pointwise=6
 CudnnRNN                             effect=draws
 CudnnRNNBackprop                     effect=draws
@@ -152,6 +92,8 @@ CudnnRNNV2                           effect=draws
 CudnnRNNV3                           effect=draws
 Cumprod                              rerun reads=2
 Cumsum                               rerun reads=2
+CumulativeLogsumexp                  rerun reads=12
+Dawsn                                rerun pointwise=12
 DebugIdentityV2                      effect=seen
 DebugIdentityV3                      effect=seen
 DeepCopy                             effect=none
@@ -167,6 +109,7 @@ DisableCopyOnRead                    effect=none
 Div                                  rerun pointwise=4 divides bits
 DivNoNan                             rerun pointwise=4 bits
 DumpTensor                           effect=seen
+DynamicPartition                     rerun moves
 DynamicStitch                        pure
 EagerPyFunc                          effect=seen python
 Einsum                               rerun product sums_products
@@ -182,14 +125,27 @@ Erfinv                               rerun pointwise=12
 EuclideanNorm                        rerun reads=1 bits
 Exp                                  rerun pointwise=4 takes bits
 ExpandDims                           rerun none folds view=same rows bits tokens=axes
+Expint                               rerun pointwise=12
 Expm1                                rerun pointwise=6 takes bits
 ExtractImagePatches                  rerun moves
+ExtractVolumePatches                 rerun moves
+FFT                                  rerun reads=40
+FFT2D                                rerun reads=40
+FFT3D                                rerun reads=40
+FakeQuantWithMinMaxArgs              rerun pointwise=6 own_shape
+FakeQuantWithMinMaxArgsGradient      pure
+FakeQuantWithMinMaxVars              rerun pointwise=6 own_shape
+FakeQuantWithMinMaxVarsGradient      pure
+FakeQuantWithMinMaxVarsPerChannel    rerun pointwise=6 own_shape
+FakeQuantWithMinMaxVarsPerChannelGradient pure
 Fill                                 rerun moves folds fills sized=0 bits tokens=sizes
 FixedUnigramCandidateSampler         effect=draws
 Floor                                rerun pointwise=1 bits
 FloorDiv                             rerun pointwise=4 whole=div divides bits
 FloorMod                             rerun pointwise=4 whole=mod
 FlushSummaryWriter                   effect=seen
+FresnelCos                           rerun pointwise=12
+FresnelSin                           rerun pointwise=12
 FusedBatchNorm                       rerun reads=4
 FusedBatchNormGradV3                 pure
 FusedBatchNormV2                     rerun reads=4
@@ -201,13 +157,22 @@ GraphDefVersion                      effect=none
 Greater                              rerun pointwise=1 compares bits
 GreaterEqual                         rerun pointwise=1 compares bits
 GuaranteeConst                       effect=none
+HSVToRGB                             rerun reads=6
 HashTableV2                          effect=none
+IFFT                                 rerun reads=40
+IFFT2D                               rerun reads=40
+IFFT3D                               rerun reads=40
+IRFFT                                rerun reads=60
+IRFFT2D                              rerun reads=60
+IRFFT3D                              rerun reads=60
 Identity                             rerun none folds view=same quiet bits tokens=each
 IdentityN                            rerun none folds view=each quiet
 If                                   runs=branch nets=then_branch,else_branch
 Igamma                               rerun pointwise=12
 Igammac                              rerun pointwise=12
 Imag                                 rerun pointwise=1
+ImageProjectiveTransformV2           rerun moves
+ImageProjectiveTransformV3           rerun moves
 ImportEvent                          effect=seen
 InTopKV2                             rerun reads=1 labelled bits
 InitializeTableFromTextFileV2        effect=none
@@ -236,8 +201,10 @@ Less                                 rerun pointwise=1 compares bits
 LessEqual                            rerun pointwise=1 compares bits
 Lgamma                               rerun pointwise=12
 LinSpace                             rerun moves
+ListDiff                             rerun moves
 Log                                  rerun pointwise=4 takes bits
 Log1p                                rerun pointwise=6 bits
+LogMatrixDeterminant                 rerun solves=0.3
 LogSoftmax                           rerun pointwise=8 softmax in_place=0 rows bits
 LogUniformCandidateSampler           effect=draws
 LogicalAnd                           rerun pointwise=1 commutes bits
@@ -249,15 +216,23 @@ LookupTableImportV2                  effect=table
 LookupTableInsertV2                  effect=table
 LookupTableRemoveV2                  effect=table
 LookupTableSizeV2                    effect=none
+LowerBound                           rerun reads=6
+Lu                                   rerun solves=0.4
 MapPeek                              effect=none
 MapSize                              effect=none
 MatMul                               rerun product matmul calm
 MatrixBandPart                       rerun moves
+MatrixDeterminant                    rerun solves=0.3
 MatrixDiag                           rerun moves
 MatrixDiagPart                       rerun moves
 MatrixDiagPartV3                     rerun moves
 MatrixDiagV3                         rerun moves
+MatrixInverse                        rerun solves=1
 MatrixSetDiagV3                      rerun moves
+MatrixSolve                          rerun solves=0.5
+MatrixSolveLs                        rerun solves=1
+MatrixSquareRoot                     rerun solves=7
+MatrixTriangularSolve                rerun solves=0.2
 Max                                  rerun reads=1 reduces apart rows skips whole=max bits
 MaxPool                              rerun reads=9
 MaxPool3D                            rerun reads=9
@@ -275,9 +250,11 @@ MulNoNan                             rerun pointwise=1 bits
 Multinomial                          effect=draws
 Ndtri                                rerun pointwise=12
 Neg                                  rerun pointwise=1 folds bits
+NextAfter                            rerun pointwise=12
 NoOp                                 pure quiet
 NonDeterministicInts                 effect=draws
 NotEqual                             rerun pointwise=1 commutes bits
+NthElement                           rerun reads=6
 OneHot                               rerun moves rows bits tokens=axes
 OnesLike                             rerun moves folds fills in_place=0 bits
 OptionalFromValue                    rerun none view=optional list=wrap puts=0 apart quiet
@@ -295,6 +272,7 @@ PartitionedCall                      runs=call nets=f
 Placeholder                          quiet
 PlaceholderWithDefault               rerun none view=same hides
 Polygamma                            rerun pointwise=12
+PopulationCount                      rerun pointwise=12
 Pow                                  rerun pointwise=80 bits=columns
 PreventGradient                      view=same bits tokens=each
 Print                                effect=seen
@@ -302,11 +280,21 @@ PrintV2                              effect=seen
 Prod                                 rerun reads=1 reduces rows skips whole=prod bits
 PyFunc                               effect=seen python
 PyFuncStateless                      python
+Qr                                   rerun solves=1
+QuantizeAndDequantizeV2              rerun reads=6
+QuantizeAndDequantizeV3              rerun reads=6
+QuantizeAndDequantizeV4              rerun reads=6
+QuantizeAndDequantizeV4Grad          pure
 QueueIsClosedV2                      effect=none
 QueueSizeV2                          effect=none
+RFFT                                 rerun reads=60
+RFFT2D                               rerun reads=60
+RFFT3D                               rerun reads=60
+RGBToHSV                             rerun reads=6
 RaggedTensorToVariantGradient        pure
 RandomCrop                           effect=draws
 RandomGamma                          effect=draws
+RandomGammaGrad                      pure
 RandomPoisson                        effect=draws
 RandomPoissonV2                      effect=draws
 RandomShuffle                        effect=draws
@@ -326,7 +314,11 @@ Relu6                                rerun pointwise=1 bits
 Relu6Grad                            rerun pointwise=2 bits
 ReluGrad                             rerun pointwise=2 sign=1 calm bits
 Reshape                              rerun none folds view=same sized=1 calm bits
+ResizeBicubic                        rerun moves
+ResizeBicubicGrad                    pure
+ResizeBilinear                       rerun moves
 ResizeBilinearGrad                   pure
+ResizeNearestNeighbor                rerun moves
 ResizeNearestNeighborGrad            pure
 ResourceApplyAdam                    apart calm
 ResourceApplyGradientDescent         apart calm
@@ -354,8 +346,16 @@ SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
+ScatterNd                            pure
+ScatterNdNonAliasingAdd              pure
+SegmentMax                           rerun reads=2
+SegmentMean                          pure
+SegmentMin                           rerun reads=2
+SegmentProd                          pure
+SegmentSum                           pure
 Select                               rerun pointwise=1 own_shape alike bits
 SelectV2                             rerun pointwise=1 bits
+SelfAdjointEigV2                     rerun solves=2
 Selu                                 rerun pointwise=4 bits
 SeluGrad                             rerun pointwise=2 bits
 Shape                                rerun none asks_shape apart
@@ -378,7 +378,9 @@ SpaceToBatch                         rerun moves
 SpaceToBatchND                       rerun moves
 SpaceToDepth                         rerun moves
 SparseSoftmaxCrossEntropyWithLogits  rerun reads=8 cross_entropy apart labelled bits
+SparseTensorDenseMatMul              pure
 SparseTensorSliceDataset             effect=none
+Spence                               rerun pointwise=12
 Split                                rerun moves apart slices=1 splits
 SplitV                               rerun moves apart slices=0 splits
 Sqrt                                 rerun pointwise=4 bits
@@ -398,11 +400,17 @@ StatefulUniformFullInt               effect=variable sized=2
 StatefulUniformInt                   effect=variable sized=2
 StatelessCase                        runs=branch nets=branches
 StatelessIf                          runs=branch nets=then_branch,else_branch
+StatelessMultinomial                 rerun reads=30
+StatelessParameterizedTruncatedNormal rerun pointwise=60 sized=0
+StatelessRandomBinomial              rerun pointwise=60 sized=0
+StatelessRandomGammaV2               rerun pointwise=60 sized=0
+StatelessRandomGammaV3               rerun pointwise=60 sized=0
 StatelessRandomGetAlg                effect=none
 StatelessRandomGetKeyCounter         rerun pointwise=30 own_shape
 StatelessRandomGetKeyCounterAlg      rerun pointwise=30 own_shape
 StatelessRandomNormal                rerun pointwise=30 sized=0
 StatelessRandomNormalV2              rerun pointwise=30 sized=0
+StatelessRandomPoisson               rerun pointwise=60 sized=0
 StatelessRandomUniform               rerun pointwise=30 sized=0
 StatelessRandomUniformFullInt        sized=0
 StatelessRandomUniformFullIntV2      rerun pointwise=30 sized=0
@@ -417,6 +425,7 @@ StridedSlice                         rerun moves slices=0 skips
 StridedSliceGrad                     pure apart sized=0
 Sub                                  rerun pointwise=1 implicit whole=sub bits
 Sum                                  rerun reads=1 reduces apart rows skips whole=sum bits
+Svd                                  rerun solves=7
 Tan                                  rerun pointwise=10 bits
 Tanh                                 rerun pointwise=2 bits
 TanhGrad                             rerun pointwise=2 calm bits
@@ -438,21 +447,37 @@ TensorListScatterV2                  pure list=scatter
 TensorListSetItem                    pure list=set puts=2
 TensorListSplit                      pure moves list=cut
 TensorListStack                      rerun moves list=stack apart
+TensorScatterAdd                     pure in_place=0
+TensorScatterMax                     rerun moves in_place=0
+TensorScatterMin                     rerun moves in_place=0
+TensorScatterSub                     pure in_place=0
+TensorScatterUpdate                  rerun moves in_place=0
 TensorSliceDataset                   effect=none
+TensorStridedSliceUpdate             rerun moves in_place=0
 ThreadUnsafeUnigramCandidateSampler  effect=draws
 Tile                                 rerun moves repeats skips bits tokens=axes
 Timestamp                            effect=none
 TopKV2                               rerun moves apart
 Transpose                            rerun moves folds rows reorders bits tokens=axes
+TridiagonalMatMul                    rerun reads=12
+TridiagonalSolve                     rerun reads=12
 TruncateDiv                          rerun pointwise=4 divides bits
 TruncateMod                          rerun pointwise=4
 TruncatedNormal                      effect=draws sized=0
 UniformCandidateSampler              effect=draws
+Unique                               rerun moves
+UniqueV2                             rerun moves
+UniqueWithCounts                     rerun moves
 Unpack                               rerun moves apart slices=0
+UnsortedSegmentMax                   rerun reads=2
+UnsortedSegmentMin                   rerun reads=2
+UnsortedSegmentProd                  pure
 UnsortedSegmentSum                   pure sized=2 bits
+UpperBound                           rerun reads=6
 VarHandleOp                          resident
 VarIsInitializedOp                   effect=reads
 VariableShape                        effect=reads
+Where                                rerun moves
 While                                runs=loop nets=cond,body
 WriteAudioSummary                    effect=seen
 WriteFile                            effect=seen

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnmem.ir import op_types
+from rnnmem.ir import op_types, op_words
 from rnnmem.ir.op_table import (
     MAY_RERUN,
     TABLE,
@@ -77,7 +77,7 @@ def test_every_word_is_used_and_a_new_one_must_be_explained():
     used = {
         word.partition("=")[0] for row in op_types.ROWS.splitlines() for word in row.split()[1:]
     }
-    assert used == op_types.WORDS.keys()
+    assert used == op_words.WORDS.keys()
     with pytest.raises(KeyError, match="no op type has commute"):
         types("commute")
 
