@@ -29,6 +29,7 @@ class Costs:
       value: one value goes through a branch op.
       list: one push, or one pop.
       optional: a value goes into an optional, or comes out: half an optimization barrier.
+      woken: other threads are handed parts of what a kernel does.
       products: operations of a matrix product of square matrices -> seconds.
       thin: the same of one of few rows, or that adds up few.
       moved: bytes that an elementwise op reads and writes -> seconds.
@@ -45,6 +46,7 @@ class Costs:
     value: float
     list: float
     optional: float
+    woken: float
     products: Curve
     thin: Curve
     moved: Curve

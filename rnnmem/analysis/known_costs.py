@@ -24,6 +24,7 @@ KNOWN = Costs(
     value=3e-7,
     list=2e-7,
     optional=3.5e-7,
+    woken=1.6e-5,
     products=((8e3, 1.5e-7), (5.2e5, 3e-6), (3.4e7, 1e-4), (2.7e8, 7e-4)),
     thin=((8e3, 1.5e-7), (1.3e5, 1e-6), (2.1e6, 4e-6), (3.4e7, 1.2e-4)),
     moved=((1.2e4, 6e-8), (2e5, 1e-6), (7.9e5, 8e-6), (3.1e6, 6e-5), (1.3e7, 2.8e-4)),
@@ -39,6 +40,7 @@ GROUPS: Mapping[str, str] = MappingProxyType(
         "value": "executor",
         "list": "executor",
         "optional": "executor",
+        "woken": "threads",
         "products": "arithmetic",
         "thin": "arithmetic",
         "work": "arithmetic",
@@ -47,12 +49,14 @@ GROUPS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Costs that are faster or slower together on a machine, about."""
-APART: Mapping[str, float] = MappingProxyType({"executor": 1.5, "arithmetic": 2.0, "memory": 2.5})
+APART: Mapping[str, float] = MappingProxyType(
+    {"executor": 1.5, "arithmetic": 2.0, "memory": 2.5, "threads": 1.5}
+)
 """So many times slower or faster than its group one may be: what is more was disturbed."""
 GROUPS_APART = 3.0
 """So many times slower or faster than all together a group may be."""
 MOST: Mapping[str, float] = MappingProxyType(
-    {"executor": 30.0, "arithmetic": 1000.0, "memory": 1000.0}
+    {"executor": 30.0, "arithmetic": 1000.0, "memory": 1000.0, "threads": 1000.0}
 )
 """So many times slower or faster than the known one a machine may be: kernels may be a GPU's."""
 

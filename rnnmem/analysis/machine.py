@@ -9,6 +9,7 @@ hand" comes from no benchmark that was kept; what is predicted with it is held a
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from rnnmem.analysis.costs import Costs
 from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WRAP, arithmetic
+from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WAKES, WRAP, arithmetic
 from rnnmem.ir.order import popped_at_once, through_identities
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -103,8 +104,10 @@ class Machine:
         """What it does then, by the costs that were measured."""
         assert self.costs is not None
         if _multiplies(op):
-            return max(self.costs.product(work, _is_thin(op, net)), self.costs.moving(moved))
-        return max(self.costs.computing(op.type, work), self.costs.moving(moved))
+            found = max(self.costs.product(work, _is_thin(op, net)), self.costs.moving(moved))
+        else:
+            found = max(self.costs.computing(op.type, work), self.costs.moving(moved))
+        return found + self.costs.woken if _wakes(op, net, moved) else found
 
     def seconds_to_keep(self, size: int) -> float:
         """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
@@ -134,6 +137,15 @@ def _is_thin(op: Op, net: Net) -> bool:
     shapes = (net.blobs[blob].shape for blob in (*op.inputs[:2], *op.outputs[:1]))
     sides = [size for shape in shapes if shape is not None for size in shape[-2:] if size]
     return "Conv" not in op.type and min(sides, default=FEW_ROWS + 1) <= FEW_ROWS
+
+
+def _wakes(op: Op, net: Net, moved: float) -> bool:
+    """Whether the kernel hands parts of its work to other threads: not of one small matrix."""
+    if op.type not in WAKES:
+        return False
+    shape = net.blobs[op.inputs[0]].shape or ()
+    is_product = _multiplies(op)
+    return moved >= WAKING_BYTES or is_product and math.prod(size or 2 for size in shape[:-2]) > 1
 
 
 def _multiplies(op: Op) -> bool:
@@ -166,6 +178,9 @@ GPU = Machine(
 an eighth: recurrent steps are made of small kernels, one after the other."""
 
 
+WAKING_BYTES = 1 << 13
+"""Read and written: from here on one matrix is shared among threads, where small ones are not. As
+measured with batches of 1 to 256 matrices of 4 to 64 rows."""
 FEW_ROWS = 32
 """Rows up to which a product is thin: its factors are read for little work. By hand."""
 WIDE_SECONDS = 5e-5

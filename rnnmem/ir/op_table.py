@@ -129,6 +129,8 @@ ADDS = types("adds")
 """Types that add values up."""
 REDUCES = types("reduces")
 """Types that make one number of those along some axes."""
+WAKES = types("wakes")
+"""Types whose kernels hand their work to other threads, however little that is."""
 MATRIX_PRODUCTS = types("matmul")
 OVERWRITES = "InplaceUpdate"
 """Writes rows into its first input's buffer, whoever else reads that, and hands it on."""

@@ -35,9 +35,9 @@ AvgPool3D                            rerun reads=9
 AvgPool3DGrad                        pure
 AvgPoolGrad                          pure
 BandedTriangularSolve                rerun solves=0.2
-BatchMatMul                          rerun product matmul
-BatchMatMulV2                        rerun product matmul
-BatchMatMulV3                        rerun product matmul
+BatchMatMul                          rerun product matmul wakes
+BatchMatMulV2                        rerun product matmul wakes
+BatchMatMulV3                        rerun product matmul wakes
 BatchToSpace                         rerun moves
 BatchToSpaceND                       rerun moves
 BesselI0                             rerun pointwise=12
@@ -70,7 +70,7 @@ Concat                               rerun moves
 ConcatOffset                         rerun none host
 ConcatV2                             rerun moves
 Conj                                 rerun pointwise=1 folds
-ConjugateTranspose                   rerun moves folds
+ConjugateTranspose                   rerun moves folds wakes
 Const                                rerun none folds resident quiet
 Conv2D                               rerun product
 Conv2DBackpropFilter                 pure product
@@ -112,7 +112,7 @@ DumpTensor                           effect=seen
 DynamicPartition                     rerun moves
 DynamicStitch                        pure
 EagerPyFunc                          effect=seen python
-Einsum                               rerun product sums_products
+Einsum                               rerun product sums_products wakes
 Elu                                  rerun pointwise=4 bits
 EluGrad                              rerun pointwise=2 bits
 Empty                                effect=none
@@ -458,7 +458,7 @@ ThreadUnsafeUnigramCandidateSampler  effect=draws
 Tile                                 rerun moves repeats skips bits tokens=axes
 Timestamp                            effect=none
 TopKV2                               rerun moves apart
-Transpose                            rerun moves folds rows reorders bits tokens=axes
+Transpose                            rerun moves folds rows reorders bits tokens=axes wakes
 TridiagonalMatMul                    rerun reads=12
 TridiagonalSolve                     rerun reads=12
 TruncateDiv                          rerun pointwise=4 divides bits

@@ -12,6 +12,7 @@ WORDS = {
     "pointwise": "computes each element of its output",
     "product": "multiplies",
     "solves": "factors matrices, or solves for them: its work grows with their last axis as well",
+    "wakes": "hands its work to other threads, however little that is (oneDNN)",
     # Buffers.
     "view": "its result may be its input's buffer: with the same numbers, of another dtype, in an"
     " optional or out of it, an item of a list, each of its inputs, or with some rows written over",

@@ -9,7 +9,7 @@ barriers, lists, branches, keep-alive uses.
 from __future__ import annotations
 
 from rnnmem.analysis.costs import Costs
-from rnnmem.analysis.machine import WIDE_SECONDS, Machine
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.segment_lengths import segment_count
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.times import step_seconds
@@ -27,9 +27,8 @@ from rnnmem.ir.marks import (
     SAVES_TAIL,
     SEGMENTS,
 )
-from rnnmem.ir.op_table import Work, facts
 from rnnmem.passes.checkpoint.schedule import evaluations
-from rnnmem.planning.parallel_iterations import ONE_BY_ONE
+from rnnmem.planning.overlap import one_by_one
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.steps import Kind, Program, Step
 
@@ -46,7 +45,7 @@ def run_seconds(net: KnownNet, machine: Machine) -> float:
     """
     if machine.costs is None:
         return step_seconds(filled(net), machine)
-    return _Walk(machine.costs).program(compile_net(net, (), {}, machine), 1)
+    return _Walk(machine.costs, machine.threads).program(compile_net(net, (), {}, machine), 1)
 
 
 def slowdown_of(rewritten: Net, original: float, machine: Machine) -> float | None:
@@ -65,8 +64,9 @@ def slowdown_of(rewritten: Net, original: float, machine: Machine) -> float | No
 class _Walk:
     """Adds up what the steps of programs take, by the costs of one machine."""
 
-    def __init__(self, costs: Costs):
+    def __init__(self, costs: Costs, threads: int):
         self.costs = costs
+        self.threads = threads
 
     def program(self, program: Program, around: int) -> float:
         """Seconds of one run; ``around``: iterations of the loop that it is the body of."""
@@ -86,10 +86,9 @@ class _Walk:
         """Seconds of all iterations of a loop."""
         costs, (body,) = self.costs, step.inner
         handed = costs.iteration + step.variables * costs.variable
-        inside = self.program(body, trips)
-        if step.window == 1:  # cores wait, but for ops that keep all of them busy
-            inside += ONE_BY_ONE * (inside - sum(map(_wide, body.steps)) / 2)
-        return trips * (handed + inside)
+        taken = [self.step(one, trips) for one in body.steps]
+        waits = one_by_one(body, taken, self.threads) if step.window == 1 else 1.0
+        return trips * (handed + waits * sum(taken))
 
     def branch(self, step: Step, around: int) -> float:
         """Seconds of one run of a branch op, or of a call."""
@@ -151,10 +150,3 @@ def _count(op: Op, around: int) -> int:
 def _ops(program: Program) -> int:
     """Ops of a program, with all that they run inside."""
     return sum(1 + sum(map(_ops, step.inner)) for step in program.steps)
-
-
-def _wide(step: Step) -> float:
-    """Seconds of a large elementwise op, which keeps all cores busy by itself."""
-    known = None if step.inner else facts(step.op)
-    wide = known is not None and known.work not in (Work.PRODUCT, Work.NONE)
-    return step.seconds if wide and step.seconds > WIDE_SECONDS else 0.0

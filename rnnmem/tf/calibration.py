@@ -100,6 +100,7 @@ def _measured() -> Iterator[tuple[str, float]]:
     variable = (bench.loop(bench.ops(1), 1 + MANY) - plain) / MANY
     yield "variable", variable
     yield "optional", (bench.loop(bench.optionals(MANY), 1) - plain) / (2 * MANY)
+    yield "woken", bench.batched(COPIES) - nothing
     for name, measure in kernels.items():
         yield name, measure()
     # Each list is a variable of two loops, has a push in one and a pop in the other, and two ops.

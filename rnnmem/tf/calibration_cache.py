@@ -33,7 +33,7 @@ from rnnmem.tf.profile import cache_folder, write_whole
 VARIABLE = "RNNMEM_CALIBRATION"
 """Set to off in the environment, plans are made with the built-in table, whatever was measured."""
 _OFF = ("off", "0", "no", "false")
-_VERSION = 2
+_VERSION = 3
 """Of the file; one of another does not serve."""
 _NAME = r"[^\w.-]+"
 _WHY_OFF = f"{VARIABLE}={{}} in the environment"

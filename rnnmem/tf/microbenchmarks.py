@@ -190,6 +190,11 @@ def product(rows: int, size: int, copies: int) -> float:
     return apart(tf.matmul, copies, (rows, size), numbers(size, size))
 
 
+def batched(copies: int) -> float:
+    """Seconds of some products of small matrices, and what is around them."""
+    return apart(tf.matmul, copies, (4, 8, 8), numbers(4, 8, 8))
+
+
 def pointwise(op: Callable[[Any, Any], Any], size: int, copies: int) -> float:
     """Seconds of an elementwise op on so many elements, and what is around it."""
     return apart(op, copies, (size,), numbers(size))
