@@ -12,10 +12,12 @@ SHORT = WIDE_SECONDS / 2
 LONG = 2 * WIDE_SECONDS
 
 
-def lost(ops, outputs, seconds, threads=2):
+def lost(ops, outputs, seconds, threads=2, cheap=False):
     """The factor of a loop over a state h, with as many seconds for each op, by its name."""
     body = make_net({"h": "f[4]", "x": "f[4]"}, [op(*one) for one in ops], outputs)
     program = compile_net(known_net(body), (), {}, CPU, variables=frozenset({0, 1}))
+    for step in program.steps:
+        step.cheap = cheap
     return one_by_one(program, [seconds[step.op.name] for step in program.steps], threads)
 
 
@@ -40,6 +42,14 @@ def test_what_is_recomputed_ahead_of_the_state_is_lost_unless_it_keeps_all_threa
     ]
     taken = dict.fromkeys(("again", "again2", "a", "b"), seconds)
     assert lost(ops, ["b", "x"], taken) == pytest.approx(factor, rel=0.01)
+
+
+def test_cheap_ops_lose_less_as_half_of_them_wait_for_one_thread():
+    ops = [("again", "Exp", "x", "f[4]"), *CHAIN[:1], ("b", "Mul", "a again", "f[4]")]
+    taken = dict.fromkeys(("again", "a", "b"), SHORT)
+    taken["again"] = 2 * SHORT
+    whole, less = (lost(ops, ["b", "x"], taken, cheap=cheap) for cheap in (False, True))
+    assert 1.0 < less < whole
 
 
 def test_one_thread_loses_nothing():
