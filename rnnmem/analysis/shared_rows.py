@@ -49,7 +49,7 @@ def whole_buffer(net: Net, blob: str) -> str:
             source: str | None = op.inputs[0]
         else:
             source = source_of_rows(net, op, lambda one: number_of(net, one))
-        if source is None:
+        if source is None or net.blobs[source].dtype == "variant":
             return blob
         blob = source
     return blob

@@ -31,6 +31,7 @@ from rnnmem.grappler.summation_order import (
     is_addition,
     lasting_trees,
     merged_trees,
+    summation_trees,
     sums_of,
 )
 from rnnmem.grappler.summation_races import racing
@@ -70,7 +71,7 @@ def head_starts(body: Net) -> tuple[Lead, ...]:
 
 
 def _head_starts(body: Net) -> tuple[Lead, ...]:
-    trees = body.once(_held_trees)
+    trees = body.once(_lasting_held_trees)
     depth = body.once(_depths)
     found: dict[Lead, None] = dict.fromkeys(_twins(body, depth))
     for tree, holding in trees:
@@ -138,14 +139,26 @@ def _begins_alone(body: Net, tree: list[Op]) -> bool:
 
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
     """The trees of additions, each with the other readers of what it adds up, if there are any."""
+    return _with_holders(body, _with_parts(summation_trees(body), body))
+
+
+def _lasting_held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
+    """Those that may be there whatever is no longer saved, see `lasting_trees`."""
+    return _with_holders(body, body.once(_trees))
+
+
+def _with_holders(body: Net, trees: list[list[Op]]) -> list[tuple[list[Op], list[Op]]]:
     sums = sums_of(body)
-    trees = ((tree, list(_holders(body, sums, tree))) for tree in body.once(_trees))
-    return [(tree, holding) for tree, holding in trees if holding]
+    both = ((tree, list(_holders(body, sums, tree))) for tree in trees)
+    return [(tree, holding) for tree, holding in both if holding]
 
 
 def _trees(body: Net) -> list[list[Op]]:
     """The trees of additions, and parts of them that are sums of their own for other readers."""
-    whole = lasting_trees(body)
+    return _with_parts(lasting_trees(body), body)
+
+
+def _with_parts(whole: list[list[Op]], body: Net) -> list[list[Op]]:
     known = {frozenset(op.name for op in tree) for tree in whole}
     parts = merged_trees(body)
     return whole + [one for one in parts if frozenset(op.name for op in one) not in known]
@@ -232,7 +245,7 @@ def _found(ops: tuple[Op, ...]) -> dict[tuple, tuple[Lead, ...]]:
 
 
 def _leads(body: Net) -> tuple[Lead, ...]:
-    trees = body.once(_held_trees)
+    trees = body.once(_lasting_held_trees)
     if not trees:
         return ()
     makers = [body.producer[blob].name for blob in body.outputs if blob in body.producer]
