@@ -42,9 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_determinism_behind_a_module():
-    """Op determinism that a module asks for is not the next one's, which may measure."""
+def _nothing_behind_a_module():
+    """Op determinism that a module asks for is not the next one's, which may measure.
+
+    Nor does a measurement there look through what this one left in caches of TensorFlow.
+    """
     yield
+    gc.collect()
+    gc.freeze()
     config = sys.modules.get("tensorflow.python.framework.config")
     if config is not None:
         config.disable_op_determinism()
