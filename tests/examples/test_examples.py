@@ -20,6 +20,8 @@ STEPS = {
 }
 RUNS = 4
 MOST_RUNS = 120
+CHUNKS = 2**18
+"""Bytes that chunks take beyond their buffers in the worst of some layouts: runs seldom show it."""
 
 
 def example(name):
@@ -37,7 +39,7 @@ def met(predicted, peaks) -> bool:
     Which of two ready ops runs first is a race: a step has a range of peaks, of which the worse end
     is predicted, and may need some runs to show it.
     """
-    return bool(peaks) and 0.9 * min(peaks) <= predicted <= 1.1 * max(peaks)
+    return bool(peaks) and 0.9 * min(peaks) <= predicted <= 1.1 * max(peaks) + CHUNKS
 
 
 def traced_anew(step):
