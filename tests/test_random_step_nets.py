@@ -259,6 +259,29 @@ def plain(kind, a=0, b=0, n=0, inner=()):
 
 
 ONCE_WRONG = {
+    "a loop that ran no iteration handed on what the sum behind it begins with": Trial(
+        Recipe(
+            dtype="bfloat16",
+            trips=0,
+            known="data",
+            states=3,
+            instructions=(
+                plain("gather", 5, 0, 0),
+                plain("captured", 3, 5, 5),
+                plain("random", 3, 5, 3),
+            ),
+            following=((4, True), (6, True), (5, False)),
+            stacked=True,
+            gradients=1,
+            of_inputs=False,
+            dynamic=False,
+            after=(plain("scale", 1, 2, 3),),
+            seed=873,
+            tapes="outside",
+        ),
+        choices=((1.3, 211, True),),
+        also_without_fusions=False,
+    ),
     "the way to a segment held a read of a variable that no state needs": Trial(
         Recipe(
             dtype="float64",

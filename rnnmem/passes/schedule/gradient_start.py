@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.trip_count import trip_count
 from rnnmem.errors import NetError
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.edges import Edge
@@ -91,7 +92,10 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
     waits: StartEdges = {}
     live = needed(net)
     for pair in pairs:
+        may_not_run = not trip_count(pair.forward)
         for gradient in pair.gradients:
+            if may_not_run and _hands_on_an_addend(net, gradient.loop.op):
+                continue
             sources = _needed_inputs(net, gradient.loop.op, live)
             _start_together(net, gradient.loop.op, sources, waits)
             _fill_late(net, gradient.loop.op, sources, waits)
@@ -100,6 +104,15 @@ def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
         if op.type in TAKING and (net.blobs[op.inputs[0]].bytes or 0) >= LARGE:
             _write_in_place(net, op, waits)
     return tuple(Edge(op, None, other) for op, others in waits.items() for other in others)
+
+
+def _hands_on_an_addend(net: Net, loop: Op) -> bool:
+    """Whether a loop that runs no iteration hands what it was given to a sum of three or more.
+
+    Such a sum begins with an addend that nobody else holds: who else does depends on when the loop
+    began.
+    """
+    return not sums_of(net).addends.isdisjoint(loop.outputs)
 
 
 def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:
