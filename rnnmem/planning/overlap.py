@@ -1,10 +1,8 @@
 """How much longer iterations of a loop take one at a time than two at once.
 
 Ops are dealt to threads as they become ready (list scheduling: R. L. Graham 1966, "Bounds for
-certain multiprocessing anomalies"). A long op shares its work among all threads, and runs alone:
-
-    two at once   │chain 3│chain 2│chain 1│          one at a time   │chain 3│──────│chain 2│──────
-                          │partial 3│partial 2│ ...                          │part 3│       │part 2│
+certain multiprocessing anomalies"). A long op shares its work among all threads, and runs alone.
+What overlaps is drawn in :mod:`rnnmem.planning.parallel_iterations`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ INLINE = 0.5
 made them ready. Between all of them and none, as measured on thirteen programs."""
 
 
-def one_by_one(body: Program, seconds: Sequence[float], threads: int) -> float:
+def factor_one_by_one(body: Program, seconds: Sequence[float], threads: int) -> float:
     """The factor of a loop's time with one iteration at a time, by that with two at once.
 
     Args:
@@ -94,7 +92,7 @@ class _Schedule:
             before = number - self.window
             if before >= 0 and self.left[before]:
                 return
-            at = max(self.ends[: before + 1], default=0.0) if before >= 0 else 0.0
+            at = max(self.ends[: max(0, before + 1)], default=0.0)
             self.waits.append(list(self.body.waits))
             for index in self.body.roots:
                 heappush(self.ready, (at, number, index))

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rnnmem.planning.pareto import Candidates
 
 ONE_BY_ONE = 0.1
-"""Part of the step time that is lost one at a time; measured on loops of many kinds, 0 to 0.3."""
+"""Part of the step time that is lost one at a time, before the Net is timed by
+:mod:`rnnmem.planning.overlap`; measured on loops of many kinds, 0 to 0.3."""
 
 
 def overlapped(plan: Plan) -> Plan:

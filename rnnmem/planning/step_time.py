@@ -28,7 +28,7 @@ from rnnmem.ir.marks import (
     SEGMENTS,
 )
 from rnnmem.passes.checkpoint.schedule import evaluations
-from rnnmem.planning.overlap import one_by_one
+from rnnmem.planning.overlap import factor_one_by_one
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.steps import Kind, Program, Step
 
@@ -87,7 +87,7 @@ class _Walk:
         costs, (body,) = self.costs, step.inner
         handed = costs.iteration + step.variables * costs.variable
         taken = [self.step(one, trips) for one in body.steps]
-        waits = one_by_one(body, taken, self.threads) if step.window == 1 else 1.0
+        waits = factor_one_by_one(body, taken, self.threads) if step.window == 1 else 1.0
         return trips * (handed + waits * sum(taken))
 
     def branch(self, step: Step, around: int) -> float:

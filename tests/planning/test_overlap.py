@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.analysis.machine import CPU, WIDE_SECONDS
 from rnnmem.analysis.shapes import known_net
-from rnnmem.planning.overlap import one_by_one
+from rnnmem.planning.overlap import factor_one_by_one
 from rnnmem.simulate.program import compile_net
 from tests.handmade import make_net, op
 
@@ -18,7 +18,7 @@ def lost(ops, outputs, seconds, threads=2, cheap=False):
     program = compile_net(known_net(body), (), {}, CPU, variables=frozenset({0, 1}))
     for step in program.steps:
         step.cheap = cheap
-    return one_by_one(program, [seconds[step.op.name] for step in program.steps], threads)
+    return factor_one_by_one(program, [seconds[step.op.name] for step in program.steps], threads)
 
 
 CHAIN = [("a", "Tanh", "h", "f[4]"), ("b", "Sin", "a", "f[4]")]
