@@ -7,14 +7,13 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
-from rnnmem.analysis.loops import loops_of, own_loop_pairs
 from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.analysis.training_regions import nested_steps
+from rnnmem.compiled import Compiled, Target, waits_for_gradient
 from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
@@ -36,7 +35,6 @@ from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.loop_invariants import past_loops
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
 from rnnmem.passes.registry import BY_NAME
-from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
 from rnnmem.planning.losses import all_closed, decide_with_losses
@@ -45,17 +43,16 @@ from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.outside import OUTSIDE, outside_of_loops
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, of_this_function
-from rnnmem.planning.scheduling_edges import predicted_peak, with_edges_where_they_pay
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.planning.straight_line import Chosen
 from rnnmem.simulate.timeline import worst_peak
-from rnnmem.tf import private
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.calibration_cache import with_costs
 from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.profile import SECONDS, profiled
+from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
 
 _LOSSES = ("chunked_loss", "row_chunks")
@@ -70,72 +67,6 @@ _RACING_SUM = (
     "merges the two or not, as other ops stand, and the sum's last bits depend on that; compute it "
     "once"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What is to be compiled.
-
-    Attributes:
-      concrete: the function as TensorFlow traced it.
-      options: what the user asks for.
-      machine: what estimates of time assume; None: it is found out.
-      differentiated: whether it is compiled together with the gradient that somebody asked for;
-        such a Net is split again, and no loop may hold ops of both halves.
-      left: why nothing may be changed; empty where something may.
-    """
-
-    concrete: Any
-    options: Options
-    machine: Machine | None = None
-    differentiated: bool = False
-    left: str = ""
-
-    @property
-    def by_xla(self) -> bool:
-        """Whether XLA compiles it."""
-        return private.is_compiled(self.concrete)
-
-    @property
-    def by_chunks(self) -> bool:
-        """Whether softmax losses may, or by a saved plan must, run by chunks."""
-        saved = self.options.plan
-        if saved is None:
-            return bool(self.chunk_passes)
-        return not self.differentiated and saved.cuts_rows
-
-    @property
-    def chunk_passes(self) -> tuple[str, ...]:
-        """The passes that may be used by which softmax losses run by chunks."""
-        known = [one for one in ("row_chunks", "chunked_loss") if one in self.options.passes]
-        return () if self.differentiated else tuple(known)  # in which no loop may stand
-
-    def within(self, max_slowdown: float) -> Target:
-        """The same within a bound on time, and no budget."""
-        options = dataclasses.replace(self.options, budget=None, max_slowdown=max_slowdown)
-        return dataclasses.replace(self, options=options)
-
-    def leaving(self, reason: str) -> Target:
-        """The same where nothing is to be changed; a budget must be met so."""
-        options = dataclasses.replace(self.options, allow=(), plan=None)
-        return dataclasses.replace(self, options=options, left=reason)
-
-
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-    """What became of a Net.
-
-    Attributes:
-      net: the Net, as it was normalised.
-      plan: the decisions.
-      rewritten: what is to run instead; None: nothing was changed.
-      search: the choice of the plan; None where nothing was planned.
-    """
-
-    net: Net
-    plan: Plan = Plan()
-    rewritten: Net | None = None
-    search: Search | None = None
 
 
 def compile_function(target: Target) -> Compiled:
@@ -156,27 +87,33 @@ def compile_function(target: Target) -> Compiled:
 def compile_net(net: Net, target: Target) -> Compiled:
     """What becomes of a Net without dead code; raises what `compile_function` does."""
     try:
-        made = _decided(net, target)
+        made = _noted(net, target)
     except RaceError as error:
         target = target.leaving(str(error))
-        made = _decided(net, target)
-    made = dataclasses.replace(made, plan=_with_notes(made, target))
-    ordered = _in_turns(made, target)
+        made = _noted(net, target)
+    ordered = in_turns(made, target)
+    if ordered is made and (less := leaving_time_for_turns(made, target)) is not None:
+        fewer = _noted(net, less)
+        found = in_turns(fewer, target)
+        ordered = made if found is fewer else min(made, found, key=_peak)
     if ordered is not made:
         _verify(ordered, target)
     return ordered
 
 
+def _noted(net: Net, target: Target) -> Compiled:
+    made = _decided(net, target)
+    return dataclasses.replace(made, plan=_with_notes(made, target))
+
+
+def _peak(made: Compiled) -> int:
+    assert made.plan.predicted_peak is not None
+    return made.plan.predicted_peak
+
+
 def as_asked(inlined: Net, target: Target) -> Net:
     """The Net as TensorFlow prunes it, and what the user asks of its values."""
     return without_pruned_ops(with_requests(inlined, target.options.patterns))
-
-
-def waits_for_gradient(net: Net) -> bool:
-    """Whether the Net has loops and no gradient loop yet: somebody may differentiate it later."""
-    if not loops_of(net) or own_loop_pairs(net):
-        return False
-    return not any(one.has_loops for one in nested_steps(net))
 
 
 def machine_here() -> Machine:
@@ -352,7 +289,7 @@ def _setting(net: Net, target: Target) -> Setting:
         reads_again=not target.differentiated,
         scheduling_edges=options.plan is None
         and not target.differentiated
-        and _may_take_turns(net, target),
+        and may_take_turns(net, target),
         runs_once=options.runs_once,
     )
 
@@ -449,45 +386,3 @@ def _with_notes(made: Compiled, target: Target) -> Plan:
     if made.search is None and waits_for_gradient(made.net):
         return made.plan  # nothing is decided before its gradient is there
     return with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
-
-
-def _in_turns(made: Compiled, target: Target) -> Compiled:
-    """The same, with large buffers taking turns where that pays."""
-    net, plan, options = made.net, made.plan, target.options
-    if made.search is None or target.differentiated or not _may_take_turns(net, target):
-        return made
-    base = net if made.rewritten is None else made.rewritten
-    if options.plan is None:
-        bound = options.max_slowdown
-        if options.budget is not None and _is_above(plan, options.budget):
-            bound = math.inf  # it fits only in turns
-        plan, ordered = with_edges_where_they_pay(base, plan, made.search.setting.machine, bound)
-        if ordered is None:
-            return made
-    else:
-        with of_this_function():
-            ordered = with_edges(base, options.plan.scheduling_edges)
-        original = predicted_peak(base) if plan.original_peak is None else plan.original_peak
-        plan = dataclasses.replace(
-            plan, original_peak=original, predicted_peak=predicted_peak(ordered)
-        )
-    return dataclasses.replace(made, plan=plan, rewritten=ordered)
-
-
-def _may_take_turns(net: Net, target: Target) -> bool:
-    """Whether large buffers may take turns.
-
-    XLA sees no control edges; a function whose loops are differentiated later is left alone.
-    """
-    saved = target.options.plan
-    wanted = (
-        "scheduling_edges" in target.options.passes
-        if saved is None
-        else bool(saved.scheduling_edges)
-    )
-    return wanted and not target.by_xla and not waits_for_gradient(net)
-
-
-def _is_above(plan: Plan, budget: int) -> bool:
-    """Whether more is predicted than may run under a budget."""
-    return plan.predicted_peak is not None and budget_for(plan) > budget

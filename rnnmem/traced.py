@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnnmem.analysis.training_regions import nested_steps
-from rnnmem.compile import waits_for_gradient
+from rnnmem.compiled import waits_for_gradient
 from rnnmem.errors import BudgetError
 from rnnmem.planning.choice import met_when_asked
 from rnnmem.planning.options import Options

@@ -16,7 +16,8 @@ from rnnmem import log
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.sums import sums_of_nothing
-from rnnmem.compile import Compiled, Target, as_asked, compile_function, compile_net
+from rnnmem.compile import as_asked, compile_function, compile_net
+from rnnmem.compiled import Compiled, Target
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes

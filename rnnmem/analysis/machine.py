@@ -107,7 +107,7 @@ class Machine:
             found = max(self.costs.product(work, _is_thin(op, net)), self.costs.moving(moved))
         else:
             found = max(self.costs.computing(op.type, work), self.costs.moving(moved))
-        return found + self.costs.woken if _wakes(op, net, moved) else found
+        return found + _wakes(op, net, moved) * self.costs.woken
 
     def seconds_to_keep(self, size: int) -> float:
         """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
@@ -139,13 +139,11 @@ def _is_thin(op: Op, net: Net) -> bool:
     return "Conv" not in op.type and min(sides, default=FEW_ROWS + 1) <= FEW_ROWS
 
 
-def _wakes(op: Op, net: Net, moved: float) -> bool:
-    """Whether the kernel hands parts of its work to other threads: not of one small matrix."""
-    if op.type not in WAKES:
-        return False
-    shape = net.blobs[op.inputs[0]].shape or ()
-    is_product = _multiplies(op)
-    return moved >= WAKING_BYTES or is_product and math.prod(size or 2 for size in shape[:-2]) > 1
+def _wakes(op: Op, net: Net, moved: float) -> int:
+    """How often the kernel hands parts of its work to other threads: not of one small matrix."""
+    shape = net.blobs[op.inputs[0]].shape or () if op.type in WAKES else ()
+    is_batch = _multiplies(op) and math.prod(size or 2 for size in shape[:-2]) > 1
+    return WAKES.get(op.type, 0) if moved >= WAKING_BYTES or is_batch else 0
 
 
 def _multiplies(op: Op) -> bool:
@@ -188,8 +186,6 @@ WIDE_SECONDS = 5e-5
 TOGETHER = 1.6
 """So many of those are done in the time of one, where nothing orders them: some of what they do is
 done by one core. As measured: sixteen products of [512, 256] and [256, 2048] on two cores."""
-SIDE_BY_SIDE = 8
-"""So many small ops run at once at most. By hand."""
 
 # --- the executor
 
@@ -212,6 +208,17 @@ MOST_RUNS = 400_000
 """Runs of ops that are simulated, about; a function of more has shorter looks at its loops.
 
 By hand, for the seconds that `python -m benchmarks.planning` prints."""
+
+# --- kernels
+
+PATCHES_BYTES = 30 << 20
+"""What a convolution's gradient works on at once (``conv_grad_filter_ops.cc``)."""
+PATCHES_TOGETHER = 1.2
+"""So many of those are done in the time of one: one thread does part of it alone. As measured with
+three convolutions of 16 channels in a loop."""
+SHARED_WORK_BYTES = 256 << 10
+"""A thread's share of one image from which on images are worked on one by one
+(``conv_grad_input_ops.h``, ``l2_cache_size``)."""
 
 # --- what is computed before any run
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from rnnmem.analysis.versions import SsaVersions
 from rnnmem.grappler.summation_order import Sums, merged_sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.marks import OWN_KERNEL
 from rnnmem.ir.op_table import (
     ADDS,
     APART,
@@ -125,9 +126,14 @@ def is_merged(op: Op) -> bool:
     return known is None or known.folds or known.work in (Work.POINTWISE, Work.PRODUCT)
 
 
+def _is_never_fused(op: Op) -> bool:
+    """Whether no graph optimizer fuses the op; the gradient of a convolution only oneDNN's does."""
+    return op.type in APART or bool(op.attributes.get(OWN_KERNEL))
+
+
 def is_apart(net: Net, op: Op) -> bool:
     """Whether a control edge at the op takes it out of no fusion."""
-    if op.type in APART:
+    if _is_never_fused(op):
         return True
     sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
     if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
@@ -137,7 +143,7 @@ def is_apart(net: Net, op: Op) -> bool:
 
 def may_be_awaited(net: Net, op: Op) -> bool:
     """Whether a control edge from the op takes it out of no fusion."""
-    if op.type in APART:
+    if _is_never_fused(op):
         return True
     if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
         return False

@@ -42,6 +42,9 @@ with the loop."""
 SLOTS = "_rnnmem_slots"
 """On a write to a list of slots: how many there are, so how long the list gets at most."""
 
+OWN_KERNEL = "_rnnmem_own_kernel"
+"""On a convolution's gradient: TensorFlow's own kernel runs it here, no library's."""
+
 TRIPS = "_rnnmem_trips"
 """On a loop of a Net that is only looked at: how often it runs, where all around it tells."""
 

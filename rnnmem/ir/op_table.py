@@ -129,8 +129,10 @@ ADDS = types("adds")
 """Types that add values up."""
 REDUCES = types("reduces")
 """Types that make one number of those along some axes."""
-WAKES = types("wakes")
-"""Types whose kernels hand their work to other threads, however little that is."""
+WAKES = MappingProxyType({name: int(value or 1) for name, value in column("wakes").items()})
+"""Types whose kernels hand their work to other threads, however little that is -> how often."""
+PATCHES = types("patches")
+"""Types whose kernels, where TensorFlow's own run, lay out what a filter sees."""
 MATRIX_PRODUCTS = types("matmul")
 OVERWRITES = "InplaceUpdate"
 """Writes rows into its first input's buffer, whoever else reads that, and hands it on."""
@@ -303,7 +305,7 @@ def _arithmetic(
         case Work.PRODUCT:
             shapes = [shape for _, shape in inputs]
             made = outputs[0][1] if outputs else ()
-            return _multiplications(op_type, flipped, shapes, made), written + read
+            return weight * _multiplications(op_type, flipped, shapes, made), written + read
         case Work.SOLVES:
             matrix = inputs[0][1] or (None,)
             return weight * _elements(matrix) * _elements(matrix[-1:]), written + read

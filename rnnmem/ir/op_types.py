@@ -72,12 +72,12 @@ ConcatV2                             rerun moves
 Conj                                 rerun pointwise=1 folds
 ConjugateTranspose                   rerun moves folds wakes
 Const                                rerun none folds resident quiet
-Conv2D                               rerun product
-Conv2DBackpropFilter                 pure product
-Conv2DBackpropInput                  pure product
-Conv3D                               rerun product
-Conv3DBackpropFilterV2               pure product
-Conv3DBackpropInputV2                pure product
+Conv2D                               rerun product=1.2 wakes=3
+Conv2DBackpropFilter                 pure product=2 wakes=3 patches
+Conv2DBackpropInput                  pure product=1.5 wakes=3 patches
+Conv3D                               rerun product=1.2 wakes=3
+Conv3DBackpropFilterV2               pure product=2 wakes=3
+Conv3DBackpropInputV2                pure product=1.5 wakes=3
 Cos                                  rerun pointwise=6 takes bits
 Cosh                                 rerun pointwise=12 takes bits
 CropAndResize                        rerun moves

@@ -10,10 +10,11 @@ WORDS = {
     "moves": "copies its output",
     "reads": "passes over its inputs",
     "pointwise": "computes each element of its output",
-    "product": "multiplies",
+    "product": "multiplies; a number: in so many times the time of a product of matrices",
     "solves": "factors matrices, or solves for them: its work grows with their last axis as well",
-    "wakes": "hands its work to other threads, however little that is (oneDNN)",
+    "wakes": "hands its work to other threads, however little that is, once or so many times",
     # Buffers.
+    "patches": "where TensorFlow's own kernel runs it, lays out what its filter sees in a buffer",
     "view": "its result may be its input's buffer: with the same numbers, of another dtype, in an"
     " optional or out of it, an item of a list, each of its inputs, or with some rows written over",
     "slices": "the input of whose buffer its results may be parts",

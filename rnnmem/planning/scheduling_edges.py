@@ -10,7 +10,7 @@ from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.passes.schedule.apply import with_edges
-from rnnmem.passes.schedule.serialise import all_edges
+from rnnmem.passes.schedule.serialise import all_edges, most_scratch
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import counted_peak, simulate
 from rnnmem.sizes import counted, format_bytes
@@ -19,6 +19,8 @@ MOST_OPS = 5000
 """Ops of a function with loops, at all depths, beyond which no turns are looked for."""
 LEAST_GAIN = 0.01
 """Part of the peak that turns must take off a function with loops."""
+LEAST_GAIN_FIRST = 0.2
+"""The same of edges for which loops are given less time."""
 LEAST_GAIN_ELSEWHERE = 0.15
 """The same of a function without, where what takes turns is most of the time."""
 
@@ -80,6 +82,30 @@ def with_edges_where_they_pay(
         predicted_peak=predicted,
     )
     return found.having(scheduling_edges=scheduling_edges.edges), ordered
+
+
+def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:
+    """The factor of time that edges take where what they save is worth planning anew in the rest.
+
+    That is looked for where the buffers that kernels ask for make much of the peak.
+
+    Args:
+      net: the function, rewritten by ``plan`` if that changes anything.
+      plan: the decisions so far.
+      machine: what estimates of time assume.
+
+    Returns:
+      1.0 where there are no such edges.
+    """
+    peak = plan.predicted_peak or predicted_peak(net)
+    if (
+        peak is None
+        or most_scratch(with_known_shapes(net), machine.threads) < 2 * LEAST_GAIN_FIRST * peak
+    ):
+        return 1.0
+    found, _ = with_edges_where_they_pay(net, plan, machine, math.inf)
+    pays = found.predicted_peak is not None and found.predicted_peak < (1 - LEAST_GAIN_FIRST) * peak
+    return found.slowdown / plan.slowdown if pays else 1.0
 
 
 def predicted_peak(net: Net) -> int | None:

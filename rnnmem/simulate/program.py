@@ -43,7 +43,6 @@ from rnnmem.ir.op_table import (
     BRANCHES,
     LOOPS,
     READ,
-    REDUCES,
     SAME_BUFFER,
     VIEWS,
     column,
@@ -54,6 +53,7 @@ from rnnmem.ir.order import popped_at_once, through_identities
 from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.folding import PLAIN, Folding, Simplified, copies
 from rnnmem.simulate.lists import fill_in, kept_states
+from rnnmem.simulate.scratch import scratch_bytes
 from rnnmem.simulate.steps import Kind, Program, Step, connect
 from rnnmem.simulate.traits import moves_only_ones, names_functions
 
@@ -257,7 +257,7 @@ class _Compiler:
         elif kind is Kind.ALLOCATE:
             if op.type != "Identity":
                 step.in_place = in_place_inputs(op, blobs, self.net)
-            step.scratch = self._scratch(op)
+            step.scratch = scratch_bytes(op, self.net, self._value, self.machine.threads)
             self._time(op, step)
         elif kind in _TOLD_LENGTHS:
             fill_in(step, self.known, self.folding.constant, self.unknown)
@@ -311,22 +311,6 @@ class _Compiler:
     def _value(self, blob: str):
         fact = self.known.facts.get(blob)
         return None if fact is None else fact.value
-
-    def _scratch(self, op: Op) -> int:
-        """Bytes of a reduction that must first be transposed."""
-        if op.type not in REDUCES or not op.inputs:
-            return 0
-        read = self.net.blobs[op.inputs[0]]
-        axes = self._value(op.inputs[1])
-        axes = (axes,) if isinstance(axes, int) else axes
-        if read.bytes is None or not isinstance(axes, tuple) or None in axes or not read.shape:
-            return 0
-        dropped = {axis % len(read.shape) for axis in axes}
-        runs: list[bool] = []
-        for axis, size in enumerate(read.shape):
-            if size != 1 and (not runs or runs[-1] != (axis in dropped)):
-                runs.append(axis in dropped)
-        return rounded(read.bytes) if len(runs) > 3 else 0
 
     def _descend(self, op: Op, step: Step) -> None:
         if step.kind is Kind.LOOP:

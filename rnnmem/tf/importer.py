@@ -10,8 +10,9 @@ from typing import Any
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op
 from rnnmem.ir.lines import Line
-from rnnmem.ir.op_table import column
-from rnnmem.tf import signatures
+from rnnmem.ir.marks import OWN_KERNEL
+from rnnmem.ir.op_table import PATCHES, column
+from rnnmem.tf import own_kernels, signatures
 from rnnmem.tf.attributes import decode, decode_shape, dtype_name
 
 NETS_OF = {name: tuple(held.split(",")) for name, held in column("nets").items()}
@@ -161,6 +162,8 @@ class _Reader:
             else:
                 attributes[key] = decoded
         signatures.with_defaults(node.op, attributes, decode)
+        if node.op in PATCHES and own_kernels.runs(attributes, node.device):
+            attributes[OWN_KERNEL] = True
         if node.name not in results:
             results[node.name] = signatures.result_groups(node.op, attributes)
         dtypes = [dtype for _, group in results[node.name] for dtype in group]

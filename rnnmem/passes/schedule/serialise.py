@@ -21,7 +21,7 @@ import dataclasses
 import heapq
 from collections.abc import Iterator, Sequence
 
-from rnnmem.analysis.machine import SIDE_BY_SIDE, TOGETHER, WIDE_SECONDS, Machine
+from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
 from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
@@ -30,10 +30,12 @@ from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.grappler.summation_races import may_change_a_sum
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.marks import OWN_KERNEL
 from rnnmem.ir.op_table import HANDS_OUT, VIEWS
 from rnnmem.ir.order import popped_at_once
 from rnnmem.passes.schedule.in_place import last_readers
 from rnnmem.simulate.program import in_place_inputs
+from rnnmem.simulate.scratch import scratch_bytes
 from rnnmem.storage.buffers import LiveBuffer, Rules, units_of
 from rnnmem.storage.estimate import bytes_inside, estimate_sizes
 from rnnmem.storage.orders import lowest_peak
@@ -85,6 +87,14 @@ def all_edges(net: Net, machine: Machine, max_slowdown: float) -> Edges | None:
     return dataclasses.replace(outer, edges=edges, slowdown=slowdown)
 
 
+def most_scratch(net: Net, threads: int) -> int:
+    """Bytes that the kernels of one step net ask for, each once: of the one where it is most."""
+    return max(
+        sum(scratch_bytes(op, inner, _unknown, threads) for op in inner.ops)
+        for _, inner in net.walk()
+    )
+
+
 def edges_of(
     net: Net, machine: Machine, max_slowdown: float, path: Sequence[str] = ()
 ) -> Edges | None:
@@ -102,7 +112,7 @@ def edges_of(
     """
     if len(net.ops) > MOST_OPS or overwrites(net):
         return None
-    planned = _with_in_place(net)
+    planned = _as_it_runs(net, machine.threads)
     past = ssa(planned)
     before = _bound(past)
     if before < 2 * LARGE:
@@ -112,11 +122,12 @@ def edges_of(
     carried = path[-1:] == ("body",)
     together = 1.0 if carried else TOGETHER  # in a loop the next iteration keeps cores busy
     seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
-    unordered = _span(net, seconds, together)
+    at_once = together, machine.threads
+    unordered = _span(net, seconds, *at_once)
     for candidate, waits in _candidates(net, planned, congruent):
         edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
         bound = _bound(ssa(_controlled(candidate, edges)))
-        slowdown = _span(_controlled(net, edges), seconds, together) / unordered
+        slowdown = _span(_controlled(net, edges), seconds, *at_once) / unordered
         worth_it = edges and bound < before and slowdown <= max_slowdown
         if worth_it and not may_change_a_sum(net, edges, path):
             found.append(Edges(tuple(edges), bound, before, slowdown))
@@ -171,7 +182,7 @@ def _late(net: Net, planned: Net) -> Net:
     puts_off = [
         any(
             len(net.readers[op.inputs[slot]]) > 1
-            for slot in in_place_inputs(op, [net.blobs[blob] for blob in op.outputs], net)
+            for slot in in_place_inputs(op, [past.net.blobs[blob] for blob in op.outputs], net)
         )
         for op in past.ops
     ]
@@ -189,8 +200,11 @@ def _late(net: Net, planned: Net) -> Net:
     return planned.replace(ops=tuple(ops))
 
 
-def _with_in_place(net: Net) -> Net:
-    """The Net as it uses buffers: what may write into the buffer of its input is a view of it."""
+def _as_it_runs(net: Net, threads: int) -> Net:
+    """The Net as it uses buffers, its kernels' own among them.
+
+    What may write into the buffer of its input is a view of it.
+    """
     outputs = set(net.outputs)
     blobs = dict(net.blobs)
     ops = []
@@ -211,8 +225,17 @@ def _with_in_place(net: Net) -> Net:
                 rest = op.inputs[:position] + op.inputs[position + 1 :]
                 op = op.replace(type="Alias", inputs=(blob, *rest))
                 break
+        scratch = scratch_bytes(net.op_by_name[op.name], net, _unknown, threads)
+        if scratch >= LARGE:
+            made = f"{op.name}/scratch"
+            blobs[made] = Blob(made, "uint8", (scratch,))
+            op = op.replace(outputs=(*op.outputs, made))
         ops.append(op)
     return net.replace(ops=tuple(ops), blobs=blobs)
+
+
+def _unknown(_: str) -> None:
+    return None
 
 
 def _past(op: Op, source: Op, inputs: tuple[str, ...]) -> Op:
@@ -302,19 +325,23 @@ def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
     return net.replace(ops=tuple(ops))
 
 
-def _span(net: Net, seconds: dict[str, float], together: float) -> float:
+def _span(net: Net, seconds: dict[str, float], together: float, threads: int) -> float:
     """Estimated time: the longest path of ops, or all their work, where that takes longer.
 
     Args:
       net: the Net.
       seconds: of each op, alone.
-      together: how many large ops are done in the time of one; small ones run side by side.
+      together: how many large ops are done in the time of one.
+      threads: that run small ops side by side.
     """
     past = ssa(net)
     longest = [0.0] * len(past.ops)
     work = 0.0
     for index, op in enumerate(past.ops):
         own = seconds[op.name]
-        work += own / (together if own > WIDE_SECONDS else SIDE_BY_SIDE)
+        if op.attributes.get(OWN_KERNEL):
+            work += own / PATCHES_TOGETHER
+        else:
+            work += own / (together if own > WIDE_SECONDS else threads)
         longest[index] = own + max((longest[other] for other in past.before[index]), default=0.0)
     return max(work, *longest) + 1e-12

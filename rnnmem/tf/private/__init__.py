@@ -53,6 +53,7 @@ from rnnmem.tf.private.runtime import (
     eager_context_is_initialized,
     execute,
     executor_scope,
+    has_onednn,
     is_deterministic,
     memory_limit,
     memory_limits,

@@ -12,6 +12,7 @@ from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager import executor as _executor
 from tensorflow.python.framework import config as _config
 from tensorflow.python.framework import op_def_registry as _op_def_registry
+from tensorflow.python.util import _pywrap_util_port
 
 
 def eager_context_is_initialized() -> bool:
@@ -24,6 +25,11 @@ def eager_context_is_initialized() -> bool:
 def is_deterministic() -> bool:
     """Whether the user asked for ops that give the same bits in every run."""
     return _config.is_op_determinism_enabled()
+
+
+def has_onednn() -> bool:
+    """Whether oneDNN's kernels serve where it has some (``TF_ENABLE_ONEDNN_OPTS``, ``port.cc``)."""
+    return _pywrap_util_port.IsMklEnabled()
 
 
 def new_executor() -> Any:

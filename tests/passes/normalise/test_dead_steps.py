@@ -7,7 +7,8 @@ import tensorflow as tf
 import rnnmem
 from rnnmem.analysis.loops import loops_of
 from rnnmem.analysis.training_regions import nested_steps
-from rnnmem.compile import Target, compile_function
+from rnnmem.compile import compile_function
+from rnnmem.compiled import Target
 from rnnmem.planning.options import Options
 from tests.allocations import ops_run
 

@@ -1,0 +1,88 @@
+"""What is to be compiled, and what became of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rnnmem.analysis.loops import loops_of, own_loop_pairs
+from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.training_regions import nested_steps
+from rnnmem.ir.graph import Net
+from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan
+from rnnmem.planning.search import Search
+from rnnmem.tf import private
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What is to be compiled.
+
+    Attributes:
+      concrete: the function as TensorFlow traced it.
+      options: what the user asks for.
+      machine: what estimates of time assume; None: it is found out.
+      differentiated: whether it is compiled together with the gradient that somebody asked for;
+        such a Net is split again, and no loop may hold ops of both halves.
+      left: why nothing may be changed; empty where something may.
+    """
+
+    concrete: Any
+    options: Options
+    machine: Machine | None = None
+    differentiated: bool = False
+    left: str = ""
+
+    @property
+    def by_xla(self) -> bool:
+        """Whether XLA compiles it."""
+        return private.is_compiled(self.concrete)
+
+    @property
+    def by_chunks(self) -> bool:
+        """Whether softmax losses may, or by a saved plan must, run by chunks."""
+        saved = self.options.plan
+        if saved is None:
+            return bool(self.chunk_passes)
+        return not self.differentiated and saved.cuts_rows
+
+    @property
+    def chunk_passes(self) -> tuple[str, ...]:
+        """The passes that may be used by which softmax losses run by chunks."""
+        known = [one for one in ("row_chunks", "chunked_loss") if one in self.options.passes]
+        return () if self.differentiated else tuple(known)  # in which no loop may stand
+
+    def within(self, max_slowdown: float) -> Target:
+        """The same within a bound on time, and no budget."""
+        options = dataclasses.replace(self.options, budget=None, max_slowdown=max_slowdown)
+        return dataclasses.replace(self, options=options)
+
+    def leaving(self, reason: str) -> Target:
+        """The same where nothing is to be changed; a budget must be met so."""
+        options = dataclasses.replace(self.options, allow=(), plan=None)
+        return dataclasses.replace(self, options=options, left=reason)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What became of a Net.
+
+    Attributes:
+      net: the Net, as it was normalised.
+      plan: the decisions.
+      rewritten: what is to run instead; None: nothing was changed.
+      search: the choice of the plan; None where nothing was planned.
+    """
+
+    net: Net
+    plan: Plan = Plan()
+    rewritten: Net | None = None
+    search: Search | None = None
+
+
+def waits_for_gradient(net: Net) -> bool:
+    """Whether the Net has loops and no gradient loop yet: somebody may differentiate it later."""
+    if not loops_of(net) or own_loop_pairs(net):
+        return False
+    return not any(one.has_loops for one in nested_steps(net))

@@ -1,0 +1,28 @@
+"""Whether TensorFlow's own kernels run convolutions here: they ask for more memory than others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from rnnmem.ir.devices import kind_of
+from rnnmem.ir.graph import DType
+from rnnmem.tf import private
+
+_OF_ONEDNN = frozenset({"float32", "bfloat16", "float16"})
+"""Dtypes of which oneDNN has kernels."""
+
+
+def runs(attributes: Mapping[str, Any], device: str) -> bool:
+    """Whether an op's kernel is TensorFlow's own.
+
+    Args:
+      attributes: of the op; ``T``: its dtype.
+      device: where it runs; empty: a GPU where there is one.
+    """
+    kind = kind_of(device) or ("GPU" if tf.config.list_logical_devices("GPU") else "CPU")
+    dtype = attributes["T"]
+    served = private.has_onednn() and isinstance(dtype, DType) and dtype.name in _OF_ONEDNN
+    return kind == "CPU" and not served
