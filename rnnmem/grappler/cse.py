@@ -124,7 +124,11 @@ class _Numbers:
                 self.of[op.outputs[0]] = self.of[op.inputs[0]]
                 continue
             apart = op.type == "Const" and not constants
-            first = op if apart else congruent.first(op, [self.of[blob] for blob in op.inputs])
+            first = (
+                op
+                if apart
+                else congruent.first(op, [self.of.get(blob, blob) for blob in op.inputs])
+            )
             self.of.update(zip(op.outputs, first.outputs, strict=True))
             if first is not op:
                 self.merged.append((first.name, op.name))

@@ -25,9 +25,11 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from rnnmem.analysis.loops import Loop
+from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import CALM, is_apart, may_be_awaited
 from rnnmem.grappler.summation_order import (
     Sums,
+    computes_with_all,
     is_addition,
     lasting_trees,
     merged_trees,
@@ -134,7 +136,29 @@ def _rivals(loop: Loop) -> tuple[Lead, ...]:
 
 def _begins_alone(body: Net, tree: list[Op]) -> bool:
     """Whether a sum that no graph optimizer sorts begins with what nobody else reads."""
-    return len(tree) == 1 and tree[0].type == "AddN" and body.fan_out(tree[0].inputs[0]) == 1
+    return _stays(body, tree) and body.fan_out(tree[0].inputs[0]) == 1
+
+
+def _stays(body: Net, tree: list[Op]) -> bool:
+    """Whether the tree is one AddN that no graph optimizer makes another of."""
+    (last, *others) = tree
+    return not others and last.type == "AddN" and not _has_factors_only(body, last)
+
+
+def _first_addends(body: Net, tree: list[Op]) -> list[str]:
+    """What the tree may begin with: an AddN takes the first addend that nobody else holds."""
+    addends = list(dict.fromkeys(blob for op in tree for blob in op.inputs))
+    if not _stays(body, tree):
+        return addends
+    return list(itertools.takewhile(lambda blob: not _is_free(body, blob), addends))
+
+
+def _is_free(body: Net, blob: str) -> bool:
+    """Whether surely nobody holds the blob but the one who reads it: it is made anew for that."""
+    op = body.producer.get(blob)
+    if op is None or len(op.outputs) != 1 or body.fan_out(blob) != 1:
+        return False
+    return op.name not in body.once(congruent_ops) and computes_with_all(body, op)
 
 
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
@@ -283,10 +307,10 @@ def _is_list_op(op: Op) -> bool:
 
 
 def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
-    """The other readers of what the tree adds up, that hold it until they are done."""
+    """The other readers of what the tree may begin with, that hold it until they are done."""
     adding = {op.name for op in tree}
     inside = {blob for op in tree for blob in op.outputs}
-    for blob in dict.fromkeys(blob for op in tree for blob in op.inputs):
+    for blob in _first_addends(body, tree):
         if blob in inside:
             continue
         shared = sums.sharing(blob)

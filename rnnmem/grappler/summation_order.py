@@ -180,13 +180,17 @@ def _lasting_trees(net: Net) -> list[list[Op]]:
         if blob in net.producer and net.blobs[blob].dtype != "variant"
     ]
     lasting = all_needed_by(net, makers)
-    varying = all_waiting_for(net, _readers_of_states(net))
 
     def merges(blob: str) -> bool:
         readers = net.readers.get(blob, ())
-        return not any(one.name in lasting and _uses_all(net, one, varying) for one in readers)
+        return not any(one.name in lasting and computes_with_all(net, one) for one in readers)
 
     return _summing_trees(net, merges)
+
+
+def _varying(net: Net) -> set[str]:
+    """Names of the ops that wait for what another iteration may have changed."""
+    return all_waiting_for(net, _readers_of_states(net))
 
 
 def _readers_of_states(net: Net) -> set[str]:
@@ -196,11 +200,12 @@ def _readers_of_states(net: Net) -> set[str]:
     return {op.name for blob in states for op in net.readers.get(blob, ())}
 
 
-def _uses_all(net: Net, op: Op, varying: set[str]) -> bool:
+def computes_with_all(net: Net, op: Op) -> bool:
     """Whether the op computes with all that it reads, of which no optimizer knows any."""
     known = facts(op)
     if op.type in ADDS or known is None or known.folds or known.work not in _COMPUTES:
         return False
+    varying = net.once(_varying)
     makers = [net.producer.get(blob) for blob in op.inputs]
     return all(
         one is not None and one.name in varying and one.type not in FILLERS for one in makers

@@ -136,6 +136,25 @@ def test_no_head_start(sum_):
     assert not head_starts(chain(op("s", "AddN", sum_, F)))
 
 
+@pytest.mark.parametrize(
+    "fresh, found",
+    [
+        (op("m", "Mul", "p:1 y", F), ()),
+        (op("m", "Mul", "p:1 one", F), (("dw", "s"),)),
+        (op("m", "Identity", "g", F), (("dw", "s"),)),
+    ],
+    ids=["made anew", "by a constant", "handed on"],
+)
+def test_what_stands_behind_an_addend_that_nobody_else_holds_matters_to_no_sum(fresh, found):
+    one = const("one", 1.0)
+    sum_ = op("s", "AddN", "m x v", F)
+    assert head_starts(chain(one, fresh, op("v", "Sum", "u i", F), sum_)) == found
+    late = op("s", "AddN", "x m v", F)
+    assert head_starts(chain(one, fresh, op("v", "Sum", "u i", F), late)) == (("dw", "s"),)
+    tree = [op("b", "AddV2", "m x", F), op("s", "AddV2", "b v", F)]
+    assert ("dw", "s") in head_starts(chain(one, fresh, op("v", "Sum", "u i", F), *tree))
+
+
 def of_partial(beside="Mul", reader="SigmoidGrad", sum_="a t t y b"):
     """A partial sum is read by two ops, for one of which the whole sum waits."""
     ops = [
