@@ -45,12 +45,12 @@ class Allocator:
     the first that is large enough is the one to take.
     """
 
-    def __init__(self):
+    def __init__(self, region: int = FIRST_REGION):
         self.in_use = 0
         self._free: list[int] = []  # smallest first
         self._starts: dict[int, int] = {}  # where a free chunk starts -> the chunk
         self._ends: dict[int, int] = {}  # where one ends -> the chunk
-        self._region = FIRST_REGION
+        self._region = region
         self._end = 0
 
     def take(self, size: int) -> int:
@@ -140,7 +140,8 @@ def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     """The least peak that memory statistics would show, for a run of this log.
 
     Small chunks that fit may be at hand, left by what ran before; of large ones the arena that lays
-    them out best counts, of those that are broken up and one that nothing has run in.
+    them out best counts, of those that are broken up, one that nothing has run in, and one in which
+    something larger has.
 
     Args:
       log: as `counted_peak` has it.
@@ -151,7 +152,8 @@ def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     requests, _ = _requests(log)
     if max(requests, default=0) < LARGEST_LEFT:
         return peak
-    arenas = (Allocator(), *(_broken_up(random.Random(seed)) for seed in range(MOST_ARENAS)))
+    broken_up = (_broken_up(random.Random(seed)) for seed in range(MOST_ARENAS))
+    arenas = (Allocator(), Allocator(2 * peak), *broken_up)
     return min(_with_large_losses(requests, allocator) for allocator in arenas)
 
 

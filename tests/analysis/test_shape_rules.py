@@ -22,6 +22,10 @@ def ints(*values):
     return np.array(values, np.int32)
 
 
+def waves(*shape):
+    return floats(*shape).astype(np.complex64)
+
+
 def scalar(value):
     return np.int32(value)
 
@@ -65,7 +69,38 @@ CASES = [
     ("ConcatV2", {}, [[floats(2, 3), floats(5, 3)], scalar(0)]),
     ("ConcatV2", {}, [[floats(2, 3), floats(2, 4)], scalar(-1)]),
     ("ConcatV2", {}, [[ints(2, 3), ints(), ints(5)], scalar(0)]),
+    ("CheckNumerics", {"message": b""}, [floats(2, 3)]),
+    ("CheckNumericsV2", {"message": b""}, [floats(2, 3)]),
+    ("Cholesky", {}, [np.eye(3, dtype=np.float32)]),
+    ("CholeskyGrad", {}, [np.eye(3, dtype=np.float32), floats(3, 3)]),
+    ("Cumprod", {}, [floats(2, 3), scalar(1)]),
     ("Cumsum", {}, [floats(2, 3), scalar(1)]),
+    ("CumulativeLogsumexp", {}, [floats(2, 3), scalar(1)]),
+    *((name, {}, [waves(2, 2, 4)]) for name in ("FFT", "FFT2D", "FFT3D")),
+    *((name, {}, [waves(2, 2, 4)]) for name in ("IFFT", "IFFT2D", "IFFT3D")),
+    ("MatrixBandPart", {}, [floats(2, 3, 4), scalar(1), scalar(0)]),
+    ("MatrixInverse", {}, [np.eye(3, dtype=np.float32)]),
+    ("MatrixSetDiagV3", {}, [floats(2, 3, 3), floats(2, 3), scalar(0)]),
+    ("MatrixSquareRoot", {}, [np.eye(3, dtype=np.complex64)]),
+    ("QuantizeAndDequantizeV2", {}, [floats(2, 3), np.float32(-1), np.float32(1)]),
+    ("QuantizeAndDequantizeV3", {}, [floats(2, 3), np.float32(-1), np.float32(1), scalar(8)]),
+    ("QuantizeAndDequantizeV4", {}, [floats(2, 3), np.float32(-1), np.float32(1)]),
+    ("RandomShuffle", {}, [floats(4, 3)]),
+    ("Reverse", {}, [floats(2, 3), np.array([True, False])]),
+    ("ReverseSequence", {"seq_dim": 1}, [floats(2, 3), ints(2, 3)]),
+    ("Roll", {}, [floats(2, 3), ints(1), ints(1)]),
+    ("ScatterNdNonAliasingAdd", {}, [floats(4, 3), np.array([[1], [2]], np.int32), floats(2, 3)]),
+    *(
+        (name, {}, [floats(4, 3), np.array([[1], [2]], np.int32), floats(2, 3)])
+        for name in (
+            "TensorScatterAdd",
+            "TensorScatterMax",
+            "TensorScatterMin",
+            "TensorScatterSub",
+            "TensorScatterUpdate",
+        )
+    ),
+    ("TensorStridedSliceUpdate", {}, [floats(4, 3), ints(1), ints(3), ints(1), floats(2, 3)]),
     ("DynamicStitch", {}, [[ints(0, 2), ints(1)], [ints(5, 6), ints(7)]]),
     ("DynamicStitch", {}, [[scalar(1), scalar(0)], [scalar(8), scalar(9)]]),
     ("DynamicStitch", {}, [[ints(0, 2), ints(1)], [floats(2, 4), floats(1, 4)]]),

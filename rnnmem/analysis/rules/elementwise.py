@@ -37,7 +37,44 @@ def _first(op: Op, ins: list[Fact]) -> list[Fact]:
     return [ins[0]]
 
 
-@SHAPES.of("BiasAdd", "Cumsum", "LogSoftmax", "OnesLike", "ReverseV2", "Softmax")
+@SHAPES.of(
+    "BiasAdd",
+    "CheckNumerics",
+    "CheckNumericsV2",
+    "Cholesky",
+    "CholeskyGrad",
+    "Cumprod",
+    "Cumsum",
+    "CumulativeLogsumexp",
+    "FFT",
+    "FFT2D",
+    "FFT3D",
+    "IFFT",
+    "IFFT2D",
+    "IFFT3D",
+    "LogSoftmax",
+    "MatrixBandPart",
+    "MatrixInverse",
+    "MatrixSetDiagV3",
+    "MatrixSquareRoot",
+    "OnesLike",
+    "QuantizeAndDequantizeV2",
+    "QuantizeAndDequantizeV3",
+    "QuantizeAndDequantizeV4",
+    "RandomShuffle",
+    "Reverse",
+    "ReverseSequence",
+    "ReverseV2",
+    "Roll",
+    "ScatterNdNonAliasingAdd",
+    "Softmax",
+    "TensorScatterAdd",
+    "TensorScatterMax",
+    "TensorScatterMin",
+    "TensorScatterSub",
+    "TensorScatterUpdate",
+    "TensorStridedSliceUpdate",
+)
 def _like_first(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[0].shape)] * len(op.outputs)
 
