@@ -56,30 +56,30 @@ class Sums:
         found = {blob for tree in trees for op in tree for blob in op.inputs}
         if carried:
             for argument, result in zip(net.inputs, net.outputs, strict=True):
-                self._join(argument, result)
+                self.join(argument, result)
         for op in net.ops:
             if op.inputs and (op.type in SAME_BUFFER or _may_do_nothing(net, op)):
-                self._join(op.inputs[0], op.outputs[0])
+                self.join(op.inputs[0], op.outputs[0])
             if op.nets:
                 found |= self._look(op)
         groups: dict[str, list[str]] = {}
         for blob in {*self._parent, *self._parent.values()}:  # all others are alone
-            groups.setdefault(self._root(blob), []).append(blob)
+            groups.setdefault(self.root(blob), []).append(blob)
         self._groups = {root: tuple(sorted(blobs)) for root, blobs in groups.items()}
         self.addends = self._with_shared(found)
         self.unsteady = self._with_shared(self._unsteady)
 
     def share(self, one: str, other: str) -> bool:
         """Whether two blobs may stand in one buffer."""
-        return self._root(one) == self._root(other)
+        return self.root(one) == self.root(other)
 
     def sharing(self, blob: str) -> tuple[str, ...]:
         """The blobs of the Net that may stand in the buffer of this one, itself among them."""
-        return self._groups.get(self._root(blob), (blob,))
+        return self._groups.get(self.root(blob), (blob,))
 
     def _with_shared(self, blobs: set[str]) -> frozenset[str]:
         """The blobs, and those that may stand in a buffer with one of them."""
-        apart = {self._root(blob): blob for blob in blobs}
+        apart = {self.root(blob): blob for blob in blobs}
         return frozenset(one for blob in apart.values() for one in self.sharing(blob))
 
     def _look(self, op: Op) -> set[str]:
@@ -100,9 +100,9 @@ class Sums:
                     held.setdefault(outer, set()).add(below._kept_with(inner, blob))
             outside: dict[str, str] = {}
             for blob, outer in links:
-                first = outside.setdefault(below._root(blob), outer)
+                first = outside.setdefault(below.root(blob), outer)
                 if first != outer:
-                    self._join(outer, first)
+                    self.join(outer, first)
                 if blob in below.addends:
                     found.add(outer)
                 if blob in below.unsteady:
@@ -116,13 +116,15 @@ class Sums:
         optional = any(one in shared and net.blobs[one].dtype == "variant" for one in net.outputs)
         return optional, *(place for place, one in enumerate(net.inputs) if one in shared)
 
-    def _root(self, blob: str) -> str:
+    def root(self, blob: str) -> str:
+        """One of the blobs that may stand in the buffer of this one, the same for all of them."""
         while (parent := self._parent.get(blob, blob)) != blob:
             blob = parent
         return blob
 
-    def _join(self, one: str, other: str) -> None:
-        self._parent[self._root(one)] = self._root(other)
+    def join(self, one: str, other: str) -> None:
+        """Lets two blobs stand in one buffer, and all that may stand in one with either."""
+        self._parent[self.root(one)] = self.root(other)
 
 
 def buffer_of(net: Net, blob: str) -> str:

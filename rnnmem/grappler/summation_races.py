@@ -15,7 +15,10 @@ one, may be an addend of any sum.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
@@ -29,10 +32,11 @@ from rnnmem.grappler.summation_order import (
 )
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ
-from rnnmem.ir.order import all_waiting_for, is_constant, through_identities
+from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ, TAKES, WRAP
+from rnnmem.ir.order import all_waiting_for, is_constant, popped_at_once, through_identities
 
 _HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
+_LISTS_TAKE_IN = frozenset(PUTS) - {WRAP}  # an optional is a view of what it holds
 
 
 def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> bool:
@@ -43,23 +47,38 @@ def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) 
       edges: the edges; their paths do not matter.
       path: of the Net, ending in the attribute that holds it; empty for a whole function.
     """
-    adding = {op.name for tree in summation_trees(net) for op in tree}
-    adding.update(op.name for op in net.ops if any(map(_adds_up, op.nets.values())))
-    if not adding:
-        return False
-    shared = _shared(net, path)
     past = ssa(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
+    sums = Sums(net, carried=path[-1:] == ("body",))
+    for push, pop in _popped_at_once(net):
+        sums.join(push.inputs[1], pop.outputs[1])
+    adding = _adding(net, sums, number)
+    if not adding:
+        return False
+    of_any = functools.reduce(operator.or_, adding.values())
+    adding |= dict.fromkeys(map(sums.root, _unseen(net, path)), of_any)
     delayed = all_waiting_for(net, (edge.op for edge in edges))
-    sums = sum(1 << number[name] for name in adding)
-    late = sum(1 << number[name] for name in adding & delayed)
+    late = sum(1 << number[name] for name in delayed)
     before = bits_of_all(past.before, range(len(past.ops)))
     after = bits_of_all(past.after, reversed(range(len(past.ops))))
-    return any(
-        (sums if op.name in delayed else late) & ~(before[index] | after[index])
-        for index, op in enumerate(past.ops)
-        if not shared.isdisjoint(op.inputs)
-    )
+    held = frozenset(() if path else net.inputs)  # by the caller of a whole function
+    for index, op in enumerate(past.ops):
+        read = (adding.get(sums.root(blob), 0) for blob in op.inputs if blob not in held)
+        unordered = functools.reduce(operator.or_, read, 0) & ~(before[index] | after[index])
+        if unordered & (of_any if op.name in delayed else late):
+            return True
+    return False
+
+
+def _adding(net: Net, sums: Sums, number: Mapping[str, int]) -> dict[str, int]:
+    """What stands in one buffer, by the first of it -> a bit for each op that may add it up."""
+    found: dict[str, int] = {}
+    several = [op for op in net.ops if any(map(_adds_up, op.nets.values()))]
+    for op in itertools.chain(several, *summation_trees(net)):
+        for blob in op.inputs:
+            root = sums.root(blob)
+            found[root] = found.get(root, 0) | 1 << number[op.name]
+    return found
 
 
 def racing(loop: Loop) -> frozenset[str]:
@@ -216,15 +235,35 @@ def _adds_up(net: Net) -> bool:
     return any(summation_trees(inner) for _, inner in net.walk())
 
 
-def _shared(net: Net, path: Sequence[str]) -> set[str]:
-    """Blobs whose buffer may be taken by a sum of which it is an addend."""
-    found = set(net.inputs)
+def _unseen(net: Net, path: Sequence[str]) -> set[str]:
+    """Blobs that may be an addend of any sum, as lists hand them on unseen, here or further in."""
+    found = set(net.inputs if path else ())
+    views = {op.name for pair in _popped_at_once(net) for op in pair}
     for op in net.ops:
-        if op.type in _HANDING_OUT:
+        if op.name in views:
+            continue
+        inside = any(inner.of_ops(_have_lists) for inner in op.nets.values())
+        if op.type in TAKES or inside:
             found.update(op.outputs)
-        if op.type in PUTS or op.type in LOOPS or op.type in BRANCHES:
+        if op.type in _LISTS_TAKE_IN or inside:
             found.update(op.inputs)
     # The variable holds what is read of it.
-    found.difference_update(*(op.outputs for op in net.ops if op.type == READ))
-    found |= Sums(net, carried=path[-1:] == ("body",)).addends
-    return found if path else found.difference(net.inputs)  # which the caller holds
+    return found.difference(*(op.outputs for op in net.ops if op.type == READ))
+
+
+def _popped_at_once(net: Net) -> Iterator[tuple[Op, Op]]:
+    """Pushes and pops that hand on a buffer, as no list keeps it."""
+    for op in net.ops:
+        pop = popped_at_once(net, op)
+        if pop is not None:
+            yield op, pop
+
+
+def _have_lists(ops: tuple[Op, ...]) -> bool:
+    """Whether something goes into a list, or comes out of one, at any depth."""
+    return any(
+        op.type in TAKES
+        or op.type in _LISTS_TAKE_IN
+        or any(inner.of_ops(_have_lists) for inner in op.nets.values())
+        for op in ops
+    )

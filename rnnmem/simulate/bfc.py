@@ -153,7 +153,7 @@ def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     if max(requests, default=0) < LARGEST_LEFT:
         return peak
     broken_up = (_broken_up(random.Random(seed)) for seed in range(MOST_ARENAS))
-    arenas = (Allocator(), Allocator(2 * peak), *broken_up)
+    arenas = (Allocator(), Allocator(4 * peak), *broken_up)
     return min(_with_large_losses(requests, allocator) for allocator in arenas)
 
 

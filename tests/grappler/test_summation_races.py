@@ -8,7 +8,7 @@ from rnnmem.grappler.summation_races import may_change_a_sum, summed_later, sums
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.serialise import edges_of
 from tests.analysis.test_loops import STEP, accumulating
-from tests.handmade import const, make_net, op, push, while_op
+from tests.handmade import const, empty_list, make_net, op, pop, push, while_op
 
 STATE = "f[4,4]"
 WAITS = [Edge("rows", None, "other")]
@@ -77,6 +77,58 @@ def test_a_sum_may_not_be_held_up_that_races_with_another_reader():
     waits = [Edge("total", None, "other")]
     assert may_change_a_sum(net("a"), waits)
     assert not may_change_a_sum(net("x"), [Edge("rows", None, "other")])
+
+
+def beside_a_sum(*ops, reads):
+    """A sum of three that waits, and a reader of something else that nothing orders with it."""
+    return make_net(
+        {"x": STATE, "y": STATE},
+        [
+            const("axis", 1),
+            const("any", 0),
+            op("a", "Tanh", "x", STATE),
+            op("b", "Sin", "y", STATE),
+            op("u", "Cos", "x", STATE),
+            *ops,
+            op("other", "Sum", "y axis", "f[4]"),
+            op("rows", "Sum", f"{reads} axis", "f[4]"),
+            op("gate", "EnsureShape", "y", STATE),
+            op("total", "AddN", "a b gate", STATE),
+        ],
+        ["rows", "other", "total"],
+    )
+
+
+def behind_barriers(blob):
+    return [
+        op("wrapped", "OptionalFromValue", blob, "v[]"),
+        op("shown", "OptionalGetValue", "wrapped", STATE),
+        empty_list("list"),
+        push("pushed", "list", "shown"),
+        pop("popped", "pushed", STATE),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ops, reads, changes",
+    [
+        ([], "u", False),
+        (behind_barriers("u"), "u", False),
+        (behind_barriers("u"), "popped:1", False),
+        (behind_barriers("a"), "popped:1", True),
+        ([empty_list("list"), push("kept", "list", "u")], "u", True),
+    ],
+    ids=[
+        "another value",
+        "one behind a barrier",
+        "through it",
+        "an addend through it",
+        "in a list",
+    ],
+)
+def test_a_reader_of_what_no_list_hands_on_races_with_no_sum_of_other_values(ops, reads, changes):
+    net = beside_a_sum(*ops, reads=reads)
+    assert may_change_a_sum(net, [Edge("total", None, "other")]) is changes
 
 
 def test_no_edges_beside_a_sum_that_could_show_them():
