@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
+from rnnmem.analysis.shared_rows import SLICED
 from rnnmem.analysis.versions import ssa
 from rnnmem.grappler.summation_order import (
     Sums,
@@ -47,11 +48,9 @@ def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) 
       edges: the edges; their paths do not matter.
       path: of the Net, ending in the attribute that holds it; empty for a whole function.
     """
+    sums = _buffers(net, path)
     past = ssa(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
-    sums = Sums(net, carried=path[-1:] == ("body",))
-    for push, pop in _popped_at_once(net):
-        sums.join(push.inputs[1], pop.outputs[1])
     adding = _adding(net, sums, number)
     if not adding:
         return False
@@ -68,6 +67,19 @@ def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) 
         if unordered & (of_any if op.name in delayed else late):
             return True
     return False
+
+
+def _buffers(net: Net, path: Sequence[str]) -> Sums:
+    """What may stand in one buffer, parts of it and what goes through a barrier included."""
+    sums = Sums(net, carried=path[-1:] == ("body",))
+    for op in net.ops:
+        slot, pop = SLICED.get(op.type), popped_at_once(net, op)
+        if slot is not None:
+            for part in op.outputs:
+                sums.join(op.inputs[slot], part)
+        if pop is not None:
+            sums.join(op.inputs[1], pop.outputs[1])
+    return sums
 
 
 def _adding(net: Net, sums: Sums, number: Mapping[str, int]) -> dict[str, int]:
@@ -238,9 +250,9 @@ def _adds_up(net: Net) -> bool:
 def _unseen(net: Net, path: Sequence[str]) -> set[str]:
     """Blobs that may be an addend of any sum, as lists hand them on unseen, here or further in."""
     found = set(net.inputs if path else ())
-    views = {op.name for pair in _popped_at_once(net) for op in pair}
+    passed = {push.name: pop.name for push in net.ops if (pop := popped_at_once(net, push))}
     for op in net.ops:
-        if op.name in views:
+        if op.name in passed or op.name in passed.values():
             continue
         inside = any(inner.of_ops(_have_lists) for inner in op.nets.values())
         if op.type in TAKES or inside:
@@ -249,14 +261,6 @@ def _unseen(net: Net, path: Sequence[str]) -> set[str]:
             found.update(op.inputs)
     # The variable holds what is read of it.
     return found.difference(*(op.outputs for op in net.ops if op.type == READ))
-
-
-def _popped_at_once(net: Net) -> Iterator[tuple[Op, Op]]:
-    """Pushes and pops that hand on a buffer, as no list keeps it."""
-    for op in net.ops:
-        pop = popped_at_once(net, op)
-        if pop is not None:
-            yield op, pop
 
 
 def _have_lists(ops: tuple[Op, ...]) -> bool:
