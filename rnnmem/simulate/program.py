@@ -285,14 +285,33 @@ class _Compiler:
             return Kind.VIEWS
         if _ROLES.get(op.type) in _KINDS:
             return _KINDS[_ROLES[op.type]]
-        if op.type == "Identity" and copies(op):
-            return Kind.ALLOCATE  # a copy to another device, or back
+        if op.type == "Identity" and (copies(op) or self._casts_again(op)):
+            return Kind.ALLOCATE  # a copy to another device, or back; or a second cast
         of_lists = bool(op.outputs) and self.net.blobs[op.outputs[0]].dtype == "variant"
         if of_lists:
             return _OF_LISTS.get(op.type, Kind.VIEW)
         if op.type in SAME_BUFFER or self._does_nothing(op):
             return Kind.VIEW
         return Kind.ALLOCATE if source_of_rows(self.net, op, self._value) is None else Kind.PARTS
+
+    def _casts_again(self, op: Op) -> bool:
+        """Whether a body hands on a wider copy of small numbers that others read as well.
+
+        TensorFlow hands on the small ones and casts those (``arithmetic_optimizer.cc``,
+        ``ReorderCastLikeAndValuePreserving``), so that the cast is done twice.
+        """
+        if self.variables is None or op.outputs[0] not in self.net.outputs:
+            return False
+        blob, alone = op.inputs[0], True
+        while (source := self.net.producer.get(blob)) is not None:
+            alone = alone and self.net.fan_out(blob) == 1
+            if source.type == "Cast":
+                small, wide = (self.net.blobs[one].bytes for one in (source.inputs[0], blob))
+                return not alone and small is not None and wide is not None and small < wide
+            if source.type not in ("Identity", "IdentityN"):
+                return False
+            blob = source.inputs[source.outputs.index(blob)]
+        return False
 
     def _does_nothing(self, op: Op) -> bool:
         """Whether the kernel hands on its input because there is nothing to do."""
