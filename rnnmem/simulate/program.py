@@ -265,7 +265,8 @@ class _Compiler:
 
     def _time(self, op: Op, step: Step) -> None:
         step.seconds = self.machine.seconds(op, self.net)
-        step.cheap = step.seconds - self.machine.launch_seconds < CHEAP_SECONDS
+        fast = step.seconds - self.machine.launch_seconds < CHEAP_SECONDS
+        step.cheap = fast and not step.scratch  # to lay that out takes longer
 
     def _origin(self, op: Op, blob: Blob) -> Origin:
         return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)
