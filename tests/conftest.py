@@ -65,6 +65,12 @@ def _no_garbage_behind_a_slow_test(request: pytest.FixtureRequest):
 
 
 @pytest.fixture
+def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are those of a machine where oneDNN runs convolutions: the same everywhere."""
+    monkeypatch.setattr("rnnmem.tf.own_kernels.runs", lambda *_: False)
+
+
+@pytest.fixture
 def kernels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is estimated by kernels alone, as on a machine whose executor costs nothing."""
     monkeypatch.setattr("rnnmem.compile.with_costs", lambda machine: machine)
