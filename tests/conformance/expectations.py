@@ -12,6 +12,9 @@ from collections.abc import Callable
 _SECOND = "its gradient is differentiated again"
 
 
+OF_KERNELS = ("keras.ConvLSTM2D", "while.convolution")
+"""Programs in which the buffers of TensorFlow's own convolution kernels are nearly all of the peak,
+where those run: there is nothing to be gained then."""
 LEFT_ALONE: dict[str, str] = {
     "while.one_trip": "it runs at most one iteration",
     "while.zero_trips_known": "it runs at most one iteration",

@@ -164,6 +164,7 @@ def test_every_bit_stays(name, grappler):
     assert_same_bits(MAKERS[name], max_slowdown=1.5)
 
 
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("name", MAKERS)
 def test_less_is_held_in_one_run_of_the_step(name):
     made = MAKERS[name]()
