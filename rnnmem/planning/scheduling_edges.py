@@ -98,10 +98,8 @@ def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:
       1.0 where there are no such edges.
     """
     peak = plan.predicted_peak or predicted_peak(net)
-    if (
-        peak is None
-        or most_scratch(with_known_shapes(net), machine.threads) < 2 * LEAST_GAIN_FIRST * peak
-    ):
+    scratch = most_scratch(with_known_shapes(net), machine.threads)
+    if peak is None or scratch < 2 * LEAST_GAIN_FIRST * peak:
         return 1.0
     found, _ = with_edges_where_they_pay(net, plan, machine, math.inf)
     pays = found.predicted_peak is not None and found.predicted_peak < (1 - LEAST_GAIN_FIRST) * peak

@@ -73,3 +73,12 @@ def test_gradients_in_a_loop_take_turns_where_there_is_time_for_it():
     low, high = plan.predicted_interval
     assert all(low <= one <= high for one in after)
     assert max(after) < 0.65 * before
+
+
+def test_nothing_but_edges_may_be_planned():
+    step, x = sampler(), images()
+    expected = [one.numpy().tobytes() for one in step(x)]
+    optimised = rnnmem.optimize(step, max_slowdown=2.0, allow=("scheduling_edges",))
+    plan = optimised.plan(x)
+    assert plan.scheduling_edges and all(loop.closed for loop in plan.loops)
+    assert [one.numpy().tobytes() for one in optimised(x)] == expected
