@@ -22,10 +22,11 @@ def forced_segments(scheduled=False, online=False, tails=False):
     choices = planner._choices
     with_slots = segments.with_slots
 
-    def cut(*args):
-        plans = choices(*args)
+    def cut(pair, *args):
+        plans = choices(pair, *args)
         if tails:
-            plans = (*plans, *itertools.chain(*map(segments.with_tails, plans)))
+            ended = (segments.with_tails(plan, pair.forward) for plan in plans)
+            plans = (*plans, *itertools.chain(*ended))
         cut = [plan for plan in plans if plan.segments is not None]
         chosen = [plan for plan in cut if bool(plan.segments.slots) == scheduled]
         ended = [plan for plan in chosen if bool(plan.segments.end) == tails]

@@ -114,7 +114,10 @@ class Candidates:
 
     def with_tails(self) -> Candidates:
         """These trades, and those in which the last iterations of segments do not run again."""
-        choices = ((*own, *itertools.chain(*map(with_tails, own))) for own in self.choices)
+        choices = (
+            (*own, *itertools.chain(*(with_tails(plan, pair.forward) for plan in own)))
+            for pair, own in zip(self.pairs, self.choices, strict=True)
+        )
         return dataclasses.replace(self, choices=tuple(choices))
 
     def without_segments(self) -> Candidates:

@@ -17,7 +17,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from rnnmem.analysis.held_bytes import stored_bytes
-from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.analysis.replay import Replay, replay_of
 from rnnmem.analysis.segment_lengths import best_growth, best_length
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
@@ -109,15 +109,18 @@ def _stretched(loop: LoopPlan) -> list[Segments]:
     return [dataclasses.replace(segments, length=length) for length in lengths]
 
 
-def with_tails(plan: LoopPlan) -> Iterator[LoopPlan]:
+def with_tails(plan: LoopPlan, loop: Loop) -> Iterator[LoopPlan]:
     """The same plan where the last iterations save what segments want: faster and larger.
 
     Args:
-      plan: of a loop; its tails are none where not each segment has its states, or where only the
-        run can tell the trip count.
+      plan: of a loop; its tails are none where not each segment has its states, where only the run
+        can tell the trip count, or where a state grows: the last iterations hold most of it then.
+      loop: the forward loop.
     """
     segments, trips = plan.segments, plan.trips
     if plan.closed or segments is None or segments.slots or trips is None or trips < LEAST_TRIPS:
+        return
+    if any(_grows(loop, state) for state in segments.states):
         return
     for part in TAILS:
         end = round((1.0 - part) * trips)
@@ -130,6 +133,13 @@ def with_tails(plan: LoopPlan) -> Iterator[LoopPlan]:
             seconds=segments.seconds + handed,
         )
         yield dataclasses.replace(plan, segments=shorter)
+
+
+def _grows(loop: Loop, state: str) -> bool:
+    """Whether the state's size is known where the loop begins, and not in its iterations."""
+    given = loop.op.inputs[loop.body.inputs.index(state)]
+    sizes = loop.net.blobs[given].bytes, loop.body.blobs[state].bytes
+    return sizes[0] is not None and sizes[1] is None
 
 
 def with_slots(segments: Segments, trips: int | None) -> Iterator[Segments]:

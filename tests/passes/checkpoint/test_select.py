@@ -5,14 +5,23 @@ import math
 
 import pytest
 
+from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.trip_count import LONG_TRIPS, UNKNOWN_TRIPS
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.checkpoint.schedule import evaluations
-from rnnmem.passes.checkpoint.select import LONGER, REPEATS, longer_segments, with_slots
+from rnnmem.passes.checkpoint.select import (
+    LONGER,
+    REPEATS,
+    TAILS,
+    longer_segments,
+    with_slots,
+    with_tails,
+)
+from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.pareto import candidates_of, plan_net
 from rnnmem.planning.plan import Plan
-from tests.handmade import rnn
+from tests.handmade import const, make_net, op, rnn, while_op
 from tests.passes.checkpoint.schedules import online_schedule, replay
 
 
@@ -125,3 +134,24 @@ def test_segments_may_be_ruled_out():
 def test_the_plan_goes_to_json_and_back(limit):
     plan = plan_net(rnn(limit=limit), CPU, math.inf)
     assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(("inside", "offered"), [("f[4,8]", len(TAILS)), ("f[?,8]", 0)])
+def test_no_tail_where_a_state_grows(inside, offered):
+    body = make_net(
+        {"i": "i[]", "seen": inside},
+        [
+            const("one", 1),
+            const("axis", 0),
+            op("next", "AddV2", "i one", "i[]"),
+            op("more", "ConcatV2", "seen seen axis", inside),
+        ],
+        ["next", "more"],
+    )
+    net = make_net(
+        {"x": "f[4,8]"}, [const("zero", 0), while_op("loop", "zero x", body)], ["loop:1"]
+    )
+    loop = Loop(net, net.op_by_name["loop"])
+    cut = dataclasses.replace(SEGMENTS, growth=0, wanted=("more",), states=("i", "seen"))
+    plan = LoopPlan(("loop",), ("back",), trips=64, segments=cut)
+    assert len(list(with_tails(plan, loop))) == offered
