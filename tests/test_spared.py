@@ -40,7 +40,7 @@ def x():
 
 PLANNING = (
     *("compile.inline", "compile.without_dead_gradients", "compile.decide_with_nested_steps"),
-    *("planning.search.apply_plan", "compile.check", "compile.with_edges_where_they_pay"),
+    *("planning.search.apply_plan", "compile.check", "turns.with_edges_where_they_pay"),
 )
 TELLING = ("known_net", "filled", "record", "side", "graphs", "resident", "weight_kinds", "_facts")
 

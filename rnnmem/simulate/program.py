@@ -44,6 +44,7 @@ from rnnmem.ir.op_table import (
     LOOPS,
     READ,
     SAME_BUFFER,
+    SAME_NUMBERS,
     VIEWS,
     column,
     in_place_slots,
@@ -309,7 +310,7 @@ class _Compiler:
             if source.type == "Cast":
                 small, wide = (self.net.blobs[one].bytes for one in (source.inputs[0], blob))
                 return not alone and small is not None and wide is not None and small < wide
-            if source.type not in ("Identity", "IdentityN"):
+            if source.type not in SAME_NUMBERS and source.type != "IdentityN":
                 return False
             blob = source.inputs[source.outputs.index(blob)]
         return False
