@@ -92,18 +92,33 @@ def compile_net(net: Net, target: Target) -> Compiled:
         target = target.leaving(str(error))
         made = _noted(net, target)
     ordered = in_turns(made, target)
-    if ordered is made and (less := leaving_time_for_turns(made, target)) is not None:
-        fewer = _noted(net, less)
-        found = in_turns(fewer, target)
-        ordered = made if found is fewer else min(made, found, key=_peak)
+    if ordered is made:
+        ordered = _in_turns_in_less_time(made, net, target)
     if ordered is not made:
         _verify(ordered, target)
     return ordered
 
 
+def _in_turns_in_less_time(made: Compiled, net: Net, target: Target) -> Compiled:
+    """The plan of a shorter time with large buffers in turns, or the same where that is no less."""
+    less = leaving_time_for_turns(made, target)
+    if less is None:
+        return made
+    try:
+        fewer = _noted(net, less)
+    except (CheckError, RaceError):
+        return made  # which was neither
+    found = in_turns(fewer, target)
+    return made if found is fewer else min(made, found, key=_peak)
+
+
 def _noted(net: Net, target: Target) -> Compiled:
+    """The plan for a Net, applied and verified, with what there is to say of it."""
     made = _decided(net, target)
-    return dataclasses.replace(made, plan=_with_notes(made, target))
+    if made.search is None and waits_for_gradient(made.net):
+        return made  # nothing is decided before its gradient is there
+    plan = with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
+    return dataclasses.replace(made, plan=plan)
 
 
 def _peak(made: Compiled) -> float:
@@ -380,9 +395,3 @@ def _is_verified(made: Compiled, target: Target) -> bool:
     except CheckError:
         return False
     return True
-
-
-def _with_notes(made: Compiled, target: Target) -> Plan:
-    if made.search is None and waits_for_gradient(made.net):
-        return made.plan  # nothing is decided before its gradient is there
-    return with_notes(made.plan, made.net, target.options, target.left, target.by_xla)

@@ -141,9 +141,12 @@ def _is_thin(op: Op, net: Net) -> bool:
 
 def _wakes(op: Op, net: Net, moved: float) -> int:
     """How often the kernel hands parts of its work to other threads: not of one small matrix."""
-    shape = net.blobs[op.inputs[0]].shape or () if op.type in WAKES else ()
+    times = WAKES.get(op.type, 0)
+    if not times or moved >= WAKING_BYTES:
+        return times
+    shape = net.blobs[op.inputs[0]].shape or ()
     is_batch = _multiplies(op) and math.prod(size or 2 for size in shape[:-2]) > 1
-    return WAKES.get(op.type, 0) if moved >= WAKING_BYTES or is_batch else 0
+    return times if is_batch else 0
 
 
 def _multiplies(op: Op) -> bool:

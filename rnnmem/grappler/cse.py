@@ -124,11 +124,8 @@ class _Numbers:
                 self.of[op.outputs[0]] = self.of[op.inputs[0]]
                 continue
             apart = op.type == "Const" and not constants
-            first = (
-                op
-                if apart
-                else congruent.first(op, [self.of.get(blob, blob) for blob in op.inputs])
-            )
+            read = [self.of.get(blob, blob) for blob in op.inputs]
+            first = op if apart else congruent.first(op, read)
             self.of.update(zip(op.outputs, first.outputs, strict=True))
             if first is not op:
                 self.merged.append((first.name, op.name))

@@ -8,8 +8,8 @@ always ends one way. An edge that holds up one of them may end it the other way:
     while ─┬─► Sum ◄── control edge of a later op      Sum holds the state that it reads, which the
            └─► gradient loop: AddN(a, b, state)        gradient loop adds up: another order
 
-Lists hand buffers on unseen, so what a loop hands out, and what is put into a list or comes out of
-one, may be an addend of any sum.
+Lists hand buffers on unseen, so what a loop with some hands out, and what is put into a list or
+comes out of one, may be an addend of any sum.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) 
       edges: the edges; their paths do not matter.
       path: of the Net, ending in the attribute that holds it; empty for a whole function.
     """
+    several = [op for op in net.ops if any(map(_adds_up, op.nets.values()))]
+    adders = list(itertools.chain(several, *summation_trees(net)))
+    if not adders:
+        return False
     sums = _buffers(net, path)
     past = ssa(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
-    adding = _adding(net, sums, number)
-    if not adding:
-        return False
+    adding = _adding(adders, sums, number)
     of_any = functools.reduce(operator.or_, adding.values())
     adding |= dict.fromkeys(map(sums.root, _unseen(net, path)), of_any)
     delayed = all_waiting_for(net, (edge.op for edge in edges))
@@ -82,11 +84,10 @@ def _buffers(net: Net, path: Sequence[str]) -> Sums:
     return sums
 
 
-def _adding(net: Net, sums: Sums, number: Mapping[str, int]) -> dict[str, int]:
-    """What stands in one buffer, by the first of it -> a bit for each op that may add it up."""
+def _adding(adders: Iterable[Op], sums: Sums, number: Mapping[str, int]) -> dict[str, int]:
+    """What stands in one buffer, by its root -> a bit for each op that may add it up."""
     found: dict[str, int] = {}
-    several = [op for op in net.ops if any(map(_adds_up, op.nets.values()))]
-    for op in itertools.chain(several, *summation_trees(net)):
+    for op in adders:
         for blob in op.inputs:
             root = sums.root(blob)
             found[root] = found.get(root, 0) | 1 << number[op.name]

@@ -97,8 +97,10 @@ def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:
     Returns:
       1.0 where there are no such edges.
     """
+    scratch = most_scratch(net, machine.threads)
+    if not scratch:
+        return 1.0
     peak = plan.predicted_peak or predicted_peak(net)
-    scratch = most_scratch(with_known_shapes(net), machine.threads)
     if peak is None or scratch < 2 * LEAST_GAIN_FIRST * peak:
         return 1.0
     found, _ = with_edges_where_they_pay(net, plan, machine, math.inf)

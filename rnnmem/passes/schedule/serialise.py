@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
+from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
@@ -88,10 +89,12 @@ def all_edges(net: Net, machine: Machine, max_slowdown: float) -> Edges | None:
 
 
 def most_scratch(net: Net, threads: int) -> int:
-    """Bytes that the kernels of one step net ask for, each once: of the one where it is most."""
+    """Bytes that convolutions of one step net ask for, each once: of the one where it is most."""
+    if not any(op.attributes.get(OWN_KERNEL) for _, inner in net.walk() for op in inner.ops):
+        return 0
     return max(
         sum(scratch_bytes(op, inner, _unknown, threads) for op in inner.ops)
-        for _, inner in net.walk()
+        for _, inner in with_known_shapes(net).walk()
     )
 
 
@@ -122,12 +125,12 @@ def edges_of(
     carried = path[-1:] == ("body",)
     together = 1.0 if carried else TOGETHER  # in a loop the next iteration keeps cores busy
     seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
-    at_once = together, machine.threads
-    unordered = _span(net, seconds, *at_once)
+    unordered = _span(net, seconds, together, machine.threads)
     for candidate, waits in _candidates(net, planned, congruent):
         edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
         bound = _bound(ssa(_controlled(candidate, edges)))
-        slowdown = _span(_controlled(net, edges), seconds, *at_once) / unordered
+        ordered = _span(_controlled(net, edges), seconds, together, machine.threads)
+        slowdown = ordered / unordered
         worth_it = edges and bound < before and slowdown <= max_slowdown
         if worth_it and not may_change_a_sum(net, edges, path):
             found.append(Edges(tuple(edges), bound, before, slowdown))
@@ -339,9 +342,7 @@ def _span(net: Net, seconds: dict[str, float], together: float, threads: int) ->
     work = 0.0
     for index, op in enumerate(past.ops):
         own = seconds[op.name]
-        if op.attributes.get(OWN_KERNEL):
-            work += own / PATCHES_TOGETHER
-        else:
-            work += own / (together if own > WIDE_SECONDS else threads)
+        at_once = together if own > WIDE_SECONDS else threads
+        work += own / (PATCHES_TOGETHER if op.attributes.get(OWN_KERNEL) else at_once)
         longest[index] = own + max((longest[other] for other in past.before[index]), default=0.0)
     return max(work, *longest) + 1e-12
