@@ -159,34 +159,40 @@ def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     program, unknown = prepared(net, machine)
     if unknown:
         return None
-    ledger = _worst(program, machine, [])
+    _, ledger = _worst(program, machine, [])
     return bfc.counted_peak(ledger.log, ledger.peak)
 
 
-def highest_peak(program: Program, machine: Machine) -> int:
-    """The peak of a program, all of whose sizes are known, where everything goes wrong that may.
+def peaks_where_all_goes_wrong(program: Program, machine: Machine) -> tuple[int, int]:
+    """The lowest and the highest peak of a program, all of whose sizes are known, where much does.
 
     Beside an op that is held up: sums that fall behind, and more arenas.
     """
     hows = [{"deals": deals, "sums_lag": True} for deals in (Deals.OLDEST, Deals.NEWEST)]
-    ledger = _worst(program, machine, hows)
-    return bfc.counted_peak(ledger.log, ledger.peak, arenas=MOST_ARENAS)
+    low, ledger = _worst(program, machine, hows)
+    return low, bfc.counted_peak(ledger.log, ledger.peak, arenas=MOST_ARENAS)
 
 
-def _worst(program: Program, machine: Machine, more: Sequence[Mapping[str, Any]]) -> Ledger:
-    """The account of the run that asks for most, of those where an op is held up, and some more.
+def _worst(
+    program: Program, machine: Machine, more: Sequence[Mapping[str, Any]]
+) -> tuple[int, Ledger]:
+    """Of the runs where an op is held up, and some more: the lowest peak, and the worst account.
 
     Args:
       program: of a whole function.
       machine: whose threads and times are assumed.
       more: how other runs go.
     """
-    ledger = _worse(program, machine)
-    if len(ledger.log) > LONGEST_LOG:
-        return ledger
-    hows = [{}, *({"stalled": step} for step in _largest(program, ledger.peak)), *more]
-    worse = (_run(program, machine, **how, keepalives_lag=True) for how in hows)
-    return max((ledger, *worse), key=lambda one: one.peak)
+    worst = _worse(program, machine)
+    low = worst.peak
+    if len(worst.log) > LONGEST_LOG:
+        return low, worst
+    hows = [{}, *({"stalled": step} for step in _largest(program, worst.peak)), *more]
+    for how in hows:
+        ledger = _run(program, machine, **how, keepalives_lag=True)
+        low = min(low, ledger.peak)
+        worst = max(worst, ledger, key=lambda one: one.peak)
+    return low, worst
 
 
 def _largest(program: Program, peak: int) -> list[Step]:
