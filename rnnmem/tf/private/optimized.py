@@ -95,19 +95,20 @@ def _collected(function: Any, inputs: Sequence[Any]) -> graph_pb2.GraphDef | Non
     call = _cancellation.CancellationManager()
     call.start_cancel()
     context = _context.context()
+    results = len(function.function_type.flat_outputs)
     context.enable_graph_collection()
     try:
         given = [_tensor(*one) for one in zip(inputs, function.graph.inputs, strict=True)]
         _tell(context)
         with _cancellation.CancellationManagerContext(call):
-            function.call_flat(*given)
+            # Not `call_flat`: it would look for the user's lines, for the error's message.
+            context.call_function(function.name, given, results)
     except tf.errors.CancelledError:
         found = [one.post_optimization_graph for one in _tell(context).function_graphs]
     except tf.errors.OpError:
         return None
     finally:
         context.disable_graph_collection()
-    results = len(function.function_type.flat_outputs)
     return next((one for one in found if _results(one) == results), None)
 
 
