@@ -206,7 +206,7 @@ class ListValue:
     """The value of a list: runs of elements, oldest first.
 
     A run is ``[element, count]``; an element is a Buffer, a Series, another list, or None where its
-    memory is resident.
+    memory is resident. A Buffer that is there more than once is one, which rows of it share.
     """
 
     __slots__ = ("ledger", "gone", "length", "new", "placed", "refs", "runs", "size")
@@ -298,7 +298,7 @@ class ListValue:
             if isinstance(run[0], Series):
                 run[0].set_count(run, run[1] - taken)
             elif run[0] is not None:
-                run[0].drop()
+                _let_go(run[0], taken)
             run[1] -= taken
             if not run[1]:
                 self.runs.pop()
@@ -328,7 +328,7 @@ class ListValue:
         if isinstance(element, Series):
             element.set_count(run, count)
         elif element is not None:
-            element.refs += 1
+            element.refs += count
         if front:
             self.runs.appendleft(run)
         else:
@@ -338,7 +338,13 @@ class ListValue:
         if isinstance(run[0], Series):
             run[0].set_count(run, 0)
         elif run[0] is not None:
-            run[0].drop()
+            _let_go(*run)
+
+
+def _let_go(element: Buffer | ListValue | Member, count: int) -> None:
+    """Drops references to one element that a list holds as often."""
+    element.refs -= count - 1
+    element.drop()
 
 
 Value = Buffer | ListValue | Member | None

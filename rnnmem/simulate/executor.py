@@ -388,9 +388,12 @@ class Run:
         return chosen(step.inner, key=self._peak_alone)
 
     def _peak_alone(self, program: Program) -> int:
-        ledger = Ledger()
-        Run(program, Setting(ledger, self.setting.threads)).execute([None] * len(program.inputs))
-        return ledger.peak
+        threads = self.setting.threads
+        if threads not in program.peaks_alone:
+            ledger = Ledger()
+            Run(program, Setting(ledger, threads)).execute([None] * len(program.inputs))
+            program.peaks_alone[threads] = ledger.peak
+        return program.peaks_alone[threads]
 
     def _keeps_later(self, step: Step, iteration: int) -> bool:
         """Whether the states of all segments but the first are kept here.

@@ -50,19 +50,28 @@ def extrapolation(state: list[Value], steady_state: int, skipped: int, made: Mad
       skipped: those that are not.
       made: what stands for buffers of the loop so far.
     """
-
-    def of(element) -> Series | None:
-        return (
-            element if element is None or isinstance(element, Series) else series_of(element, made)
-        )
-
     lists = lists_of(state)
     for held in lists:
         held.pop_many(held.gone * skipped // steady_state)
     for held in lists:
-        per_iteration = len(held.new) // steady_state
-        for element in held.new[len(held.new) - per_iteration :]:
-            held.extend(of(element), skipped)
-        per_iteration = len(held.placed) // steady_state
-        for element in held.placed[len(held.placed) - per_iteration :]:
-            held.extend_front(of(element), skipped)
+        for element in _added_by_one(held.new, steady_state, made):
+            held.extend(element, skipped)
+        for element in _added_by_one(held.placed, steady_state, made):
+            held.extend_front(element, skipped)
+
+
+def _added_by_one(
+    added: list, iterations: int, made: Made
+) -> list[Buffer | ListValue | Series | None]:
+    """What stands for the elements that each iteration more adds to a list.
+
+    What an earlier iteration has added, too, is a row of what was there before the loop.
+    """
+    first = len(added) - len(added) // iterations
+    shared = {id(element) for element in added[:first]}
+    return [
+        element
+        if element is None or isinstance(element, Series) or id(element) in shared
+        else series_of(element, made)
+        for element in added[first:]
+    ]

@@ -121,6 +121,7 @@ class Program:
       absent: positions of a body's inputs that no iteration hands on: dead, or resident.
       waits: step -> how many slots and steps it waits for.
       roots: steps that wait for nothing.
+      peaks_alone: threads -> bytes that it takes where its inputs are resident; filled when asked.
     """
 
     inputs: tuple[int, ...]
@@ -135,6 +136,7 @@ class Program:
     absent: tuple[int, ...]
     waits: list[int]
     roots: list[int]
+    peaks_alone: dict[int, int] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def has_several_loops(self) -> bool:

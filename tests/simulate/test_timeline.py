@@ -464,6 +464,22 @@ def test_a_pushed_weight_costs_nothing():
     assert simulate(make_net({"x": "f[16,16]"}, ops, ["loop:2"])).peak_bytes < K
 
 
+@pytest.mark.parametrize("trips", [3, 100])
+def test_pushed_rows_hold_one_buffer_whatever_the_number(trips):
+    # y ─► loop: acc ◄─ push y[1]         100 x y would be 400 K
+    body = counted([*row("w", 1, "4,256"), push("acc_next", "acc", "row")], w="f[4,256]", acc="v[]")
+    ops = [
+        op("y", "Tanh", "x", "f[4,256]"),
+        const("zero", 0),
+        const("any", -1),
+        empty_list("list"),
+        loop(body, "y list", limit=trips),
+        op("last", "TensorListPopBack", "loop:2 any", "v[] f[256]"),
+    ]
+    timeline = simulate(make_net({"x": "f[4,256]"}, ops, ["last:0", "last:1"]))
+    assert timeline.peak_bytes in range(4 * K, 5 * K)
+
+
 def test_a_gradient_loop_lets_go_of_what_it_pops():
     """The peak stands between the loops, and accumulators are named by loop and pushed blob."""
     trips = 50
