@@ -13,7 +13,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from rnnmem.errors import NetError
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import BRANCHES, LOOKUP, LOOPS, READ, is_prunable, is_pure
 from rnnmem.ir.order import topological
@@ -100,19 +99,6 @@ def _hands_on(op: Op) -> bool:
         for place, blob in enumerate(net.outputs)
         if net.blobs[blob].dtype == "resource"
     )
-
-
-def read_inside_of(body: Net, handle: str) -> ReadInside:
-    """The first read, inside a branch or loop of the step net, of the variable of a handle.
-
-    Raises:
-      NetError: there is none.
-    """
-    for op in body.ops:
-        found = reads_inside(op) if handle in op.inputs else None
-        if found and handle in found:
-            return found[handle]
-    raise NetError(f"no branch of {body.name} reads the variable of {handle!r}")
 
 
 def reads_of(net: Net, outputs: Iterable[str] | None = None) -> Counter[str]:

@@ -212,6 +212,13 @@ MOST_RUNS = 400_000
 
 By hand, for the seconds that `python -m benchmarks.planning` prints."""
 
+# --- tables
+
+ROWS_FOR_TABLE = 2
+"""Times the bytes of a variable that rows of it must take for a copy of it to be worth it.
+
+By hand: a half of what is saved may be had for less by other means."""
+
 # --- kernels
 
 PATCHES_BYTES = 30 << 20

@@ -169,6 +169,14 @@ def effect(type: str) -> str | None:
     return _ROWS.get(type, {}).get("effect")
 
 
+_ACCESS_ROWS = types("row_access")
+
+
+def accesses_rows(op: Op) -> bool:
+    """Whether the op reads or writes rows of a variable."""
+    return op.type in _ACCESS_ROWS or op.type.startswith(("ResourceScatter", "ResourceSparseApply"))
+
+
 def acts(op: Op) -> bool:
     """Whether the op has an effect whose order may show."""
     return op.stateful and op.type not in READERS and op.type not in _RUN_NETS
@@ -243,6 +251,8 @@ def why_never_twice(op: Op) -> str:
         return "stateful, running it again would draw a new value"
     if op.type == "ReadVariableOp":
         return "reads a variable, which may have changed since"
+    if op.type == LOOKUP:
+        return "to look its rows up again would take a copy of the whole variable"
     if op.nets:
         return "holds an op that may not run twice"
     return f"{op.type} is not known to be safe to run twice"

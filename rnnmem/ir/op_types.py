@@ -324,9 +324,9 @@ ResourceApplyAdam                    apart calm
 ResourceApplyGradientDescent         apart calm
 ResourceApplyKerasMomentum           apart
 ResourceCountUpTo                    effect=variable
-ResourceGather                       effect=reads
-ResourceGatherNd                     effect=reads
-ResourceStridedSliceAssign           effect=variable
+ResourceGather                       effect=reads row_access
+ResourceGatherNd                     effect=reads row_access
+ResourceStridedSliceAssign           effect=variable row_access
 Restore                              effect=none
 RestoreSlice                         effect=none
 RestoreV2                            effect=none

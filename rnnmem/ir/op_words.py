@@ -66,6 +66,7 @@ WORDS = {
     # What a run leaves behind.
     "effect": "what a run of a stateful op leaves behind",
     "python": "runs Python",
+    "row_access": "each whole read of its variable is a copy from then on",
     # Step nets.
     "runs": "what its step nets are to it",
     "nets": "the attributes that hold them",

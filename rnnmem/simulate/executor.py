@@ -227,7 +227,7 @@ class Run:
         if ready:
             steps = self.program.steps
             inline = self.inline[thread]
-            kept = None
+            kept, lag = None, self.setting.sums_lag
             deal = ready.pop if self.setting.deals is Deals.NEWEST else ready.popleft
             while ready:
                 task = deal()
@@ -237,7 +237,7 @@ class Run:
                 elif step.cheap and not ((self.least or self.loops_early) and makes(step)):
                     loop = step.inner and step.kind is Kind.LOOP
                     (self.late if loop else inline).append(task)
-                elif self._held_up(step) and self._pauses(task[0]):
+                elif (step.lags if lag else step.sums) and self._pauses(task[0]):
                     self.held.append(task)
                     self._pause()
                 else:
@@ -254,9 +254,6 @@ class Run:
                 if any(self.own):
                     idle.remove(other)
                     self._next(other)
-
-    def _held_up(self, step: Step) -> bool:
-        return step.lags if self.setting.sums_lag else step.sums
 
     def _pauses(self, frame: Frame) -> bool:
         """Whether the sums of the first iteration are held up, so that others run ahead of them."""

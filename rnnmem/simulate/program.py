@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rnnmem.analysis.copied_reads import copied_inside, copied_when_read
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.machine import (
@@ -99,6 +100,7 @@ def compile_net(
     around: int | None = None,
     live: Needed | None = None,
     simplified: Simplified = PLAIN,
+    copied: frozenset[str] | None = None,
 ) -> Program:
     """Prepares a Net.
 
@@ -111,12 +113,16 @@ def compile_net(
       around: iterations of the loop around it, or of the segment that it runs again.
       live: what a run needs; None: it is found out.
       simplified: what TensorFlow is taken to have left out.
+      copied: inputs with handles of variables of which each read is a copy; None: as the Net tells.
     """
-    return _Compiler(known, loops, unknown, machine, variables, around, simplified).run(live)
+    copied = copied_when_read(known.net) if copied is None else copied
+    compiler = _Compiler(known, loops, unknown, machine, variables, around, simplified, copied)
+    return compiler.run(live)
 
 
 class _Compiler:
-    def __init__(self, known, loops, unknown, machine, variables, around, simplified):
+    def __init__(self, known, loops, unknown, machine, variables, around, simplified, copied):
+        self.copied = copied
         self.simplified = simplified
         self.machine = machine
         self.variables = variables
@@ -277,10 +283,8 @@ class _Compiler:
             return Kind.LOOP
         if op.nets:
             return Kind.CALL
-        if op.type == READ and handle_of(self.net, op.inputs[0]) in self.changing:
-            return Kind.READ
         if op.type == READ:
-            return Kind.RESIDENT
+            return self._kind_of_read(handle_of(self.net, op.inputs[0]))
         if op.type == "AssignVariableOp":
             return Kind.ASSIGN
         if op.type == "IdentityN":
@@ -295,6 +299,11 @@ class _Compiler:
         if op.type in SAME_BUFFER or self._does_nothing(op):
             return Kind.VIEW
         return Kind.ALLOCATE if source_of_rows(self.net, op, self._value) is None else Kind.PARTS
+
+    def _kind_of_read(self, handle: str) -> Kind:
+        if handle in self.copied:
+            return Kind.ALLOCATE
+        return Kind.READ if handle in self.changing else Kind.RESIDENT
 
     def _casts_again(self, op: Op) -> bool:
         """Whether a body hands on a wider copy of small numbers that others read as well.
@@ -352,13 +361,13 @@ class _Compiler:
             known = self.known.inner[op.name, "body"]
             path = (*self.loops, op.name)
             inside = self.needed.bodies[op.name]
-            step.inner = (self._compiled(known, path, live, step.trips, inside),)
+            step.inner = (self._compiled(op, known, path, live, step.trips, inside),)
             self._name_accumulators(op, step.inner[0])
         else:
             around = self._segments(op, step) if SEGMENTS in op.attributes else None
             inner = [self.known.inner[op.name, key] for key in op.nets]
             step.inner = tuple(
-                self._compiled(one, self.loops, None, around, self._needed_of(op, one))
+                self._compiled(op, one, self.loops, None, around, self._needed_of(op, one))
                 for one in inner
             )
 
@@ -370,8 +379,9 @@ class _Compiler:
         handed = zip(op.outputs, inner.net.outputs, strict=True)
         return needed(inner.net.replace(outputs=tuple(one for blob, one in handed if blob in read)))
 
-    def _compiled(self, known: KnownNet, loops: tuple[str, ...], *inside: Any) -> Program:
-        inside = (*inside, self.simplified)
+    def _compiled(self, op: Op, known: KnownNet, loops: tuple[str, ...], *inside: Any) -> Program:
+        copied = copied_inside(self.net, op, known.net, self.copied)
+        inside = (*inside, self.simplified, copied)
         return compile_net(known, loops, self.unknown, self.machine, *inside)
 
     def _segments(self, op: Op, step: Step) -> int | None:

@@ -23,7 +23,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rnnmem.analysis.branches import read_inside_of, reads_of
+from rnnmem.analysis.branches import reads_of
+from rnnmem.analysis.lookups import read_in_step
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import Keepalives
@@ -268,7 +269,7 @@ class _SegmentRewrite:
         """The gradient loop's variable for what one read beside the loops gives."""
         forward = self.pair.forward
         if forward.body.blobs[blob].dtype == "resource":
-            found = read_inside_of(forward.body, blob)
+            found = read_in_step(forward, blob)
             read, handle = InnerRead(found.op, found.blob), blob
         else:
             op = forward.body.producer[blob]

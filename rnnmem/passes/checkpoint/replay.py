@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 
-from rnnmem.analysis.branches import read_inside_of, reads_inside
+from rnnmem.analysis.lookups import read_in_step, reads_in_step
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
 from rnnmem.grappler.keepalive import NEVER_FUSED, Keepalives, missed_results, results_read
@@ -169,13 +169,12 @@ class ReplayWriter:
 
     def _read(self, blob: str) -> Blob:
         """What one read beside the loop gives in place of a blob of the forward step net."""
-        body = self.forward.body
-        kind = body.blobs[blob]
-        return read_inside_of(body, blob).blob if kind.dtype == "resource" else kind
+        kind = self.forward.body.blobs[blob]
+        return read_in_step(self.forward, blob).blob if kind.dtype == "resource" else kind
 
     def _given_values(self, net: NetEditor, op: Op) -> Op:
-        """The op, given what it reads where it is a branch or loop that reads variables."""
-        found = reads_inside(op) or {}
+        """The op, given what it reads where it is a branch, loop or lookup that reads variables."""
+        found = reads_in_step(self.forward, op) or {}
         reads = {blob: read for blob, read in found.items() if blob in self.segments.reads}
         if not reads:
             return op

@@ -1,4 +1,4 @@
-"""A branch or loop op that takes what its variables hold in place of their handles."""
+"""A branch, loop or lookup that takes what its variables hold in place of their handles."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ def with_values(op: Op, reads: Mapping[str, ReadInside]) -> Op:
     """The op without its reads: the same inputs, but values where handles were.
 
     Args:
-      op: the branch or loop, whose inputs are still the handles.
-      reads: what it reads, by handle (`reads_inside`).
+      op: the branch, loop or lookup, whose inputs are still the handles.
+      reads: what it reads, by handle (`reads_in_step`).
     """
+    if op.type == LOOKUP:
+        return _rows_taken(op, reads[op.inputs[0]].blob)
     return _given_values(op, {handle: read.blob for handle, read in reads.items()})
 
 
@@ -24,7 +26,7 @@ def kinds_with_values(op: Op, net: Net, reads: Mapping[str, ReadInside]) -> tupl
     """What the op gives then: a loop hands on the values as it did their handles.
 
     Args:
-      op: the branch or loop as it was.
+      op: the branch, loop or lookup as it was.
       net: the Net around it.
       reads: what it reads, by handle.
     """

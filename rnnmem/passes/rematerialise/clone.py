@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnmem.analysis.branches import ReadInside, reads_inside, reads_of
+from rnnmem.analysis.branches import ReadInside, reads_of
+from rnnmem.analysis.lookups import reads_in_step
 from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
@@ -162,7 +163,7 @@ class Materialiser:
     def _clone(self, op: Op) -> Op:
         if op.name not in self.clones:
             body = self.gradient.body
-            reads = reads_inside(op) or {}
+            reads = reads_in_step(self.forward, op) or {}
             inputs = tuple(
                 self._read_for_nets(reads[blob]) if blob in reads else self.value(blob)
                 for blob in op.inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rnnmem.analysis.branches import reads_inside
+from rnnmem.analysis.lookups import may_take_its_table, reads_in_step
 from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Loop, LoopPair, inner_pairs
 from rnnmem.analysis.machine import Machine
@@ -354,9 +354,13 @@ def _loop_invariant_reads(forward: Loop, unchanged: Callable[[str], bool]) -> fr
 
 
 def _reading(forward: Loop, unchanged: Callable[[str], bool]) -> dict[str, frozenset[str]]:
-    """Branches and loops of the step net that read nothing but such variables -> their handles."""
+    """Ops of the step net that run again given nothing but such variables -> their handles."""
     inside = _unchanged_inside(forward, unchanged)
-    reads = {op.name: reads_inside(op) for op in forward.body.ops if op.nets}
+    reads = {
+        op.name: reads_in_step(forward, op)
+        for op in forward.body.ops
+        if op.nets or may_take_its_table(forward, op)
+    }
     return {
         name: frozenset(some) for name, some in reads.items() if some and all(map(inside, some))
     }
