@@ -374,14 +374,21 @@ def _one_of(series: Series) -> Buffer | ListValue:
     return value
 
 
-def series_like(element: Buffer | Series | ListValue) -> Series:
-    """A series of elements like this one."""
+def series_like(
+    element: Buffer | Series | ListValue, earlier: Buffer | Series | ListValue | None = None
+) -> Series:
+    """A series of elements like this one.
+
+    Of a list, without those elements that one in its place held already, an iteration earlier.
+    """
     if not isinstance(element, ListValue):
         return Series(element.ledger, element.bytes, element.origin)
+    known = {id(held) for held, _ in earlier.runs} if isinstance(earlier, ListValue) else set()
     template = tuple(
         (0, None, count)
-        if held is None
+        if held is None or id(held) in known
         else (held.bytes() if isinstance(held, ListValue) else held.bytes, held.origin, count)
         for held, count in element.runs
     )
-    return Series(element.ledger, element.bytes(), element.origin, template)
+    size = sum(size * count for size, _, count in template)
+    return Series(element.ledger, size, element.origin, template)

@@ -14,17 +14,20 @@ Made = dict[tuple[int, int], Series]
 """What stands for the buffers of many iterations, by what made them: one op, one an iteration."""
 
 
-def series_of(element: Buffer | ListValue, made: Made) -> Series:
+def series_of(
+    element: Buffer | ListValue, made: Made, earlier: Buffer | ListValue | None = None
+) -> Series:
     """What stands for elements like this one, in whichever lists they are.
 
     Args:
       element: made by one op, though one list may get it an iteration later; a list that such
         buffers are saved in is more than one of them.
       made: those of the loop so far; takes it.
+      earlier: what an iteration earlier had in its place: a list may hold elements of that one.
     """
     key = id(element.origin), element.bytes() if isinstance(element, ListValue) else 0
     if key not in made:
-        made[key] = series_like(element)
+        made[key] = series_like(element, earlier)
     return made[key]
 
 
@@ -65,13 +68,16 @@ def _added_by_one(
 ) -> list[Buffer | ListValue | Series | None]:
     """What stands for the elements that each iteration more adds to a list.
 
-    What an earlier iteration has added, too, is a row of what was there before the loop.
+    What an earlier iteration has added, too, is a row of what was there before the loop; and lists
+    that two iterations have added may share elements.
     """
-    first = len(added) - len(added) // iterations
+    each = len(added) // iterations
+    first = len(added) - each
     shared = {id(element) for element in added[:first]}
+    before = added[max(0, first - each) : first] or [None] * each
     return [
         element
         if element is None or isinstance(element, Series) or id(element) in shared
-        else series_of(element, made)
-        for element in added[first:]
+        else series_of(element, made, earlier)
+        for element, earlier in zip(added[first:], before, strict=True)
     ]
