@@ -87,8 +87,11 @@ class _Walk:
         costs, (body,) = self.costs, step.inner
         handed = costs.iteration + step.variables * costs.variable
         taken = [self.step(one, trips) for one in body.steps]
-        waits = factor_one_by_one(body, taken, self.threads) if step.window == 1 else 1.0
-        return trips * (handed + waits * sum(taken))
+        if step.window > 1 or self.threads == 1:
+            return trips * (handed + sum(taken))
+        # Each iteration finds the other threads asleep, and wakes them.
+        waits = factor_one_by_one(body, taken, self.threads)
+        return trips * (handed + waits * sum(taken) + costs.woken)
 
     def branch(self, step: Step, around: int) -> float:
         """Seconds of one run of a branch op, or of a call."""
