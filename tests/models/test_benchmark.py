@@ -115,9 +115,9 @@ def test_malformed_flags_are_named(run, flag, complaint):
 
 
 @pytest.mark.slow
-def test_attention_over_150_tokens_asks_for_less_than_52_mib():
+def test_attention_over_150_tokens_asks_for_less_than_54_mib():
     step, batch = build(32, 150, 150)
     means = ("recompute", "segments", "order", "vocabulary")
     found = rnnmem.optimize(step, max_slowdown=1.15, allow=means).inspect(*batch)
     assert found.plan.slowdown <= 1.15
-    assert simulate(found.rewritten).peak_bytes < 52 * 2**20
+    assert simulate(found.rewritten).peak_bytes < 54 * 2**20
