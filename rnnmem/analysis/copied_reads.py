@@ -7,11 +7,10 @@ and nobody else may hold it: whoever reads it whole is given a copy, as long as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from rnnmem.analysis.branches import given_inside
 from rnnmem.analysis.variable_effects import handle_of
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import BRANCHES, accesses_rows
+from rnnmem.ir.op_table import accesses_rows
 
 
 def copied_when_read(net: Net) -> frozenset[str]:
@@ -20,8 +19,9 @@ def copied_when_read(net: Net) -> frozenset[str]:
     for op in net.ops:
         if op.nets:
             for inner in op.nets.values():
-                inside = copied_when_read(inner)
-                found |= {around for blob, around in _handles(net, op, inner) if blob in inside}
+                inside = inner.once(copied_when_read)
+                given = zip(inner.inputs, given_inside(op), strict=True)
+                found |= {handle_of(net, around) for blob, around in given if blob in inside}
         elif accesses_rows(op):
             found |= {handle_of(net, blob) for blob in op.inputs if _is_handle(net, blob)}
     return frozenset(found.intersection(net.inputs))
@@ -36,15 +36,13 @@ def copied_inside(net: Net, op: Op, inner: Net, copied: frozenset[str]) -> froze
       inner: the step net.
       copied: handles of variables in ``net`` of which each whole read is a copy.
     """
-    return frozenset(blob for blob, around in _handles(net, op, inner) if around in copied)
-
-
-def _handles(net: Net, op: Op, inner: Net) -> Iterator[tuple[str, str]]:
-    """Inputs of a step net that hold handles, each with the one of the Net around the op."""
-    given = op.inputs[1:] if op.type in BRANCHES else op.inputs
-    for blob, around in zip(inner.inputs, given, strict=True):
-        if _is_handle(net, around):
-            yield blob, handle_of(net, around)
+    if not copied:
+        return copied
+    return frozenset(
+        blob
+        for blob, around in zip(inner.inputs, given_inside(op), strict=True)
+        if _is_handle(net, around) and handle_of(net, around) in copied
+    )
 
 
 def _is_handle(net: Net, blob: str) -> bool:

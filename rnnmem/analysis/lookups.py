@@ -50,13 +50,19 @@ def read_in_step(forward: Loop, handle: str) -> ReadInside:
 
 
 def may_take_its_table(forward: Loop, op: Op) -> bool:
-    """Whether rows that are looked up take several times what a copy of the variable does."""
+    """Whether the op looks up rows that are worth a copy of the variable."""
     table = table_of(forward, op)
-    rows = forward.body.blobs[op.outputs[0]].bytes if table is not None else None
-    trips = trip_count(forward)
-    if table is None or table.blob.bytes is None or rows is None or trips is None:
+    if table is None:
         return False
-    return trips * rows > ROWS_FOR_TABLE * table.blob.bytes
+    rows, trips = forward.body.blobs[op.outputs[0]].bytes, trip_count(forward)
+    if table.blob.bytes is None or rows is None or trips is None:
+        return False
+    return are_worth_a_copy(trips * rows, table.blob.bytes)
+
+
+def are_worth_a_copy(rows: int, table: int) -> bool:
+    """Whether rows that are looked up take several times the bytes of the whole variable."""
+    return rows >= ROWS_FOR_TABLE * table
 
 
 def table_of(forward: Loop, op: Op) -> ReadInside | None:

@@ -10,9 +10,10 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
+from rnnmem.analysis.branches import given_inside
 from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import FunctionRef, Net, Op
-from rnnmem.ir.op_table import BRANCHES, LOOPS, READERS, is_pure
+from rnnmem.ir.op_table import LOOPS, READERS, is_pure
 from rnnmem.ir.order import all_needed_by, all_waiting_for
 
 ANY = ""
@@ -49,7 +50,7 @@ def written_by(net: Net, op: Op, variable_of: Callable[[str], str]) -> Written:
             return frozenset({ANY})
         handles = (blob for blob in op.inputs if net.blobs[blob].dtype == "resource")
         return frozenset(variable_of(blob) for blob in handles)
-    given = op.inputs[1:] if op.type in BRANCHES else op.inputs
+    given = given_inside(op)
     carried = Loop(net, op).invariants.values() if op.type in LOOPS else range(len(given))
     found: Written = frozenset()
     for inner in op.nets.values():

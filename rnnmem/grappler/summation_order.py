@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from rnnmem.analysis.branches import given_inside
 from rnnmem.ir.graph import Net, Op, Shape, static
 from rnnmem.ir.op_table import (
     ADDS,
@@ -84,7 +85,7 @@ class Sums:
 
     def _look(self, op: Op) -> set[str]:
         """Joins what shares a buffer through the op's Nets; returns the addends of their sums."""
-        given = op.inputs[1:] if op.type in BRANCHES else op.inputs
+        given = given_inside(op)
         found = set()
         held: dict[str, set[tuple]] = {}  # result -> in each branch, who else has its buffer
         for label, inner in op.nets.items():

@@ -249,7 +249,7 @@ def why_never_twice(op: Op) -> str:
     """The reason, in words, why an op is saved and not recomputed."""
     if "Random" in op.type or "Multinomial" in op.type:
         return "stateful, running it again would draw a new value"
-    if op.type == "ReadVariableOp":
+    if op.type == READ:
         return "reads a variable, which may have changed since"
     if op.type == LOOKUP:
         return "to look its rows up again would take a copy of the whole variable"

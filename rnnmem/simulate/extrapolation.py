@@ -74,7 +74,7 @@ def _added_by_one(
     each = len(added) // iterations
     first = len(added) - each
     shared = {id(element) for element in added[:first]}
-    before = added[max(0, first - each) : first] or [None] * each
+    before = added[first - each : first] or [None] * each
     return [
         element
         if element is None or isinstance(element, Series) or id(element) in shared

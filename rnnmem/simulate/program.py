@@ -115,7 +115,7 @@ def compile_net(
       simplified: what TensorFlow is taken to have left out.
       copied: inputs with handles of variables of which each read is a copy; None: as the Net tells.
     """
-    copied = copied_when_read(known.net) if copied is None else copied
+    copied = known.net.once(copied_when_read) if copied is None else copied
     compiler = _Compiler(known, loops, unknown, machine, variables, around, simplified, copied)
     return compiler.run(live)
 

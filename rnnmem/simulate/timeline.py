@@ -164,7 +164,9 @@ def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
 
 
 def peaks_where_all_goes_wrong(program: Program, machine: Machine) -> tuple[int, int]:
-    """The lowest and the highest peak of a program, all of whose sizes are known, where much does.
+    """The lowest and the highest peak of a program's runs in which things go wrong.
+
+    All of its sizes are known.
 
     Beside an op that is held up: sums that fall behind, and more arenas.
     """

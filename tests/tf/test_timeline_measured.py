@@ -5,7 +5,7 @@ that is less than twice its size as it is, so the same step counts 82 or 99 MiB,
 happen to lie. What it was asked for is in its events; the simulation must meet both within 10 %.
 
 Which of two ready ops runs first is a race, and each CPU decides it otherwise: one of the orders
-that are simulated must be met, and no run may leave the interval.
+that are simulated must be met, and no run may hold less, or ask for more, than the interval says.
 """
 
 import keras

@@ -17,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
+from rnnmem.analysis.branches import is_lookup
+from rnnmem.analysis.lookups import are_worth_a_copy
 from rnnmem.analysis.loops import Loop, LoopPair
 from rnnmem.analysis.variable_effects import ANY, Writers
 from rnnmem.ir.graph import VARIABLE_SHAPES, Net, Op, bytes_of
@@ -95,13 +97,13 @@ def _table(net: Net, loop: Loop, position: int, ops: list[Op], size: int) -> tup
     A variable that is written row by row is copied when it is read: it must be small.
     """
     lookup, argument = ops[0], loop.body.inputs[position]
-    if lookup.type != LOOKUP or len(ops) != 2 or lookup.attributes.get("batch_dims", 0):
+    if not is_lookup(lookup) or len(ops) != 2:
         return ()
     if any(reader.type not in ASKED for reader in loop.body.readers.get(argument, ())):
         return ()
     table = net.attributes.get(VARIABLE_SHAPES, {}).get(lookup.inputs[0])
     held = bytes_of(net.blobs[lookup.outputs[0]].dtype, table)
-    return table if held is not None and 2 * held <= size else ()
+    return table if held is not None and are_worth_a_copy(size, held) else ()
 
 
 def _moving(net: Net, blob: str) -> list[Op]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+from rnnmem.analysis.branches import given_inside
 from rnnmem.errors import NetError
 from rnnmem.ir.builders import INT, Encode, integer, number
 from rnnmem.ir.editor import NetEditor
@@ -86,7 +87,7 @@ def _only_rows(net: Net, held: str, in_loop: bool = False) -> bool:
 
 def _arguments(op: Op, held: str) -> Iterator[tuple[Net, str]]:
     """The step nets of an op with what holds there what the op is given."""
-    given = op.inputs[1:] if op.type in BRANCHES else op.inputs
+    given = given_inside(op)
     for inner in op.nets.values():
         yield from (
             (inner, it) for it, blob in zip(inner.inputs, given, strict=True) if blob == held
