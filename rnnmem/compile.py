@@ -13,7 +13,7 @@ import tensorflow as tf
 from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.analysis.training_regions import nested_steps
-from rnnmem.compiled import Compiled, Target, waits_for_gradient
+from rnnmem.compiled import Compiled, Prepared, Target, waits_for_gradient
 from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.ir.graph import Net, Op
@@ -39,7 +39,7 @@ from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
 from rnnmem.planning.losses import all_closed, decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
-from rnnmem.planning.options import Options, left_outside
+from rnnmem.planning.options import left_outside
 from rnnmem.planning.outside import OUTSIDE, outside_of_loops
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, of_this_function
@@ -78,10 +78,15 @@ def compile_function(target: Target) -> Compiled:
       CheckError: the verifier cannot prove what was rewritten.
       NotUnderstood: the function holds something that a Net cannot.
     """
-    inlined = as_asked(inline(net_of(target.concrete)), target)
-    net = without_dead_gradients(inlined)
+    inlined, net = target.memo.latest("net", (target.options.patterns,), lambda: _nets(target))
     made = compile_net(net, _unless(racing_sums(net), _RACING_SUM, target))
     return _with_dead_code(inlined, made)
+
+
+def _nets(target: Target) -> tuple[Net, Net]:
+    """The function with what it calls inlined, and the same without dead code."""
+    inlined = as_asked(inline(net_of(target.concrete)), target)
+    return inlined, without_dead_gradients(inlined)
 
 
 def compile_net(net: Net, target: Target) -> Compiled:
@@ -239,10 +244,23 @@ def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
 
 def _planned(net: Net, target: Target) -> Compiled:
     """The plan for a Net, applied; not verified yet."""
-    options, saved = target.options, target.options.plan
-    check_offload(net, options, machine_here().device)
+    check_offload(net, target.options, machine_here().device)
     if waits_for_gradient(net) and not nested_steps(net) and not _cuts_forward(target):
         return Compiled(net)
+    asked = dataclasses.replace(target.options, budget=None, max_slowdown=1.0)
+    of = (net, asked, target.left, target.differentiated)
+    prepared = target.memo.latest("prepared", of, lambda: _prepared(net, target))
+    search, plan, rewritten = _chosen(prepared, target)
+    if rewritten is None and any(prepared.decided[name] for name in _ALONE):
+        rewritten, plan = search.net, search.with_own_peak(plan)
+    if rewritten is not None:
+        plan = plan.having(**prepared.decided)
+    return Compiled(net, plan, rewritten, search)
+
+
+def _prepared(net: Net, target: Target) -> Prepared:
+    """What is decided for a Net before its loops are planned, and the searches for what is left."""
+    options, saved = target.options, target.options.plan
     setting = _setting(net, target)
     may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
     whole = without_zero_lists(net, keeps_alive=setting.keeps_alive) if may else net
@@ -254,13 +272,11 @@ def _planned(net: Net, target: Target) -> Compiled:
         whole = make_late(whole, late) if late else whole
     beside = None if whole is net else Search(net, setting)
     whole = past_loops(whole) if target.by_xla else whole
-    search, plan, rewritten = _chosen(Search(whole, setting, beside=beside), target)
-    if rewritten is None and (products or late):
-        rewritten, plan = search.net, search.with_own_peak(plan)
-    if rewritten is not None:
-        before = {"zero_lists": gone, "accumulated_products": products, "late_products": late}
-        plan = plan.having(**before)
-    return Compiled(net, plan, rewritten, search)
+    plain = Search(whole, setting, beside=beside)
+    decided = {"zero_lists": gone, "accumulated_products": products, "late_products": late}
+    if saved is not None or not target.by_chunks:
+        return Prepared(plain, decided)
+    return Prepared(plain, decided, *_where_losses_are_cut(plain, target))
 
 
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
@@ -309,9 +325,9 @@ def _setting(net: Net, target: Target) -> Setting:
     )
 
 
-def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
+def _chosen(prepared: Prepared, target: Target) -> tuple[Search, Plan, Net | None]:
     """The search that was taken, its plan, and the rewritten Net; None: unchanged."""
-    options, saved = target.options, target.options.plan
+    plain, options, saved = prepared.search, target.options, target.options.plan
     if saved is not None:
         search = plain
         if target.differentiated:
@@ -325,11 +341,13 @@ def _chosen(plain: Search, target: Target) -> tuple[Search, Plan, Net | None]:
     if target.by_xla and options.budget is not None:
         # Peaks are of TensorFlow's executor: they choose among plans, and promise nothing.
         options = dataclasses.replace(options, budget=None, max_slowdown=math.inf)
-    if target.by_chunks:
-        return _with_losses(plain, target, options)
     if target.differentiated:
         return plain, *decide(plain, options)
-    return decide_with_nested_steps(plain, options)
+    found = None
+    if prepared.by_chunks:
+        found = decide_with_losses([plain, *prepared.by_chunks], options)
+    search, plan, rewritten = found or decide_with_nested_steps(plain, options)
+    return search, plan.having(**prepared.left), rewritten
 
 
 def _cuts_forward(target: Target) -> bool:
@@ -338,11 +356,11 @@ def _cuts_forward(target: Target) -> bool:
     return "chunked_loss" in target.chunk_passes if saved is None else target.by_chunks
 
 
-def _with_losses(
-    plain: Search, target: Target, options: Options
-) -> tuple[Search, Plan, Net | None]:
-    """The same where softmax losses may run by chunks."""
-    searches, left = [plain], {}
+def _where_losses_are_cut(
+    plain: Search, target: Target
+) -> tuple[tuple[Search, ...], dict[str, tuple[ChunkedLoss, ...]]]:
+    """The searches where softmax losses run by chunks; and the losses that do not, by pass."""
+    searches, left = [], {}
     machine = plain.setting.machine
     for name in target.chunk_passes:
         exact = BY_NAME[name].exact
@@ -357,10 +375,7 @@ def _with_losses(
             except (CheckError, NetError) as error:
                 reason = f"it was not understood: {str(error).splitlines()[0]}"
                 left[name] = all_closed(losses, reason)
-    several = len(searches) > 1
-    found = decide_with_losses(searches, options) if several else None
-    search, plan, rewritten = found or decide_with_nested_steps(plain, options)
-    return search, plan.having(**left), rewritten
+    return tuple(searches), left
 
 
 def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Search:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from rnnmem.analysis.loops import loops_of, own_loop_pairs
 from rnnmem.analysis.machine import Machine
@@ -13,6 +14,39 @@ from rnnmem.planning.options import Options
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.search import Search
 from rnnmem.tf import private
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What becomes of a Net before its loops are planned: the same whatever the bounds are.
+
+    Attributes:
+      search: for the Net as these decisions make it; knows every plan that was simulated.
+      decided: the decisions, by pass.
+      by_chunks: the searches where softmax losses run by chunks.
+      left: the losses that do not, and why, by pass.
+    """
+
+    search: Search
+    decided: Mapping[str, tuple]
+    by_chunks: tuple[Search, ...] = ()
+    left: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+
+
+class Memo:
+    """What was made last of each kind; other plans for the same function begin with it."""
+
+    def __init__(self):
+        self._last: dict[str, tuple[tuple, Any]] = {}
+
+    def latest(self, kind: str, of: tuple, make: Callable[[], T]) -> T:
+        """What was made last of the same, or is made now in its place."""
+        if kind not in self._last or self._last[kind][0] != of:
+            self._last.pop(kind, None)  # not held while the next one is made
+            self._last[kind] = of, make()
+        return self._last[kind][1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +60,7 @@ class Target:
       differentiated: whether it is compiled together with the gradient that somebody asked for;
         such a Net is split again, and no loop may hold ops of both halves.
       left: why nothing may be changed; empty where something may.
+      memo: what plans for the function begin with.
     """
 
     concrete: Any
@@ -33,6 +68,7 @@ class Target:
     machine: Machine | None = None
     differentiated: bool = False
     left: str = ""
+    memo: Memo = dataclasses.field(default_factory=Memo, compare=False)
 
     @property
     def by_xla(self) -> bool:

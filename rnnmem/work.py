@@ -17,7 +17,7 @@ from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.sums import sums_of_nothing
 from rnnmem.compile import as_asked, compile_function, compile_net
-from rnnmem.compiled import Compiled, Target
+from rnnmem.compiled import Compiled, Memo, Target
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
@@ -70,6 +70,7 @@ class Work:
         self.remarks: tuple[str, ...] = ()
         self.plan = Plan()
         self.made: Compiled | None = None
+        self.memo = Memo()
         self._called: dict[tuple[str, ...], bool] = {}  # shapes -> whether the original runs
         self.was_called = False
         self.seen: Callable[[Net], KnownNet] | None = None  # a Net at the sizes of the first call
@@ -98,7 +99,9 @@ class Work:
 
     def asked(self, options: Options) -> Work:
         """The same function, of which something else is asked."""
-        return Work(self.concrete, options, self.where, self.machine)
+        work = Work(self.concrete, options, self.where, self.machine)
+        work.memo = self.memo
+        return work
 
     def _computed_otherwise(self) -> frozenset[str]:
         """The op, at most, whose clone TensorFlow was found to compute in another way."""
@@ -197,7 +200,7 @@ class Work:
         return _OTHERWISE.format(line or name)
 
     def _target(self, left: str, differentiated: bool = False) -> Target:
-        target = Target(self.concrete, self.options, self.machine, differentiated)
+        target = Target(self.concrete, self.options, self.machine, differentiated, memo=self.memo)
         return target.leaving(left) if left else target
 
     def _keep(self, made: Compiled) -> Compiled:
@@ -241,7 +244,7 @@ class Work:
 
     def forget_nets(self) -> None:
         """Lets go of what only reports read."""
-        self.made = None
+        self.made, self.memo = None, Memo()
 
     def nets(self) -> tuple[Net | None, Net | None]:
         """The function before and after, by the plan; None where nothing was planned or changed."""
