@@ -126,6 +126,7 @@ GROWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", GROWING.values(), ids=GROWING)
 def test_the_smallest_budget_that_the_error_names_is_met_when_it_is_asked_for(step):
     x = numbers(STEPS, 32, 128)
@@ -235,6 +236,7 @@ def gathered_as_it_was(_):
     return step.__wrapped__, *args
 
 
+@pytest.mark.slow
 def test_a_list_that_writes_lengthen_is_within_the_budget_or_the_budget_is_refused():
     step, args = gathering(lambda i, start: i)
     plan = step.plan(*args)
@@ -302,6 +304,7 @@ def branches_in_turn(budget):
     return rnnmem.optimize(branches, budget=budget), numbers(256, 64)
 
 
+@pytest.mark.slow
 def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
     args = (numbers(256, 64),)
     with pytest.raises(BudgetError) as alone:
@@ -327,6 +330,7 @@ def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expe
     assert step.plan(X, WEIGHT) == second
 
 
+@pytest.mark.slow
 def test_a_first_call_above_every_plan_is_refused_and_leaves_the_variables(monkeypatch):
     count = tf.Variable(0.0)
 

@@ -36,6 +36,7 @@ def differences(names, seeds):
     ]
 
 
+@pytest.mark.slow
 def test_two_processes_plan_alike():
     assert not differences(FEW, SEEDS)
 

@@ -115,6 +115,7 @@ def test_a_converted_model_is_like_one_built_in_the_new_dtype(build):
     assert np.isfinite(train(model, 5)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_other_dtypes_and_back(dtype):
     model = compiled(functional(), "adam")
@@ -155,6 +156,7 @@ def test_fifty_steps_later_the_loss_is_that_of_a_model_built_in_the_dtype(dtype)
     assert abs(losses[-1] - expected[-1]) <= tolerance * max(1.0, expected[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("build", [functional, sequential])
 def test_saved_and_loaded_again(build, dtype, tmp_path):
@@ -213,6 +215,7 @@ def test_a_train_step_of_the_users_own_traces_again():
     assert int(optimizer.iterations) == 22
 
 
+@pytest.mark.slow
 def test_an_optimised_model_stays_optimised():
     model = rnnmem.keras.optimize(compiled(functional()))
     train(model, 1)

@@ -56,6 +56,7 @@ def run(script, limit_mib, **environment):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_model_almost_as_large_as_the_device():
     found = run(
         """
@@ -86,6 +87,7 @@ print(json.dumps({**figures, "right": right(found, "float16"), "routes": routes}
     assert found["peak"] <= 1024 * 64
 
 
+@pytest.mark.slow
 def test_widening_up_to_the_brim_and_not_beyond():
     script = """
 found = [variable(8, i + 1, "float16") for i in range(4)]
@@ -134,6 +136,7 @@ print(json.dumps({**figures, "right": right(found, found[0].dtype.name)}))
     assert found["right"]
 
 
+@pytest.mark.slow
 def test_another_device():
     found = run(
         """

@@ -190,6 +190,7 @@ def test_tuples_go_from_stage_to_stage_and_whole_numbers_without_gradient():
     )
 
 
+@pytest.mark.slow
 def test_builders_optimized_stages_and_stages_that_return_the_loss():
     x, y = data()
 
@@ -256,6 +257,7 @@ def test_fit_evaluate_predict():
     assert len(pipeline.fit(stream, epochs=2)["loss"]) == 2
 
 
+@pytest.mark.slow
 def test_saving_and_restoring_goes_on_with_the_same_bits(tmp_path):
     x, y = data()
     first = Pipeline(layers(), here(4), 4, keras.optimizers.Adam(0.02), loss=loss)
@@ -301,6 +303,7 @@ Which of two gradients of weights a loop makes first is a race, so the weights a
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_micro_batches():
     few, many = memory("1f1b", 3), memory("1f1b", 12)
     for one, other in zip(few, many, strict=True):

@@ -218,6 +218,7 @@ def test_a_plan_that_is_given_asks_for_no_costs(folder, counted):
     assert optimised.plan(X).loops == plan.loops
 
 
+@pytest.mark.slow
 def test_two_processes_plan_alike(tmp_path):
     code = (
         "import tensorflow as tf, rnnmem\n"

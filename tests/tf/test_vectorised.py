@@ -308,6 +308,7 @@ def test_a_product_with_what_a_barrier_hides_is_vectorised_as_it_was(tmp_path):
     assert not optimised.plan(X).changes_nothing
 
 
+@pytest.mark.slow
 def test_a_product_with_what_a_list_of_lists_holds_is_vectorised_as_it_was(tmp_path):
     # running again, the loop in between makes lists of what the inner ones save
     weight = tf.Variable(W)

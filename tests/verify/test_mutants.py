@@ -44,6 +44,7 @@ def test_no_mutant_of_a_net_drawn_by_hand_escapes():
     assert counts[REFUSED] > 120 and counts[HARMLESS] > 60, counts
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_deterministic")
 def test_no_mutant_of_a_traced_step_escapes():
     counts = verdicts([program("while.known_trips")], count=60, seed=2)

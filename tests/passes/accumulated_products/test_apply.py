@@ -115,6 +115,7 @@ def peaks(name):
     return [*(one.peak_bytes for one in measured), plan.original_peak, plan.predicted_peak]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["few", "and some left"])
 def test_a_few_items_exist_at_once(name):
     before, after, predicted_before, predicted = run_alone(__name__, "peaks", name)

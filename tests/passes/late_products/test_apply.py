@@ -143,6 +143,7 @@ def peaks():
     return [*(one.peak_bytes for one in measured), plan.original_peak, plan.predicted_peak]
 
 
+@pytest.mark.slow
 def test_one_blob_of_each_layer_is_not_held():
     scores = BATCH * HEADS * LENGTH**2 * 4
     before, after, predicted_before, predicted = run_alone(__name__, "peaks")

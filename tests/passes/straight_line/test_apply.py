@@ -203,6 +203,7 @@ def test_a_budget_takes_the_least_time_that_fits():
     assert slow == sorted(slow) and slow[0] == 1.0 < slow[-1]
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_names_the_smallest_peak():
     with pytest.raises(rnnmem.BudgetError) as caught:
         plan_of(dense(), budget=2**18)

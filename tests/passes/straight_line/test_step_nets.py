@@ -199,6 +199,7 @@ def test_a_training_loop_that_a_tape_differentiates_runs_as_tensorflow_runs_it()
     assert tape.gradient(total, x) is not None
 
 
+@pytest.mark.slow
 def test_a_budget_holds_for_a_training_loop():
     made = MAKERS["loop"]()
     arguments, _ = made.calls[0]
