@@ -247,8 +247,7 @@ def _planned(net: Net, target: Target) -> Compiled:
     check_offload(net, target.options, machine_here().device)
     if waits_for_gradient(net) and not nested_steps(net) and not _cuts_forward(target):
         return Compiled(net)
-    asked = dataclasses.replace(target.options, budget=None, max_slowdown=1.0)
-    of = (net, asked, target.left, target.differentiated)
+    of = (net, target.within(1.0).options, target.left, target.differentiated)
     prepared = target.memo.latest("prepared", of, lambda: _prepared(net, target))
     search, plan, rewritten = _chosen(prepared, target)
     if rewritten is None and any(prepared.decided[name] for name in _ALONE):
@@ -274,9 +273,8 @@ def _prepared(net: Net, target: Target) -> Prepared:
     whole = past_loops(whole) if target.by_xla else whole
     plain = Search(whole, setting, beside=beside)
     decided = {"zero_lists": gone, "accumulated_products": products, "late_products": late}
-    if saved is not None or not target.by_chunks:
-        return Prepared(plain, decided)
-    return Prepared(plain, decided, *_where_losses_are_cut(plain, target))
+    by_chunks, left = ((), {}) if saved is not None else _where_losses_are_cut(plain, target)
+    return Prepared(plain, decided, by_chunks, left)
 
 
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:

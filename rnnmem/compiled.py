@@ -31,8 +31,8 @@ class Prepared:
 
     search: Search
     decided: Mapping[str, tuple]
-    by_chunks: tuple[Search, ...] = ()
-    left: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+    by_chunks: tuple[Search, ...]
+    left: Mapping[str, tuple]
 
 
 class Memo:
