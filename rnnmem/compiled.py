@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from rnnmem.analysis.loops import loops_of, own_loop_pairs
 from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.tape import ends_with_gradient
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.ir.graph import Net
 from rnnmem.planning.options import Options
@@ -118,7 +119,7 @@ class Compiled:
 
 
 def waits_for_gradient(net: Net) -> bool:
-    """Whether the Net has loops and no gradient loop yet: somebody may differentiate it later."""
-    if not loops_of(net) or own_loop_pairs(net):
+    """Whether the Net has loops and no gradient yet: somebody may differentiate it later."""
+    if not loops_of(net) or own_loop_pairs(net) or ends_with_gradient(net):
         return False
     return not any(one.has_loops for one in nested_steps(net))

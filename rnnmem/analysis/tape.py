@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, READ, facts
-from rnnmem.ir.order import topological
+from rnnmem.ir.op_table import ASKS_SHAPE, READ, SAME_BUFFER, effect, facts
+from rnnmem.ir.order import all_waiting_for, topological
 
 FLOATS = frozenset({"float", "bfloat", "half", "complex"})
 """Beginnings of the names of dtypes in which gradients are."""
 TAPE = frozenset({"gradient_tape", "gradients"})
 """The scopes in which TensorFlow's tape and ``tf.gradients`` put their ops."""
+_HANDED_ON = SAME_BUFFER | {"IdentityN", "AddN"}
+"""Types whose result is a gradient where all that they read are gradients."""
 
 
 def constant_ops(net: Net) -> frozenset[str]:
@@ -66,6 +68,26 @@ def _takes_gradient(net: Net) -> bool:
         if is_float(net.blobs[blob])
     }
     return any(is_of_tape(net, op) and not forward.isdisjoint(op.inputs) for op in net.ops)
+
+
+def ends_with_gradient(net: Net) -> bool:
+    """Whether the Net returns a gradient that it takes, or changes variables by it."""
+    return net.once(_ends_with_gradient)
+
+
+def _ends_with_gradient(net: Net) -> bool:
+    if not takes_gradient(net):
+        return False
+    of_tape = [op.name for op in net.ops if is_of_tape(net, op)]
+    gradients = set(of_tape)
+    for op in topological(net.ops):
+        sources = [net.producer[blob].name for blob in op.inputs if blob in net.producer]
+        if op.type in _HANDED_ON and sources and gradients.issuperset(sources):
+            gradients.add(op.name)
+    returned = (net.producer[blob].name for blob in net.outputs if blob in net.producer)
+    return not gradients.isdisjoint(returned) or any(
+        effect(net.op_by_name[name].type) == "variable" for name in all_waiting_for(net, of_tape)
+    )
 
 
 def is_float(blob: Blob) -> bool:

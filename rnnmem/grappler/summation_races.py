@@ -8,8 +8,8 @@ always ends one way. An edge that holds up one of them may end it the other way:
     while ─┬─► Sum ◄── control edge of a later op      Sum holds the state that it reads, which the
            └─► gradient loop: AddN(a, b, state)        gradient loop adds up: another order
 
-Lists hand buffers on unseen, so what a loop with some hands out, and what is put into a list or
-comes out of one, may be an addend of any sum.
+Lists hand buffers on unseen: what a loop with some hands out, and what is put into a list or comes
+out of one, may be an addend of any sum that adds up such a blob.
 """
 
 from __future__ import annotations
@@ -33,42 +33,62 @@ from rnnmem.grappler.summation_order import (
 )
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, HANDS_OUT, LOOPS, PUTS, READ, TAKES, WRAP
-from rnnmem.ir.order import all_waiting_for, is_constant, popped_at_once, through_identities
+from rnnmem.ir.op_table import (
+    ASKS_SHAPE,
+    BRANCHES,
+    HANDS_OUT,
+    LOOPS,
+    PUTS,
+    READ,
+    SAME_BUFFER,
+    TAKES,
+)
+from rnnmem.ir.order import (
+    all_needed_by,
+    all_waiting_for,
+    is_constant,
+    popped_at_once,
+    through_identities,
+)
 
 _HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
-_LISTS_TAKE_IN = frozenset(PUTS) - {WRAP}  # an optional is a view of what it holds
 
 
-def may_change_a_sum(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> bool:
-    """Whether the edges order a sum and another reader of what it may add up, in a race till now.
+def edges_keeping_sums(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> list[Edge]:
+    """Those that hold up no sum, and no other reader of what it may add up, in a race till now.
 
     Args:
       net: the Net in which the edges are to stand.
       edges: the edges; their paths do not matter.
       path: of the Net, ending in the attribute that holds it; empty for a whole function.
     """
+    needed = all_needed_by(net, _racing_with_sums(net, path))
+    return [edge for edge in edges if edge.op not in needed]
+
+
+def _racing_with_sums(net: Net, path: Sequence[str]) -> set[str]:
+    """Names of sums, and of readers of what one may add up, where nothing orders the two."""
     several = [op for op in net.ops if any(map(_adds_up, op.nets.values()))]
     adders = list(itertools.chain(several, *summation_trees(net)))
     if not adders:
-        return False
+        return set()
     sums = _buffers(net, path)
     past = ssa(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
     adding = _adding(adders, sums, number)
-    of_any = functools.reduce(operator.or_, adding.values())
-    adding |= dict.fromkeys(map(sums.root, _unseen(net, path)), of_any)
-    delayed = all_waiting_for(net, (edge.op for edge in edges))
-    late = sum(1 << number[name] for name in delayed)
+    handed_on = set(map(sums.root, _unseen(net, path)))
+    of_any = functools.reduce(operator.or_, (adding.get(root, 0) for root in handed_on), 0)
+    adding |= dict.fromkeys(handed_on, of_any)
     before = bits_of_all(past.before, range(len(past.ops)))
     after = bits_of_all(past.after, reversed(range(len(past.ops))))
     held = frozenset(() if path else net.inputs)  # by the caller of a whole function
+    racing = 0
     for index, op in enumerate(past.ops):
         read = (adding.get(sums.root(blob), 0) for blob in op.inputs if blob not in held)
         unordered = functools.reduce(operator.or_, read, 0) & ~(before[index] | after[index])
-        if unordered & (of_any if op.name in delayed else late):
-            return True
-    return False
+        if unordered:
+            racing |= unordered | 1 << index
+    return {op.name for index, op in enumerate(past.ops) if racing >> index & 1}
 
 
 def _buffers(net: Net, path: Sequence[str]) -> Sums:
@@ -249,26 +269,32 @@ def _adds_up(net: Net) -> bool:
 
 
 def _unseen(net: Net, path: Sequence[str]) -> set[str]:
-    """Blobs that may be an addend of any sum, as lists hand them on unseen, here or further in."""
+    """Blobs that lists, here or further in, hand on unseen or were handed."""
     found = set(net.inputs if path else ())
     passed = {push.name: pop.name for push in net.ops if (pop := popped_at_once(net, push))}
     for op in net.ops:
         if op.name in passed or op.name in passed.values():
             continue
-        inside = any(inner.of_ops(_have_lists) for inner in op.nets.values())
+        inside = any(inner.once(_has_lists) for inner in op.nets.values())
         if op.type in TAKES or inside:
             found.update(op.outputs)
-        if op.type in _LISTS_TAKE_IN or inside:
+        if _goes_into_a_list(net, op) or inside:
             found.update(op.inputs)
     # The variable holds what is read of it.
     return found.difference(*(op.outputs for op in net.ops if op.type == READ))
 
 
-def _have_lists(ops: tuple[Op, ...]) -> bool:
+def _goes_into_a_list(net: Net, op: Op) -> bool:
+    """Whether a list may hold what the op reads; an optional is a view of what it holds."""
+    makes_lists = any(net.blobs[blob].dtype == "variant" for blob in op.outputs)
+    return makes_lists and not op.nets and op.type not in SAME_BUFFER
+
+
+def _has_lists(net: Net) -> bool:
     """Whether something goes into a list, or comes out of one, at any depth."""
     return any(
         op.type in TAKES
-        or op.type in _LISTS_TAKE_IN
-        or any(inner.of_ops(_have_lists) for inner in op.nets.values())
-        for op in ops
+        or _goes_into_a_list(net, op)
+        or any(inner.once(_has_lists) for inner in op.nets.values())
+        for op in net.ops
     )

@@ -4,7 +4,7 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.grappler.summation_order import sums_of
-from rnnmem.grappler.summation_races import may_change_a_sum, summed_later, sums_beside_shapes
+from rnnmem.grappler.summation_races import edges_keeping_sums, summed_later, sums_beside_shapes
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.serialise import edges_of
 from tests.analysis.test_loops import STEP, accumulating
@@ -55,7 +55,7 @@ def two_loops(kind, *, ordered=False):
     ],
 )
 def test_an_op_that_holds_a_state_may_not_be_held_up(net, changes):
-    assert may_change_a_sum(net, WAITS) is changes
+    assert edges_keeping_sums(net, WAITS) == ([] if changes else WAITS)
 
 
 def beside_a_sum(*ops, reads, gate="y"):
@@ -79,9 +79,15 @@ def beside_a_sum(*ops, reads, gate="y"):
 
 
 def test_a_sum_may_not_be_held_up_that_races_with_another_reader():
-    waits = [Edge("total", None, "other")]
-    assert may_change_a_sum(beside_a_sum(reads="a"), waits)
-    assert not may_change_a_sum(beside_a_sum(reads="x"), [Edge("rows", None, "other")])
+    waits, elsewhere = Edge("total", None, "other"), Edge("rows", None, "other")
+    assert edges_keeping_sums(beside_a_sum(reads="a"), [waits]) == []
+    assert edges_keeping_sums(beside_a_sum(reads="x"), [elsewhere]) == [elsewhere]
+
+
+def test_an_edge_that_could_show_takes_no_other_with_it():
+    harmless = Edge("u", None, "b")
+    net = beside_a_sum(reads="a")
+    assert edges_keeping_sums(net, [Edge("total", None, "other"), harmless]) == [harmless]
 
 
 def behind_barriers(blob):
@@ -101,19 +107,34 @@ def behind_barriers(blob):
         (behind_barriers("u"), "u", False),
         (behind_barriers("u"), "popped:1", False),
         (behind_barriers("a"), "popped:1", True),
-        ([empty_list("list"), push("kept", "list", "u")], "u", True),
+        ([empty_list("list"), push("kept", "list", "u")], "u", False),
     ],
     ids=[
         "another value",
         "one behind a barrier",
         "through it",
         "an addend through it",
-        "in a list",
+        "in a list of which none is added up",
     ],
 )
 def test_a_reader_of_what_no_list_hands_on_races_with_no_sum_of_other_values(ops, reads, changes):
     net = beside_a_sum(*ops, reads=reads)
-    assert may_change_a_sum(net, [Edge("total", None, "other")]) is changes
+    waits = [Edge("total", None, "other")]
+    assert edges_keeping_sums(net, waits) == ([] if changes else waits)
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        [empty_list("list"), push("kept", "list", "u")],
+        [const("shape", 2), op("kept", "TensorListFromTensor", "u shape", "v[]")],
+    ],
+    ids=["pushed", "cut into rows"],
+)
+def test_what_went_into_a_list_may_be_any_addend_that_came_out_of_one(put):
+    taken = [pop("taken", "kept", STATE), op("length", "TensorListLength", "kept", "i[]")]
+    net = beside_a_sum(*put, *taken, reads="u", gate="taken:1")
+    assert edges_keeping_sums(net, [Edge("total", None, "other")]) == []
 
 
 def test_a_reader_of_a_row_holds_the_whole_addend():
@@ -122,7 +143,7 @@ def test_a_reader_of_a_row_holds_the_whole_addend():
         op("packed", "Pack", "part:1 part:1 part:1 part:1", STATE),
     ]
     net = beside_a_sum(*ops, reads="part:0", gate="packed")  # rows are cut before the sum begins
-    assert may_change_a_sum(net, [Edge("total", None, "other")])
+    assert not edges_keeping_sums(net, [Edge("total", None, "other")])
 
 
 def test_no_edges_beside_a_sum_that_could_show_them():

@@ -28,7 +28,7 @@ from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
-from rnnmem.grappler.summation_races import may_change_a_sum
+from rnnmem.grappler.summation_races import edges_keeping_sums
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.marks import OWN_KERNEL
@@ -128,11 +128,13 @@ def edges_of(
     unordered = _span(net, seconds, together, machine.threads)
     for candidate, waits in _candidates(net, planned, congruent):
         edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
+        edges = edges_keeping_sums(net, edges, path)
+        if not set(waits).issubset(edges):  # else the order is that of other buffers
+            continue
         bound = _bound(ssa(_controlled(candidate, edges)))
         ordered = _span(_controlled(net, edges), seconds, together, machine.threads)
         slowdown = ordered / unordered
-        worth_it = edges and bound < before and slowdown <= max_slowdown
-        if worth_it and not may_change_a_sum(net, edges, path):
+        if edges and bound < before and slowdown <= max_slowdown:
             found.append(Edges(tuple(edges), bound, before, slowdown))
     return min(found, key=lambda scheduling_edges: scheduling_edges.bytes, default=None)
 

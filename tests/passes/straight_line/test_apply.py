@@ -122,7 +122,22 @@ def encoder():
     return case(loss, made, numbers(32, 32, 32))
 
 
-MAKERS = [dense, transformer, unet, skips, encoder]
+def aligned(frames=256, batch=8, labels=12):
+    """A loss that takes its gradient from loops of its own: no loop here has a gradient."""
+    made = weights((64, 64), (64, 64), (64, 64), (64, 64), (64, 20))
+    spelled = tf.constant([[1 + (row + at) % 19 for at in range(labels)] for row in range(batch)])
+
+    def loss(x):
+        for kernel in made[:4]:
+            x = x + tf.nn.gelu(x @ kernel)
+        lengths = tf.fill([batch], labels), tf.fill([batch], frames)
+        given = tf.transpose(x @ made[4], [1, 0, 2])
+        return tf.reduce_mean(tf.nn.ctc_loss(spelled, given, *lengths, blank_index=0))
+
+    return case(loss, made, numbers(batch, frames, 64))
+
+
+MAKERS = [dense, transformer, unet, skips, encoder, aligned]
 
 
 @pytest.mark.slow
@@ -150,6 +165,22 @@ def test_whoever_reads_a_sum_that_stays_whole_sees_its_shape(monkeypatch, grappl
     made = gated()
     assert plan_of(made).of("straight_line")
     assert_same_bits(gated)
+
+
+def test_a_gradient_beside_a_loop_that_has_none_is_enough_where_it_is_only_returned():
+    made = weights(*[(128, 128)] * 8)
+
+    @tf.function
+    def step(x):
+        h = x
+        with tf.GradientTape() as tape:
+            for kernel in made:
+                h = h + tf.nn.gelu(h @ kernel)
+            loss = tf.reduce_mean(tf.square(h))
+        count = tf.while_loop(lambda n: tf.cast(n, tf.float32) < loss, lambda n: (n + 1,), (0,))
+        return count, tape.gradient(loss, made)
+
+    assert rnnmem.optimize(step).plan(numbers(1024, 128)).of("straight_line")
 
 
 def test_nothing_runs_again_unless_that_is_allowed():
