@@ -18,7 +18,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
@@ -31,8 +31,7 @@ from rnnmem.grappler.summation_order import (
     summation_trees,
     sums_of,
 )
-from rnnmem.ir.edges import Edge
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.op_table import (
     ASKS_SHAPE,
     BRANCHES,
@@ -54,24 +53,22 @@ from rnnmem.ir.order import (
 _HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
 
 
-def edges_keeping_sums(net: Net, edges: Iterable[Edge], path: Sequence[str] = ()) -> list[Edge]:
-    """Those that hold up no sum, and no other reader of what it may add up, in a race till now.
+def not_to_wait(net: Net, path: Sequence[str] = (), held: Collection[str] = ()) -> frozenset[str]:
+    """Names of the ops that no edge may hold up: a sum could show it.
+
+    They are the sums, and other readers of what one may add up, where nothing orders the two, and
+    all that these need.
 
     Args:
-      net: the Net in which the edges are to stand.
-      edges: the edges; their paths do not matter.
+      net: the Net in which edges are to stand.
       path: of the Net, ending in the attribute that holds it; empty for a whole function.
+      held: inputs of a step net that somebody outside holds, see `held_below`.
     """
-    needed = all_needed_by(net, _racing_with_sums(net, path))
-    return [edge for edge in edges if edge.op not in needed]
-
-
-def _racing_with_sums(net: Net, path: Sequence[str]) -> set[str]:
-    """Names of sums, and of readers of what one may add up, where nothing orders the two."""
+    held = held if path else net.inputs
     several = [op for op in net.ops if any(map(_adds_up, op.nets.values()))]
     adders = list(itertools.chain(several, *summation_trees(net)))
     if not adders:
-        return set()
+        return frozenset()
     sums = _buffers(net, path)
     past = ssa(net)
     number = {op.name: index for index, op in enumerate(past.ops)}
@@ -81,14 +78,40 @@ def _racing_with_sums(net: Net, path: Sequence[str]) -> set[str]:
     adding |= dict.fromkeys(handed_on, of_any)
     before = bits_of_all(past.before, range(len(past.ops)))
     after = bits_of_all(past.after, reversed(range(len(past.ops))))
-    held = frozenset(() if path else net.inputs)  # by the caller of a whole function
     racing = 0
     for index, op in enumerate(past.ops):
-        read = (adding.get(sums.root(blob), 0) for blob in op.inputs if blob not in held)
+        let_go = (blob for blob in op.inputs if buffer_of(net, blob) not in held)
+        read = (adding.get(sums.root(blob), 0) for blob in let_go)
         unordered = functools.reduce(operator.or_, read, 0) & ~(before[index] | after[index])
         if unordered:
             racing |= unordered | 1 << index
-    return {op.name for index, op in enumerate(past.ops) if racing >> index & 1}
+    named = (op.name for index, op in enumerate(past.ops) if racing >> index & 1)
+    return frozenset(all_needed_by(net, named))
+
+
+def held_below(
+    net: Net, held: Collection[str] | None = None
+) -> Iterator[tuple[Path, frozenset[str]]]:
+    """Of each step net below a Net, the inputs that somebody outside holds until it has run.
+
+    Args:
+      net: a Net.
+      held: of its inputs those that are held; None: all, as by the caller of a whole function.
+    """
+    let_go = set() if held is None else set(net.inputs).difference(held)
+    bodies = {loop.op.name: loop for loop in loops_of(net)}
+    for op in net.ops:
+        for label, inner in op.nets.items():
+            inside = frozenset[str]()
+            if op.name in bodies and label == "body":
+                loop = bodies[op.name]
+                given = {one: op.inputs[loop.invariants[one]] for one in held_throughout(loop)}
+                inside = frozenset(
+                    one for one, blob in given.items() if buffer_of(net, blob) not in let_go
+                )
+            yield Path((op.name, label)), inside
+            for path, below in held_below(inner, inside):
+                yield Path((op.name, label, *path)), below
 
 
 def _buffers(net: Net, path: Sequence[str]) -> Sums:

@@ -19,7 +19,7 @@ import collections
 import dataclasses
 from heapq import heappop, heappush
 
-from rnnmem.analysis.machine import PAUSE, STALL, STEADY_AFTER
+from rnnmem.analysis.machine import PAUSE, STEADY_AFTER
 from rnnmem.ir.marks import REFILLS
 from rnnmem.simulate.actions import ACTIONS
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value
@@ -307,8 +307,7 @@ class Run:
         if self.events is not None:
             self.events.append((step.op.name, self.ledger.live))
         self.order += 1
-        seconds = STALL if step is self.setting.stalled else step.seconds
-        entry = (self.now + seconds, self.order, thread, frame, index, scratch)
+        entry = (self.now + self.setting.seconds(step), self.order, thread, frame, index, scratch)
         heappush(self.busy, entry)
 
     def _finish(self, frame: Frame, index: int, scratch: Buffer | None) -> None:

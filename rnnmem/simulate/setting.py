@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from rnnmem.analysis.machine import STALL
 from rnnmem.simulate.buffers import Ledger
 from rnnmem.simulate.steps import Step
 
@@ -30,6 +31,7 @@ class Setting:
       events: takes (op, bytes alive) of every op; None: nobody asks for them.
       deals: which of several ready ops runs first.
       stalled: an op whose thread is held up while it runs, until nothing but loops can go on.
+      scratch_lasts: whether each op that asks for bytes of its own while it runs is held up so.
       sums_lag: whether of the sums of a loop only those are held up that nothing but later sums
         waits for; else those that its iterations wait for are, too.
       keepalives_lag: whether keep-alive uses, for which nobody waits, come when nothing else can.
@@ -43,7 +45,13 @@ class Setting:
     events: list[tuple[str, int]] | None = None
     deals: Deals = Deals.OLDEST
     stalled: Step | None = None
+    scratch_lasts: bool = False
     sums_lag: bool = False
     keepalives_lag: bool = False
     in_turn: bool = False
     is_good: bool = False
+
+    def seconds(self, step: Step) -> float:
+        """How long a step runs."""
+        held_up = step is self.stalled or (self.scratch_lasts and step.scratch)
+        return STALL if held_up else step.seconds

@@ -229,15 +229,16 @@ def spare(program: Program, runs: int) -> None:
       program: of the whole function; changed in place.
       runs: how many steps may be run in all, about.
     """
-    steps = list(_all_steps(program))
+    steps = list(all_steps(program))
     steady_state = max(2, runs // (2 * len(steps) + 1))
     for step in steps:
         if step.inner and step.kind is Kind.LOOP and step.window + 1 > steady_state:
             step.window, step.steady_state = min(step.window, steady_state), steady_state
 
 
-def _all_steps(program: Program) -> Iterator[Step]:
+def all_steps(program: Program) -> Iterator[Step]:
+    """The steps of a program and of those inside."""
     for step in program.steps:
         yield step
         for inner in step.inner:
-            yield from _all_steps(inner)
+            yield from all_steps(inner)

@@ -46,7 +46,7 @@ from rnnmem.simulate.executor import Run
 from rnnmem.simulate.folding import PLAIN, Simplified
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.setting import Deals, Setting
-from rnnmem.simulate.steps import Program, Step, spare
+from rnnmem.simulate.steps import Program, Step, all_steps, spare
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
 
@@ -190,6 +190,8 @@ def _worst(
     if len(worst.log) > LONGEST_LOG:
         return low, worst
     hows = [{}, *({"stalled": step} for step in _largest(program, worst.peak)), *more]
+    if any(step.scratch > LARGE * worst.peak for step in all_steps(program)):
+        hows += [{"scratch_lasts": True, "deals": deals} for deals in (Deals.OLDEST, Deals.NEWEST)]
     for how in hows:
         ledger = _run(program, machine, **how, keepalives_lag=True)
         low = min(low, ledger.peak)

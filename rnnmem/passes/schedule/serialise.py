@@ -18,8 +18,9 @@ of what it reads (:mod:`rnnmem.passes.schedule.in_place`).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
@@ -28,7 +29,7 @@ from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
-from rnnmem.grappler.summation_races import edges_keeping_sums
+from rnnmem.grappler.summation_races import held_below, not_to_wait
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.marks import OWN_KERNEL
@@ -72,8 +73,9 @@ def all_edges(net: Net, machine: Machine, max_slowdown: float) -> Edges | None:
     The bounds are those of the outer Net; a step net without edges of its own stays as it is.
     """
     found: dict[tuple[str, ...], Edges] = {}
+    held = dict(held_below(net))
     for path, inner in net.walk():
-        scheduling_edges = edges_of(inner, machine, max_slowdown, path)
+        scheduling_edges = edges_of(inner, machine, max_slowdown, path, held.get(path, ()))
         if scheduling_edges is not None:
             found[path] = scheduling_edges
     if not found:
@@ -99,7 +101,11 @@ def most_scratch(net: Net, threads: int) -> int:
 
 
 def edges_of(
-    net: Net, machine: Machine, max_slowdown: float, path: Sequence[str] = ()
+    net: Net,
+    machine: Machine,
+    max_slowdown: float,
+    path: Sequence[str] = (),
+    held: Collection[str] = (),
 ) -> Edges | None:
     """Finds the control edges that let large buffers take turns.
 
@@ -108,6 +114,7 @@ def edges_of(
       machine: what estimates of time assume.
       max_slowdown: the factor of time that may be spent.
       path: of a step net, ending in the attribute that holds it; the edges have none yet.
+      held: inputs of a step net that somebody outside holds until it has run.
 
     Returns:
       The edges, or None where there are none, where they would not lower the bound on memory,
@@ -120,18 +127,14 @@ def edges_of(
     before = _bound(past)
     if before < 2 * LARGE:
         return None
-    congruent = congruent_ops(net)
     found = []
-    carried = path[-1:] == ("body",)
-    together = 1.0 if carried else TOGETHER  # in a loop the next iteration keeps cores busy
+    together = (
+        1.0 if path[-1:] == ("body",) else TOGETHER
+    )  # in a loop the next iteration keeps cores busy
     seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
     unordered = _span(net, seconds, together, machine.threads)
-    for candidate, waits in _candidates(net, planned, congruent):
-        edges = [*waits, *_edges(net, ssa(candidate), congruent, carried)]
-        edges = edges_keeping_sums(net, edges, path)
-        if not set(waits).issubset(edges):  # else the order is that of other buffers
-            continue
-        bound = _bound(ssa(_controlled(candidate, edges)))
+    for order, edges in _candidates(net, planned, path, held):
+        bound = _bound(ssa(_controlled(order, edges)))
         ordered = _span(_controlled(net, edges), seconds, together, machine.threads)
         slowdown = ordered / unordered
         if edges and bound < before and slowdown <= max_slowdown:
@@ -140,6 +143,19 @@ def edges_of(
 
 
 def _candidates(
+    net: Net, planned: Net, path: Sequence[str], held: Collection[str]
+) -> Iterator[tuple[Net, list[Edge]]]:
+    """Nets in orders with a low peak, and the edges for each that no sum could show."""
+    congruent, carried = congruent_ops(net), path[-1:] == ("body",)
+    urgent = functools.cache(lambda: not_to_wait(net, path, held))
+    for order, waits in _orders(net, planned, congruent):
+        wanted = [*waits, *_edges(net, ssa(order), congruent, carried)]
+        edges = [edge for edge in wanted if edge.op not in urgent()]
+        if edges == wanted or not waits:  # else the order is that of other buffers
+            yield order, edges
+
+
+def _orders(
     net: Net, planned: Net, congruent: frozenset[str]
 ) -> Iterator[tuple[Net, Sequence[Edge]]]:
     """Nets in orders with a low peak, and the edges of ops that wait to write in place.
