@@ -69,8 +69,11 @@ def _resident(run: Run, step: Step, frame: Frame) -> list[Value]:
 
 
 def _read(run: Run, step: Step, frame: Frame) -> list[Value]:
-    """The variable holds the buffer too, so nobody takes it; it is booked until all let it go."""
-    size, origin = step.sizes[0], step.origins[0]
+    """The variable holds the buffer too, so nobody takes it; it is booked until all let it go.
+
+    In a good run they do so before the variable gets another one.
+    """
+    size, origin = 0 if run.setting.is_good else step.sizes[0], step.origins[0]
     return [Member(Series(run.ledger, size, origin), 1) if size else None]
 
 

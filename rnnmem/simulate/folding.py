@@ -1,4 +1,4 @@
-"""Ops that never run: TensorFlow computes them before, or once with another."""
+"""Ops that never run: TensorFlow computes them before, once with another, or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from rnnmem.grappler.cse import Congruent
 from rnnmem.ir.graph import Constant, Op
 from rnnmem.ir.marks import DECODES, ENCODES
 from rnnmem.ir.op_table import ASKS_SHAPE, BROADCASTS, MAY_RERUN, TABLE, UNIFORM, Work
+from rnnmem.ir.order import constant_value
+
+_NEUTRAL = {"Mul": (1, (0, 1)), "AddV2": (0, (0, 1)), "Sub": (0, (1,)), "RealDiv": (1, (1,))}
+"""Op type -> the number that changes nothing, and the inputs that it may be
+(``constant_folding.cc``, ``SimplifyArithmeticOperations``)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +69,18 @@ class Folding:
         if folded:
             self.constant.update(op.outputs)
         return folded
+
+    def stands_for(self, op: Op) -> str | None:
+        """The blob that TensorFlow hands on instead of the op's result: times 1, or plus 0."""
+        if op.type not in _NEUTRAL:
+            return None
+        neutral, sides = _NEUTRAL[op.type]
+        for side in sides:
+            blob = op.inputs[1 - side]
+            alike = self._known.declared[blob].shape == self._known.declared[op.outputs[0]].shape
+            if alike and constant_value(self._known.net, op.inputs[side]) == neutral:
+                return blob
+        return None
 
     def _is_computed(self, op: Op) -> bool:
         if op.type == "Const":

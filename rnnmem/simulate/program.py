@@ -7,7 +7,7 @@ work in place when their input dies with them, which need a buffer of their own 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnnmem.analysis.copied_reads import copied_inside, copied_when_read
@@ -154,8 +154,7 @@ class _Compiler:
                 continue
             if self.folding.folds(op):
                 continue
-            if self._splits(op):
-                given = zip(op.outputs, op.inputs, strict=True)
+            if given := self._hands_on(op):
                 self.slot.update((blob, self.slot[one]) for blob, one in given if one in self.slot)
                 continue
             same = self.folding.first_like(op, self.slot)
@@ -177,7 +176,7 @@ class _Compiler:
                 for position, blob in enumerate(net.outputs)
             ),
             steps=steps,
-            slots=(slots := 1 + max(self.slot.values(), default=-1)),
+            slots=(slots := 1 + max((*self.slot.values(), *self.unread.values()), default=-1)),
             uses=[0] * slots,
             readers=[[] for _ in range(slots)],
             followers=[[] for _ in steps],
@@ -210,12 +209,17 @@ class _Compiler:
             if self.variables is not None and through_identities(self.net, result) == blob
         )
 
-    def _splits(self, op: Op) -> bool:
-        """Whether TensorFlow hands on what the op reads one by one, as each is there.
+    def _hands_on(self, op: Op) -> Iterable[tuple[str, str]]:
+        """What an op writes, and the blob that TensorFlow hands on instead, as each is there.
 
         A Keras optimizer hands all gradients through one op; each update waits for its own alone.
         """
-        return op.type == "IdentityN" and not op.controls and op.name not in self.awaited
+        if op.name in self.awaited or op.controls:
+            return ()
+        if op.type == "IdentityN":
+            return zip(op.outputs, op.inputs, strict=True)
+        blob = self.folding.stands_for(op)
+        return () if blob is None else ((op.outputs[0], blob),)
 
     def _size(self, blob: Blob) -> int:
         size = blob.bytes

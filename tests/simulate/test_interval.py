@@ -137,3 +137,37 @@ def test_what_is_made_of_equal_constants_may_be_made_once():
     low, high = simulated_interval(make_net(X, ops, ["a", "b"]))
     assert low == K
     assert high >= 2 * K
+
+
+def test_in_a_good_run_a_variable_gets_its_next_buffer_when_nobody_reads_the_last_any_more():
+    body = make_net(
+        {"i": "i[]", "v": "r[]"},
+        [
+            *(const("one", 1), op("next", "AddV2", "i one", "i[]")),
+            op("read", "ReadVariableOp", "v", "f[256]", stateful=True),
+            op("new", "Tanh", "read", "f[256]"),
+            op("write", "AssignVariableOp", "v new", stateful=True),
+        ],
+        ["next", "v"],
+        name="body",
+    )
+    loop = while_op("loop", "zero v", body, limit=20, parallel_iterations=1)
+    low, high = simulated_interval(make_net({"v": "r[]"}, [const("zero", 0), loop], ["loop:0"]))
+    assert K <= low < 2 * K <= high
+
+
+@pytest.mark.parametrize(
+    "kind, inputs, number",
+    [("Mul", "c a", 1.0), ("Mul", "a c", 1.0), ("AddV2", "c a", 0.0), ("Sub", "a c", 0.0)],
+)
+def test_times_one_and_plus_nothing_are_never_computed(kind, inputs, number):
+    def peak(number):
+        ops = [
+            const("c", number),
+            op("a", "Tanh", "x", "f[256]"),
+            op("same", kind, inputs, "f[256]"),
+            op("s", "Sigmoid", "same", "f[256]"),
+        ]
+        return simulate(make_net(X, ops, ["same", "s", "a"])).peak_bytes
+
+    assert peak(number) == 2 * K < 3 * K == peak(0.5)
