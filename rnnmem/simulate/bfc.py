@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from rnnmem.analysis.machine import (
@@ -45,12 +45,14 @@ class Allocator:
     the first that is large enough is the one to take.
     """
 
-    def __init__(self, region: int = FIRST_REGION):
+    def __init__(self, region: int = FIRST_REGION, kept: int = 0):
+        """Regions double from ``region`` bytes on; of each others keep ``kept`` in front."""
         self.in_use = 0
         self._free: list[int] = []  # smallest first
         self._starts: dict[int, int] = {}  # where a free chunk starts -> the chunk
         self._ends: dict[int, int] = {}  # where one ends -> the chunk
         self._region = region
+        self._kept = kept
         self._end = 0
 
     def take(self, size: int) -> int:
@@ -94,12 +96,12 @@ class Allocator:
 
     def _extend(self, size: int) -> None:
         grown = False
-        while size > self._region:
+        while size > self._region - self._kept:
             self._region *= 2
             grown = True
-        start, end = self._end, self._end + self._region
+        start, end = self._end + self._kept, self._end + self._region
         self._end = end + 1  # regions are no neighbours
-        chunk = self._region << ADDRESS | start
+        chunk = (end - start) << ADDRESS | start
         self._free.insert(bisect_left(self._free, chunk), chunk)
         self._starts[start] = self._ends[end] = chunk
         if not grown:
@@ -110,7 +112,7 @@ def counted_peak(
     log: Sequence[tuple[Holder, int, int]],
     peak: int,
     limit: float = math.inf,
-    arenas: int = ARENAS,
+    is_worst: bool = False,
 ) -> int:
     """The peak that memory statistics would show, for a run of this log.
 
@@ -122,18 +124,29 @@ def counted_peak(
         holder has an attribute ``bytes``, of one buffer.
       peak: the most bytes alive; what is said of a run too long to be laid out.
       limit: from which on nobody asks how high the peak is; it may be higher than is said then.
-      arenas: how many arenas the run is laid into.
+      is_worst: whether it is laid into more of them, one in whose regions others keep a little
+        among them: no buffer as large as half a region is split off it then.
     """
     if len(log) > LONGEST_LOG:
         return peak
     requests, _ = _requests(log)
     wanted = requests[: _last_of_more(requests, peak)]
     worst = 0
-    for seed in range(arenas):
-        worst = max(worst, max(_laid_out(wanted, seed, limit), default=0))
+    for arena in _bad_arenas() if is_worst else _arenas(ARENAS):
+        worst = max(worst, max(_laid_out(wanted, arena, limit), default=0))
         if worst >= limit:
             break
     return worst
+
+
+def _arenas(count: int) -> Iterator[Allocator]:
+    """Arenas that random allocations have broken up."""
+    return (_broken_up(random.Random(seed)) for seed in range(count))
+
+
+def _bad_arenas() -> Iterator[Allocator]:
+    yield from _arenas(MOST_ARENAS)
+    yield Allocator(kept=GRANULE)
 
 
 def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
@@ -152,8 +165,7 @@ def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
     requests, _ = _requests(log)
     if max(requests, default=0) < LARGEST_LEFT:
         return peak
-    broken_up = (_broken_up(random.Random(seed)) for seed in range(MOST_ARENAS))
-    arenas = (Allocator(), Allocator(4 * peak), *broken_up)
+    arenas = (Allocator(), Allocator(4 * peak), *_arenas(MOST_ARENAS))
     return min(_with_large_losses(requests, allocator) for allocator in arenas)
 
 
@@ -185,7 +197,8 @@ def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
         return [live for _, _, live in log]
     requests, ends = _requests(log)
     used = max(
-        (_laid_out(requests, seed) for seed in range(ARENAS)), key=lambda use: max(use, default=0)
+        (_laid_out(requests, arena) for arena in _arenas(ARENAS)),
+        key=lambda use: max(use, default=0),
     )
     return [used[end - 1] if end else 0 for end in ends]
 
@@ -222,9 +235,8 @@ def _last_of_more(requests: Sequence[int], peak: int) -> int:
     return last
 
 
-def _laid_out(requests: Sequence[int], seed: int, limit: float = math.inf) -> list[int]:
+def _laid_out(requests: Sequence[int], allocator: Allocator, limit: float = math.inf) -> list[int]:
     """Bytes in use above what was in use before, after each request up to one with the limit."""
-    allocator = _broken_up(random.Random(seed))
     take, give = allocator.take, allocator.give
     before = allocator.in_use
     used: list[int] = []

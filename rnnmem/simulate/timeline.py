@@ -23,7 +23,6 @@ from rnnmem.analysis.machine import (
     CPU,
     LARGE,
     LONGEST_LOG,
-    MOST_ARENAS,
     MOST_RUNS,
     MOST_STALLED,
     Machine,
@@ -172,7 +171,7 @@ def peaks_where_all_goes_wrong(program: Program, machine: Machine) -> tuple[int,
     """
     hows = [{"deals": deals, "sums_lag": True} for deals in (Deals.OLDEST, Deals.NEWEST)]
     low, ledger = _worst(program, machine, hows)
-    return low, bfc.counted_peak(ledger.log, ledger.peak, arenas=MOST_ARENAS)
+    return low, bfc.counted_peak(ledger.log, ledger.peak, is_worst=True)
 
 
 def _worst(

@@ -52,6 +52,13 @@ def test_regions_double():
     assert size_of(allocator.take(600 * MIB)) == 600 * MIB
 
 
+def test_at_worst_others_keep_a_little_of_each_region():
+    held = Held(16 * MIB)
+    log = [(held, held.bytes, held.bytes), (held, -held.bytes, 0)]
+    assert counted_peak(log, held.bytes) == 16 * MIB
+    assert counted_peak(log, held.bytes, is_worst=True) == 32 * MIB - 256
+
+
 def test_what_is_in_use_is_never_less_than_what_was_asked_for():
     draw = random.Random(3)
     allocator, held, asked = Allocator(), [], 0

@@ -105,10 +105,10 @@ class RowSlices:
         if op.type not in RULES:
             return
         values = [self.of(blob) for blob in op.inputs]
-        told = as_many(op, values)
+        told = as_many(op, values) | self._own_classes(op, values)
         found = apply(op, values)
         if found is None or told or self._is_whole(op, values):
-            values, cut, shaped = self._with_rows(op, values)
+            values, cut, shaped = self._with_rows(op, values, told)
             found = apply(op, values)
             if found is not None:
                 self.sliced.update(cut)
@@ -125,14 +125,25 @@ class RowSlices:
         """Whether the op is given the labels of all rows where it needs those of its own."""
         return op.type in _LABELLED and isinstance(values[0], Rows) and isinstance(values[1], Given)
 
-    def _with_rows(self, op: Op, values: list[Value]):
+    def _own_classes(self, op: Op, values: list[Value]) -> dict[int, Rows]:
+        """Labels that count the rows, as where each row of a batch is a class of its own.
+
+        A part of them begins with the number of its first row, other than the places in a part.
+        """
+        if not self._is_whole(op, values) or not self._counts(op.inputs[1]):
+            return {}
+        shape, first = self._fact(op.inputs[1]).shape, values[0].shape[0]  # type: ignore[union-attr]
+        alike = shape is not None and len(shape) == 1 and shape[0] == first.at(self.whole)
+        return {1: rows_of(op.inputs[1], shape, first)} if alike and shape else {}
+
+    def _with_rows(self, op: Op, values: list[Value], told: Mapping[int, Rows]):
         """The values with rows in place of whole blobs, as far as the op needs and has them."""
         cut: dict[tuple[str, int], Dim] = {}
         shaped: dict[tuple[str, int], Sizes] = {}
-        values, alike = list(values), as_many(op, values)
+        values, own_classes = list(values), self._own_classes(op, values)
         for slot, first, exact in self._wanted(op, values):
-            exact = exact or slot in alike
-            found = self._rows(op.inputs[slot], first, exact)
+            exact = exact or slot in told
+            found = own_classes.get(slot) or self._rows(op.inputs[slot], first, exact)
             if found is not None:
                 values[slot] = found
                 if not isinstance(self.values.get(op.inputs[slot]), Rows):

@@ -74,6 +74,24 @@ def test_an_unknown_number_of_tokens():
         assert_same(optimized(x[0], y[0]), plain(x[0], y[0]))
 
 
+@pytest.mark.parametrize("shift", [0, 5])
+def test_each_row_of_a_batch_is_a_class_of_its_own(shift):
+    rows, units = 256, 24
+    random = np.random.default_rng(3)
+    weights = [tf.Variable(random.normal(size=[units, units]), dtype=tf.float32) for _ in range(2)]
+    x, y = (tf.constant(random.normal(size=[rows, units]), tf.float32) for _ in range(2))
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            one, other = tf.tanh(x @ weights[0]), tf.tanh(y @ weights[1])
+            logits = tf.matmul(one, other, transpose_b=True) / 0.3
+            labels = tf.roll(tf.range(rows), shift, 0) if shift else tf.range(rows)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        return loss, tape.gradient(loss, weights)
+
+    held(step, x, y)
+
+
 @pytest.mark.slow
 def test_half_precision():
     held(time_major(Model(words=48), "mixed"), *data(BATCH, TIME, words=48), opened=False)
