@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, READ, SAME_BUFFER, effect, facts
+from rnnmem.ir.op_table import ADDS, ASKS_SHAPE, READ, VIEWS, effect, facts
 from rnnmem.ir.order import all_waiting_for, topological
 
 FLOATS = frozenset({"float", "bfloat", "half", "complex"})
 """Beginnings of the names of dtypes in which gradients are."""
 TAPE = frozenset({"gradient_tape", "gradients"})
 """The scopes in which TensorFlow's tape and ``tf.gradients`` put their ops."""
-_HANDED_ON = SAME_BUFFER | {"IdentityN", "AddN"}
+_HANDED_ON = VIEWS | ADDS
 """Types whose result is a gradient where all that they read are gradients."""
 
 

@@ -41,6 +41,7 @@ from rnnmem.ir.op_table import (
     READ,
     SAME_BUFFER,
     TAKES,
+    types,
 )
 from rnnmem.ir.order import (
     all_needed_by,
@@ -51,6 +52,8 @@ from rnnmem.ir.order import (
 )
 
 _HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
+_EACH = types("view", "each")
+"""Types that hand on each of their inputs."""
 
 
 def not_to_wait(net: Net, path: Sequence[str] = (), held: Collection[str] = ()) -> frozenset[str]:
@@ -118,6 +121,9 @@ def _buffers(net: Net, path: Sequence[str]) -> Sums:
     """What may stand in one buffer, parts of it and what goes through a barrier included."""
     sums = Sums(net, carried=path[-1:] == ("body",))
     for op in net.ops:
+        if op.type in _EACH:
+            for blob, handed in zip(op.inputs, op.outputs, strict=True):
+                sums.join(blob, handed)
         slot, pop = SLICED.get(op.type), popped_at_once(net, op)
         if slot is not None:
             for part in op.outputs:

@@ -12,7 +12,7 @@ Acos                                 rerun pointwise=12 takes
 Acosh                                rerun pointwise=12
 Add                                  rerun pointwise=1 adds commutes whole=add bits finishes
 AddN                                 rerun reads=1 variant=add adds commutes in_place=all calm bits
-AddV2                                rerun pointwise=1 adds commutes whole=add bits finishes
+AddV2                                rerun pointwise=1 adds commutes whole=add bits finishes unit=0
 Alias                                view=same ours
 All                                  rerun reads=1 reduces rows skips bits
 AllCandidateSampler                  effect=draws
@@ -245,7 +245,7 @@ Minimum                              rerun pointwise=1 whole=min bits
 MirrorPad                            rerun moves
 MirrorPadGrad                        pure
 Mod                                  rerun pointwise=4
-Mul                                  rerun pointwise=1 commutes implicit whole=mul bits
+Mul                                  rerun pointwise=1 commutes implicit whole=mul bits unit=1
 MulNoNan                             rerun pointwise=1 bits
 Multinomial                          effect=draws
 Ndtri                                rerun pointwise=12
@@ -306,7 +306,7 @@ RangeDataset                         effect=none
 Rank                                 rerun none asks_shape
 ReadVariableOp                       resident effect=reads
 Real                                 rerun pointwise=1
-RealDiv                              rerun pointwise=4 implicit divides bits
+RealDiv                              rerun pointwise=4 implicit divides bits unit=1
 Reciprocal                           rerun pointwise=4 bits
 ReciprocalGrad                       rerun pointwise=2 bits
 Relu                                 rerun pointwise=1 bits
@@ -423,7 +423,7 @@ StatelessWhile                       runs=loop nets=cond,body
 StopGradient                         rerun none folds view=same quiet bits tokens=each
 StridedSlice                         rerun moves slices=0 skips
 StridedSliceGrad                     pure apart sized=0
-Sub                                  rerun pointwise=1 implicit whole=sub bits
+Sub                                  rerun pointwise=1 implicit whole=sub bits unit=0
 Sum                                  rerun reads=1 reduces apart rows skips whole=sum bits
 Svd                                  rerun solves=7
 Tan                                  rerun pointwise=10 bits

@@ -27,6 +27,8 @@ WORDS = {
     # What it does with values.
     "adds": "adds values up",
     "commutes": "TensorFlow takes its inputs in any order for equal ones",
+    "unit": "the number which, as its second input, gives the first one; where it commutes, as"
+    " either",
     "divides": "divides; sizes divide without rest",
     "compares": "asks which of two numbers is larger",
     "whole": "its value for whole numbers: two of them, or those of a vector",

@@ -10,12 +10,20 @@ from rnnmem.analysis.shapes import KnownNet
 from rnnmem.grappler.cse import Congruent
 from rnnmem.ir.graph import Constant, Op
 from rnnmem.ir.marks import DECODES, ENCODES
-from rnnmem.ir.op_table import ASKS_SHAPE, BROADCASTS, MAY_RERUN, TABLE, UNIFORM, Work
+from rnnmem.ir.op_table import (
+    ASKS_SHAPE,
+    BROADCASTS,
+    MAY_RERUN,
+    TABLE,
+    UNIFORM,
+    Work,
+    slots,
+    types,
+)
 from rnnmem.ir.order import constant_value
 
-_NEUTRAL = {"Mul": (1, (0, 1)), "AddV2": (0, (0, 1)), "Sub": (0, (1,)), "RealDiv": (1, (1,))}
-"""Op type -> the number that changes nothing, and the inputs that it may be
-(``constant_folding.cc``, ``SimplifyArithmeticOperations``)."""
+_UNIT = slots("unit")
+_COMMUTES = types("commutes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,16 +79,23 @@ class Folding:
         return folded
 
     def stands_for(self, op: Op) -> str | None:
-        """The blob that TensorFlow hands on instead of the op's result: times 1, or plus 0."""
-        if op.type not in _NEUTRAL:
+        """The blob that TensorFlow hands on instead of the op's result: times 1, or plus 0.
+
+        See ``constant_folding.cc``, ``SimplifyArithmeticOperations``.
+        """
+        if op.type not in _UNIT:
             return None
-        neutral, sides = _NEUTRAL[op.type]
-        for side in sides:
-            blob = op.inputs[1 - side]
-            alike = self._known.declared[blob].shape == self._known.declared[op.outputs[0]].shape
-            if alike and constant_value(self._known.net, op.inputs[side]) == neutral:
-                return blob
-        return None
+        pairs = (op.inputs, op.inputs[::-1]) if op.type in _COMMUTES else (op.inputs,)
+        declared, net = self._known.declared, self._known.net
+        shape = declared[op.outputs[0]].shape
+        return next(
+            (
+                blob
+                for blob, number in pairs
+                if declared[blob].shape == shape and constant_value(net, number) == _UNIT[op.type]
+            ),
+            None,
+        )
 
     def _is_computed(self, op: Op) -> bool:
         if op.type == "Const":

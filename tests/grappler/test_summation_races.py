@@ -119,6 +119,11 @@ def test_a_reader_of_what_no_list_hands_on_races_with_no_sum_of_other_values(ops
     assert ("total" in not_to_wait(net)) is changes
 
 
+def test_what_hands_on_several_values_hands_on_their_buffers():
+    ops = [op("handed", "IdentityN", "x u", f"{STATE} {STATE}")]
+    assert "total" in not_to_wait(beside_a_sum(*ops, reads="u", gate="handed:1"))
+
+
 @pytest.mark.parametrize(
     "put",
     [
