@@ -105,10 +105,11 @@ class RowSlices:
         if op.type not in RULES:
             return
         values = [self.of(blob) for blob in op.inputs]
-        told = as_many(op, values) | self._own_classes(op, values)
+        own_classes = self._own_classes(op, values)
+        told = as_many(op, values) | own_classes
         found = apply(op, values)
         if found is None or told or self._is_whole(op, values):
-            values, cut, shaped = self._with_rows(op, values, told)
+            values, cut, shaped = self._with_rows(op, values, told, own_classes)
             found = apply(op, values)
             if found is not None:
                 self.sliced.update(cut)
@@ -132,15 +133,22 @@ class RowSlices:
         """
         if not self._is_whole(op, values) or not self._counts(op.inputs[1]):
             return {}
-        shape, first = self._fact(op.inputs[1]).shape, values[0].shape[0]  # type: ignore[union-attr]
-        alike = shape is not None and len(shape) == 1 and shape[0] == first.at(self.whole)
-        return {1: rows_of(op.inputs[1], shape, first)} if alike and shape else {}
+        (rows, *_), labels = values, op.inputs[1]
+        assert isinstance(rows, Rows)
+        shape, first = self._fact(labels).shape, rows.shape[0]
+        return {1: rows_of(labels, shape, first)} if shape == (first.at(self.whole),) else {}
 
-    def _with_rows(self, op: Op, values: list[Value], told: Mapping[int, Rows]):
+    def _with_rows(
+        self,
+        op: Op,
+        values: list[Value],
+        told: Mapping[int, Rows],
+        own_classes: Mapping[int, Rows],
+    ):
         """The values with rows in place of whole blobs, as far as the op needs and has them."""
         cut: dict[tuple[str, int], Dim] = {}
         shaped: dict[tuple[str, int], Sizes] = {}
-        values, own_classes = list(values), self._own_classes(op, values)
+        values = list(values)
         for slot, first, exact in self._wanted(op, values):
             exact = exact or slot in told
             found = own_classes.get(slot) or self._rows(op.inputs[slot], first, exact)
