@@ -16,6 +16,7 @@ from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.compiled import Compiled, Prepared, Target, waits_for_gradient
 from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
 from rnnmem.grappler.cse import racing_sums
+from rnnmem.grappler.neutral import handed_on
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
@@ -51,6 +52,7 @@ from rnnmem.tf.attributes import constant
 from rnnmem.tf.calibration_cache import with_costs
 from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
+from rnnmem.tf.optimized import folds_constants
 from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
@@ -381,6 +383,7 @@ def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -
     if any(not one.closed and one.compiled != target.by_xla for one in losses):
         raise NetError("its chunks were made for another compiler")
     cut = apply_chunks(plain.net, losses, constant)
+    cut = handed_on(cut) if folds_constants() else cut
     sums = any(not one.closed and not one.exact for one in losses)
     check(plain.net, cut, chunks=sums, compiled=target.by_xla)
     return Search(cut, plain.setting, losses=losses, beside=plain)

@@ -11,6 +11,7 @@ sum begins with an addend whose buffer nobody else holds.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Hashable, Iterable, Iterator
 
 from rnnmem.analysis.loops import loops_of
@@ -129,6 +130,27 @@ class _Numbers:
             self.of.update(zip(op.outputs, first.outputs, strict=True))
             if first is not op:
                 self.merged.append((first.name, op.name))
+
+
+def fan_out(net: Net, blob: str) -> int:
+    """How many slots read a blob, or an equal one, once TensorFlow has merged equal ops.
+
+    The gradient of ``x * x`` multiplies twice alike, which is one reader of what both read. What
+    Identity hands on is read by its readers.
+    """
+    numbers, counts = net.once(_slots)
+    return counts.get(numbers.get(blob, blob), 0)
+
+
+def _slots(net: Net) -> tuple[dict[str, str], dict[str, int]]:
+    """Blob -> the first that is equal, and of each such how many slots of distinct ops read it."""
+    numbers = _Numbers(net, constants=True)
+    counts = collections.Counter(numbers.of.get(blob, blob) for blob in net.outputs)
+    merged = {second for _, second in numbers.merged}
+    for op in net.ops:
+        if op.type != "Identity" and op.name not in merged:
+            counts.update(numbers.of.get(blob, blob) for blob in op.inputs)
+    return numbers.of, counts
 
 
 def congruent_ops(net: Net) -> frozenset[str]:

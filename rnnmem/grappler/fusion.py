@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Iterator
 
 from rnnmem.analysis.versions import SsaVersions
+from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import Sums, merged_sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.marks import OWN_KERNEL
@@ -158,7 +159,9 @@ def may_have_proxy(net: Net, blob: str) -> bool:
     if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
         return False
     readers = net.readers.get(blob, ())
-    return net.fan_out(blob) > 1 or (bool(readers) and not may_fuse(net.producer[blob], readers[0]))
+    return fan_out(net, blob) > 1 or (
+        bool(readers) and not may_fuse(net.producer[blob], readers[0])
+    )
 
 
 _FOLDS = OpFacts(Work.MOVES, folds=False)

@@ -14,7 +14,7 @@ from rnnmem.analysis.times import Clock
 from rnnmem.ir.graph import Blob, Net
 from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.passes.straight_line.select import Candidate, Choices
-from rnnmem.passes.straight_line.starts import begun_earlier, begun_in_turn
+from rnnmem.passes.straight_line.starts import begun_earlier, begun_in_turn, can_run
 from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks
 from rnnmem.planning.choice import NEGLIGIBLE
 from rnnmem.planning.plan import Plan
@@ -183,7 +183,8 @@ def _tried(
     """Of some choices those below a limit: the predicted peaks, the choice, its Net."""
     tried = []
     for one in found:
-        if len(before) == 1 and _at_peak(net, one) * before[0] < before[0] - limit:
+        hopeless = len(before) == 1 and _at_peak(net, one) * before[0] < before[0] - limit
+        if hopeless or not can_run(net, one):
             continue
         rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
         peaks = _peaks(rewritten, limit)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rnnmem.analysis.machine import COMPUTED, ONE_NUMBER, SMALL_CONSTANT
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.grappler.cse import Congruent
+from rnnmem.grappler.neutral import neutral_operand
 from rnnmem.ir.graph import Constant, Op
 from rnnmem.ir.marks import DECODES, ENCODES
 from rnnmem.ir.op_table import (
@@ -17,13 +18,7 @@ from rnnmem.ir.op_table import (
     TABLE,
     UNIFORM,
     Work,
-    slots,
-    types,
 )
-from rnnmem.ir.order import constant_value
-
-_UNIT = slots("unit")
-_COMMUTES = types("commutes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,23 +74,8 @@ class Folding:
         return folded
 
     def stands_for(self, op: Op) -> str | None:
-        """The blob that TensorFlow hands on instead of the op's result: times 1, or plus 0.
-
-        See ``constant_folding.cc``, ``SimplifyArithmeticOperations``.
-        """
-        if op.type not in _UNIT:
-            return None
-        pairs = (op.inputs, op.inputs[::-1]) if op.type in _COMMUTES else (op.inputs,)
-        declared, net = self._known.declared, self._known.net
-        shape = declared[op.outputs[0]].shape
-        return next(
-            (
-                blob
-                for blob, number in pairs
-                if declared[blob].shape == shape and constant_value(net, number) == _UNIT[op.type]
-            ),
-            None,
-        )
+        """The blob that TensorFlow hands on instead of the op's result: times 1, or plus 0."""
+        return neutral_operand(self._known.net, op, self._known.declared)
 
     def _is_computed(self, op: Op) -> bool:
         if op.type == "Const":

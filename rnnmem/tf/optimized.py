@@ -57,6 +57,12 @@ def other_arithmetic(
     return _found_out(compare)
 
 
+def folds_constants() -> bool:
+    """Whether TensorFlow's graph optimizer computes with constants, as it does by default."""
+    options = tf.config.optimizer.get_experimental_options()
+    return bool(options.get("constant_folding", True)) and not options.get("disable_meta_optimizer")
+
+
 class _Latest:
     """What TensorFlow made of the original that was asked for last.
 

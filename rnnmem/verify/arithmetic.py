@@ -21,6 +21,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from rnnmem.verify.addends import HELD, SAME, SHARED, held, order_of_equals
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 from rnnmem.verify.value_numbers import FILL, Table
 
@@ -33,12 +34,6 @@ FLOATS = frozenset({"float32", "float64", "float16", "bfloat16", "complex64", "c
 
 _OTHER = 0
 """The number of all that is no such value."""
-_SAME = frozenset(
-    """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
-    PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
-    PlaceholderWithDefault BroadcastTo Tile Transpose ReverseV2 Gather GatherV2 _Retval""".split()
-)
-"""Op types that give what they read first."""
 _SUMS = frozenset({"Add", "AddV2", "AddN"})
 _COMMUTE = frozenset({"Mul", "SquaredDifference"})
 _IN_ORDER = 9
@@ -114,7 +109,7 @@ class Numbered:
     def _made(self, op: FlatOp) -> tuple[int, ...]:
         """What an op without a rule makes of what it reads."""
         reads = [self.of(blob) for blob in op.inputs]
-        if op.type in _SAME:
+        if op.type in SAME:
             return (reads[0],) * max(1, len(op.dtypes)) if reads else (_OTHER,)
         if not any(map(_is_numbered, op.dtypes)):
             return (_OTHER,) * len(op.dtypes)
@@ -205,12 +200,21 @@ class Numbered:
         if (as_they_come := self.table.as_they_come.get(tuple(sorted(reads)))) is not None:
             return (as_they_come,)  # one of the orders that the original may take
         if len(reads) - reads.count(self.table.zero) > 2:  # zeros may be added wherever
-            buffers = tuple(self._buffer(blob, op) for blob in op.inputs)
-            first = next((at for at, one in enumerate(buffers) if one != _HELD), 0)
-            if len(reads) > _IN_ORDER or buffers[first] == _SHARED:
-                return (self.table.number("AddN", tuple(reads), buffers),)
-            reads[0], reads[first] = reads[first], reads[0]
+            return (self._in_order(op, reads),)
         return (functools.reduce(self.table.plus, reads),)
+
+    def _in_order(self, op: FlatOp, reads: list[int]) -> int:
+        """The number of a sum of three or more."""
+        blobs, buffers = list(op.inputs), tuple(held(self.graph, blob, op) for blob in op.inputs)
+        first = next((at for at, one in enumerate(buffers) if one != HELD), 0)
+        if len(reads) > _IN_ORDER or buffers[first] == SHARED:
+            total = self.table.number("AddN", tuple(reads), buffers)
+        else:
+            reads[0], reads[first] = reads[first], reads[0]
+            blobs[0], blobs[first] = blobs[first], blobs[0]
+            total = functools.reduce(self.table.plus, reads)
+        equals = order_of_equals(self.graph, blobs, reads, self.table.zero)
+        return self.table.number("in order", total, equals) if equals else total
 
     def _total(self, op: FlatOp) -> tuple[int, ...]:
         """A sum over the items of a batched product, or over others."""
@@ -223,37 +227,6 @@ class Numbered:
         if not adding:
             return (self.of(op.inputs[0]),)
         return (self.table.accumulated(self.of(one.inputs[1]) for one in adding),)
-
-    def _buffer(self, blob: tuple[str, int], adding: FlatOp) -> str:
-        """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
-        found, seen = _ALONE, {blob}
-        while True:
-            readers = self.graph.readers_beside(blob, adding)
-            if any(self._keeps(reader) for reader in readers):
-                return _HELD
-            if len(readers) > 1:
-                found = _SHARED
-            source = self.graph.ops[blob[0]]
-            if source.type in ("Const", "_Arg", "Enter"):
-                return _HELD
-            if source.type not in _SHARES:
-                return found
-            back = self.graph.back_edge(source) if source.type == "Merge" else None
-            blob = (source if back is None else back).inputs[0]
-            if blob in seen:
-                return _HELD
-            seen.add(blob)
-
-    def _keeps(self, reader: FlatOp) -> bool:
-        """Whether what an op reads stays alive in what it makes: in a list, or as a result."""
-        if reader.type == "_Retval":
-            return True
-        if reader.type not in _HOLDS:
-            return False
-        after = self.graph.readers.get((reader.name, 0), [])
-        if reader.type in _LISTS:
-            return any(one.type != "TensorListPopBack" for one in after)
-        return any(self._keeps(one) for one in after)
 
     def _optional(self, op: FlatOp) -> tuple[int, ...]:
         return (self.table.optional_of(tuple(self.of(blob) for blob in op.inputs)),)
@@ -343,23 +316,8 @@ class Numbered:
         return tuple(map(self.of, op.inputs))
 
 
-_HANDLES = _SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
+_HANDLES = SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
 """What may read a variable's handle and writes nothing."""
-_LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
-_HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
-"""Op types whose result may hold the buffer that they read."""
-_ALONE, _SHARED, _HELD = "alone", "shared", "held"
-_SHARES = (
-    _SAME
-    - {"Enter", "BroadcastTo", "Tile", "DeepCopy", "Transpose", "ReverseV2", "Gather", "GatherV2"}
-) | {
-    "Switch",
-    "Merge",
-    "Exit",
-    "OptionalFromValue",
-    "OptionalGetValue",
-}
-"""Op types whose first output is the buffer that they read."""
 _ROWS = {"StridedSlice": 0, "StridedSliceGrad": 4}
 """Op type -> which of its inputs it takes rows of, or puts between zeros."""
 _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
@@ -490,7 +448,7 @@ def _first_unknown(befores: Sequence[Numbered], afters: Sequence[Numbered]) -> s
                 continue
             if op.type == "Const":
                 constant = constant or op.name
-            elif op.type in _SUMS or op.type not in _RULES and op.type not in _SAME:
+            elif op.type in _SUMS or op.type not in _RULES and op.type not in SAME:
                 return op.name
     return constant or "a loop's state"
 

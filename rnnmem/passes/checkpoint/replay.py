@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 from rnnmem.analysis.lookups import read_in_step, reads_in_step
 from rnnmem.analysis.loops import Loop
 from rnnmem.errors import NetError
+from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.keepalive import NEVER_FUSED, Keepalives, missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.builders import Encode, element, integer, made, number, push
@@ -192,7 +193,7 @@ class ReplayWriter:
             for blob, kind in net.blobs.items()
             if kind.dtype in BYTES_PER_ELEMENT
             and blob in forward.blobs
-            and net.fan_out(blob) == 1 < forward.fan_out(blob)
+            and fan_out(net, blob) == 1 < fan_out(forward, blob)
             and (blob not in forward.producer or forward.producer[blob].type not in NEVER_FUSED)
         )
         for op in net.ops:

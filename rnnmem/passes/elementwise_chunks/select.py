@@ -21,6 +21,7 @@ from rnnmem.analysis.row_rules import ROW, Given, Rows, Value, apply, rows_of
 from rnnmem.analysis.row_values import product
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.tape import is_float
+from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import merged_sums, merged_trees
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import (
@@ -160,7 +161,7 @@ class _Finder:
         maker = self.net.producer.get(blob)
         if maker is None or maker.name in self.eligible or maker.type == "Const":
             return False
-        return op.type not in _REPEATS and self.net.fan_out(blob) == 1 and may_fuse(maker, op)
+        return op.type not in _REPEATS and fan_out(self.net, blob) == 1 and may_fuse(maker, op)
 
     def _is_root(self, op: Op) -> bool:
         (blob,) = op.outputs

@@ -10,6 +10,7 @@ from rnnmem.analysis.loop_invariant_casts import is_hoisted
 from rnnmem.analysis.loops import Link, LoopPair
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
+from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.keepalive import missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.editor import LoopEditor
@@ -80,7 +81,8 @@ class Materialiser:
 
     def lonely_blobs(self) -> list[str]:
         """Clones' blobs with fewer readers, one or none, where that shows."""
-        reads = reads_of(self.gradient.body.net())
+        net = self.gradient.body.net()
+        reads = reads_of(net)
         found = []
         for name, clone in self.clones.items():
             op = self.body.op_by_name[name]
@@ -89,7 +91,7 @@ class Materialiser:
             found += [
                 copy
                 for place, (blob, copy) in enumerate(zip(op.outputs, clone.outputs, strict=True))
-                if place in missed or (self.body.fan_out(blob) > 1 and reads[copy] == 1)
+                if place in missed or fan_out(net, copy) == 1 < fan_out(self.body, blob)
             ]
         return found
 

@@ -15,19 +15,20 @@ fused with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rnnmem.analysis.tape import given_ops, is_float
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
+from rnnmem.grappler.cse import fan_out
 from rnnmem.ir.builders import Encode, empty_list, number, pop, push
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op, Shape
 from rnnmem.ir.op_table import may_fuse
 from rnnmem.ir.order import topological, without_dead_ops
 from rnnmem.passes.rematerialise.clone import INLINED
-from rnnmem.passes.schedule.apply import completion_proxy
+from rnnmem.passes.schedule.apply import completion_proxy, with_edges
 from rnnmem.passes.straight_line.decision import Region
 
 CLONE = "rnnmem/clone"
@@ -46,7 +47,7 @@ It does where it expects four fifths of 256 MiB at once (``memory_optimizer.cc``
 
 def with_regions(
     net: Net,
-    regions: Iterable[Region],
+    regions: Collection[Region],
     constant: Encode,
     nested_step: NestedStep | None = None,
 ) -> Net:
@@ -75,7 +76,10 @@ def with_regions(
     sizes = (blob.bytes or 0 for blob in net.blobs.values())
     if (sum(sizes) if nested_step is None else nested_step.bytes) > EXPECTED:
         _keep_sums_whole(editor)
-    return _kept_alive(net, without_dead_ops(editor.net()), constant, nested_step)
+    edges = dict.fromkeys(edge for region in regions for edge in region.edges)
+    return with_edges(
+        _kept_alive(net, without_dead_ops(editor.net()), constant, nested_step), edges
+    )
 
 
 def _check(net: Net, region: Region) -> None:
@@ -194,7 +198,7 @@ def _kept_alive(before: Net, after: Net, constant: Encode, nested_step: NestedSt
         for op in topological(after.ops)
         for blob in op.outputs
         if after.blobs[blob].dtype in BYTES_PER_ELEMENT
-        and after.fan_out(blob) == 1 < before.fan_out(_original(before, op, blob))
+        and fan_out(after, blob) == 1 < fan_out(before, _original(before, op, blob))
         and all(may_fuse(op, reader) for reader in after.readers.get(blob, ()))
     ]
     dtypes: dict[str, list[str]] = {}

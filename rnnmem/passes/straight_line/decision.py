@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from rnnmem.ir.edges import Edge
 from rnnmem.sizes import counted, format_bytes
 
 
@@ -19,6 +20,7 @@ class Region:
       seconds: estimated time of the clones.
       line: the user's line of the first op, or empty.
       asked: how many of the residuals the user asked to recompute.
+      edges: by which sums wait for readers of an addend that the clones hold up.
     """
 
     ops: tuple[str, ...]
@@ -28,6 +30,7 @@ class Region:
     seconds: float
     line: str = ""
     asked: int = 0
+    edges: tuple[Edge, ...] = ()
 
     @property
     def sentence(self) -> str:

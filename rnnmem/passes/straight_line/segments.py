@@ -18,6 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnnmem.analysis.tape import given_ops, is_of_tape
+from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import merged_sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, READ, SAME_BUFFER, facts, may_fuse
@@ -195,7 +196,7 @@ class Line:
 
     def _may_be_fused(self, op: Op, blob: str) -> bool:
         readers = self.net.readers.get(blob, ())
-        return self.net.fan_out(blob) == 1 and any(may_fuse(op, one) for one in readers)
+        return fan_out(self.net, blob) == 1 and any(may_fuse(op, one) for one in readers)
 
     @functools.cached_property
     def crossing(self) -> np.ndarray:

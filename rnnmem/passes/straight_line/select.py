@@ -17,15 +17,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.grappler.fusion import may_have_proxy
-from rnnmem.grappler.summation_order import addends_of, merged_sums, merged_trees
+from rnnmem.grappler.summation_order import merged_sums, merged_trees
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Blob, Net, Op
 from rnnmem.ir.marks import OWNED
 from rnnmem.ir.op_table import ASKS_SHAPE
-from rnnmem.ir.order import all_needed_by, all_waiting_for, reached
+from rnnmem.ir.order import reached
 from rnnmem.ir.requests import RECOMPUTE
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, choose_saved_set, is_constant
 from rnnmem.passes.rematerialise.requests import asked, granting, ops_kept
 from rnnmem.passes.straight_line.decision import Region
+from rnnmem.passes.straight_line.races import Races
 from rnnmem.passes.straight_line.segments import ANYWHERE, SMALL, Line
 
 PRICES = (0.0, 3e8, 1e9, 3e9, 1e10)
@@ -110,8 +111,7 @@ class Choices:
             for made in segmented.within(most):
                 found.setdefault(made.regions, made)
         ordered = sorted(found.values(), key=lambda one: (-one.asked, one.peak, one.seconds))
-        net, races = self.line.net, self._races
-        orderly = [one for some in ordered[:MOST] if (one := _orderly(net, some, races))]
+        orderly = [one for some in ordered[:MOST] if (one := _orderly(some, self._races))]
         most_asked = max((one.asked for one in orderly), default=0)
         return tuple(one for one in orderly if one.asked == most_asked)
 
@@ -130,44 +130,18 @@ class Choices:
             yield (max(places) + 1,)
 
     @functools.cached_property
-    def _races(self) -> list[tuple[str, str]]:
-        return list(_races(self.line.net))
+    def _races(self) -> Races:
+        return Races(self.line, self.seconds)
 
 
-def _orderly(net: Net, candidate: Candidate, races: Sequence[tuple[str, str]]) -> Candidate | None:
-    """The candidate without regions that would hold up a reader of an addend beyond its sum.
-
-    Which of the two came first was a race in the original, too, and would now end otherwise.
-    """
-    if not races or not candidate.regions:
-        return candidate
-    kept = []
-    for region in candidate.regions:
-        late = all_waiting_for(net, region.readers)
-        if all(adding in late for adding, reader in races if reader in late):
-            kept.append(region)
+def _orderly(candidate: Candidate, races: Races) -> Candidate | None:
+    """The candidate without regions that would decide who comes first of a sum and a reader."""
+    settled = map(races.settled, candidate.regions)
+    kept = [region for region in settled if region is not None]
     seconds = sum(region.seconds for region in kept)
     wanted = sum(region.asked for region in kept)
     changed = dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds, asked=wanted)
-    return changed if kept else None
-
-
-def _races(net: Net) -> Iterator[tuple[str, str]]:
-    """Sums of three or more, each with an op that reads an addend and need not run before."""
-    sums = merged_sums(net)
-    for tree in merged_trees(net):
-        inside = {op.name for op in tree}
-        readers = {
-            reader.name
-            for blob in addends_of(net, tree)
-            for shared in sums.sharing(blob)
-            for reader in net.readers.get(shared, ())
-            if reader.name not in inside and reader.type not in ASKS_SHAPE
-        }
-        if readers:
-            last = tree[0].name  # where the graph optimizer makes one sum of the tree
-            for reader in sorted(readers - all_needed_by(net, [last])):
-                yield last, reader
+    return changed if kept or not candidate.regions else None
 
 
 class _Segmented:

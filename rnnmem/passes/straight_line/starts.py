@@ -78,6 +78,18 @@ def begun_in_turn(net: Net, candidate: Candidate) -> Candidate:
     return dataclasses.replace(candidate, regions=tuple(found))
 
 
+def can_run(net: Net, candidate: Candidate) -> bool:
+    """Whether no clone waits for what waits for it, through the edges of sums neither."""
+    if not any(region.edges for region in candidate.regions):
+        return True
+    waits = _Waits(net, candidate.regions)
+    return not any(
+        net.producer[blob].name in waits.following(region.readers)
+        for region in candidate.regions
+        for blob in region.after
+    )
+
+
 class _Waits:
     """What waits for what in a Net, clones of regions included."""
 
@@ -86,6 +98,8 @@ class _Waits:
         self._readers: dict[str, set[str]] = {}  # op -> readers of clones that wait for it
         for region in regions:
             self.add(region)
+            for edge in region.edges:
+                self._readers.setdefault(edge.after, set()).add(edge.op)
 
     def add(self, region: Region) -> None:
         """Readers of a region's clones wait for what the clones wait for."""

@@ -1,0 +1,112 @@
+"""What of the addends of a sum decides in which order it adds up: their buffers, and their names.
+
+A sum of three or more begins with the first addend whose buffer nobody else holds.
+
+What reads integers has one number whatever these are: the losses of several batches cut from one,
+or of two sentences that pass one encoder. Two of them may change places, of three the order shows,
+and TensorFlow sorts what it adds up by name; so addends with equal numbers go by their names.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Sequence
+
+from rnnmem.verify.flat_graph import FlatGraph, FlatOp
+
+ALONE, SHARED, HELD = "alone", "shared", "held"
+SAME = frozenset(
+    """Identity Enter NextIteration OptimizationBarrier XlaOptimizationBarrier Snapshot StopGradient
+    PreventGradient Reshape ExpandDims Squeeze EnsureShape Bitcast CheckNumerics DeepCopy LoopCond
+    PlaceholderWithDefault BroadcastTo Tile Transpose ReverseV2 Gather GatherV2 _Retval""".split()
+)
+"""Op types that give what they read first."""
+
+_LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
+_HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
+"""Op types whose result may hold the buffer that they read."""
+_SHARES = (
+    SAME
+    - {"Enter", "BroadcastTo", "Tile", "DeepCopy", "Transpose", "ReverseV2", "Gather", "GatherV2"}
+) | {
+    "Switch",
+    "Merge",
+    "Exit",
+    "OptionalFromValue",
+    "OptionalGetValue",
+}
+"""Op types whose first output is the buffer that they read."""
+_HANDS_ON = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "Snapshot"})
+_AROUND = re.compile(r"^.*/_\d+/|^rnnmem/again/|/rnnmem/\w+$")
+"""Where a lowered step net stands, and what a rewrite puts around a name."""
+_PLACE = re.compile(r"/_(\d+)$")
+"""Behind the name of what a lowered loop or branch hands out."""
+
+
+def held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
+    """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
+    found, seen = ALONE, {blob}
+    while True:
+        readers = graph.readers_beside(blob, adding)
+        if any(_keeps(graph, reader) for reader in readers):
+            return HELD
+        if len(readers) > 1:
+            found = SHARED
+        source = graph.ops[blob[0]]
+        if source.type in ("Const", "_Arg", "Enter"):
+            return HELD
+        if source.type not in _SHARES:
+            return found
+        back = graph.back_edge(source) if source.type == "Merge" else None
+        blob = (source if back is None else back).inputs[0]
+        if blob in seen:
+            return HELD
+        seen.add(blob)
+
+
+def _keeps(graph: FlatGraph, reader: FlatOp) -> bool:
+    """Whether what an op reads stays alive in what it makes: in a list, or as a result."""
+    if reader.type == "_Retval":
+        return True
+    if reader.type not in _HOLDS:
+        return False
+    after = graph.readers.get((reader.name, 0), [])
+    if reader.type in _LISTS:
+        return any(one.type != "TensorListPopBack" for one in after)
+    return any(_keeps(graph, one) for one in after)
+
+
+def order_of_equals(
+    graph: FlatGraph, blobs: Sequence[tuple[str, int]], numbers: Sequence[int], zero: int
+) -> tuple[tuple[str, int], ...]:
+    """The addends with equal numbers, in the order in which they are added; empty: none are equal.
+
+    Args:
+      graph: the function.
+      blobs: what the sum adds up, in order.
+      numbers: the number of each.
+      zero: the number of zeros, which may be added wherever.
+
+    Returns:
+      The name of each, without what differs from one lowering of a step net to another, and which
+      of those of one name it is.
+    """
+    counts = collections.Counter(numbers)
+    equal = [
+        _name(graph, blob)
+        for blob, number in zip(blobs, numbers, strict=True)
+        if counts[number] > 1 and number != zero
+    ]
+    places: dict[str, list[int]] = {}
+    for stem, place in sorted(set(equal)):
+        places.setdefault(stem, []).append(place)
+    return tuple((stem, places[stem].index(place)) for stem, place in equal)
+
+
+def _name(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int]:
+    while (op := graph.ops[blob[0]]).type in _HANDS_ON:
+        blob = op.inputs[0]
+    name = _AROUND.sub("", op.name)
+    found = _PLACE.search(name)
+    return (name, blob[1]) if found is None else (name[: found.start()], int(found[1]))

@@ -1,0 +1,56 @@
+"""Lowering of sums with zero and products by one: the original as TensorFlow simplifies it.
+
+    x ─► AddV2(x, 0) ─► y        is        x ─► Identity ─► y
+
+where x has the result's shape. TensorFlow's ``constant_folding.cc`` does so to the original, a
+negative zero included. Where the rewritten Net does so is only a hint, which says where to look.
+"""
+
+from __future__ import annotations
+
+from rnnmem.ir.graph import Net, Op, static
+from rnnmem.ir.order import constant_value
+
+_UNIT = {"AddV2": 0, "Mul": 1, "RealDiv": 1, "Sub": 0}
+"""Op type -> the number that changes nothing as its second operand; or its first, in some."""
+_EITHER = ("AddV2", "Mul")
+
+
+def lower_original(original: Net, rewritten: Net) -> Net:
+    """The original, with what hands its operand on doing so where that of the rewritten Net does.
+
+    Args:
+      original: the Net as imported.
+      rewritten: what a rewrite made of it.
+    """
+    ops = []
+    for op in original.ops:
+        other = rewritten.op_by_name.get(op.name)
+        if other is not None and other is not op:
+            nets = {
+                label: lower_original(inner, other.nets[label]) if label in other.nets else inner
+                for label, inner in op.nets.items()
+            }
+            if any(nets[label] is not op.nets[label] for label in nets):
+                op = op.replace(nets=nets)
+            if other.type == "Identity" and (operand := _operand(original, op)) is not None:
+                op = op.replace(type=other.type, inputs=(operand,), attributes=other.attributes)
+        ops.append(op)
+    same = all(one is before for one, before in zip(ops, original.ops, strict=True))
+    return original if same else original.replace(ops=tuple(ops))
+
+
+def _operand(net: Net, op: Op) -> str | None:
+    """What an op gives unchanged; None where it computes, or a shape is unknown."""
+    if op.type not in _UNIT:
+        return None
+    first, second = op.inputs
+    for blob, number in ((first, second), (second, first))[: 1 + (op.type in _EITHER)]:
+        shape = net.blobs[blob].shape
+        if (
+            constant_value(net, number) == _UNIT[op.type]
+            and static(shape) is not None
+            and shape == net.blobs[op.outputs[0]].shape
+        ):
+            return blob
+    return None
