@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -366,16 +366,57 @@ def _where_losses_are_cut(
         exact = BY_NAME[name].exact
         if exact and (machine.device != CPU.device or waits_for_gradient(plain.net)):
             continue  # whose rows keep their bits was measured on a CPU
-        losses = losses_of(plain.net, machine, exact, target.by_xla)
-        left[name] = losses
-        if not all(loss.closed for loss in losses):
-            try:
-                searches.append(_by_chunks(plain, losses, target))
-                del left[name]
-            except (CheckError, NetError) as error:
-                reason = f"it was not understood: {str(error).splitlines()[0]}"
-                left[name] = all_closed(losses, reason)
+        find = functools.partial(losses_of, plain.net, machine, exact, target.by_xla)
+        left[name] = losses = find()
+        try:
+            search = _proven(plain, losses, target, find)
+        except (CheckError, NetError) as error:
+            left[name] = all_closed(losses, _not_understood(error))
+            continue
+        if search is not None:
+            searches.append(search)
+            del left[name]
     return tuple(searches), left
+
+
+def _proven(
+    plain: Search,
+    losses: tuple[ChunkedLoss, ...],
+    target: Target,
+    find: Callable[..., tuple[ChunkedLoss, ...]],
+) -> Search | None:
+    """The search with all losses by chunks of which that is proven; None where there are none.
+
+    What one that is not held among its ops, another may have.
+
+    Raises:
+      CheckError: together they are not proven, though each is alone.
+      NetError: the Net does not have what they name.
+    """
+    if all(loss.closed for loss in losses):
+        return None
+    try:
+        return _by_chunks(plain, losses, target)
+    except (CheckError, NetError):
+        refused = {loss.projection: loss.closed for loss in _alone(plain, losses, target)}
+        if not refused:
+            raise
+    found = find(refused)
+    return None if all(loss.closed for loss in found) else _by_chunks(plain, found, target)
+
+
+def _alone(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Iterator[ChunkedLoss]:
+    """The losses that are not proven alone, closed with the reason."""
+    for loss in losses:
+        if not loss.closed:
+            try:
+                _by_chunks(plain, (loss,), target)
+            except (CheckError, NetError) as error:
+                yield dataclasses.replace(loss, closed=_not_understood(error))
+
+
+def _not_understood(error: Exception) -> str:
+    return f"it was not understood: {str(error).splitlines()[0]}"
 
 
 def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Search:

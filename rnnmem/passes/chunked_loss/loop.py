@@ -212,7 +212,7 @@ class ChunkLoop:
         return self.body.add(
             "Slice",
             (given, self._pack(begins), self._pack(sizes)),
-            ((kind.dtype, (times.at(self._fixed), *shape[1:])),),
+            ((kind.dtype, (first.at(self._fixed), *shape[1:])),),
             {
                 "T": DType(kind.dtype),
                 "Index": DType("int32"),

@@ -242,7 +242,7 @@ class _Members:
         """Numbers of a row where kernels finish no row by itself; None where they do."""
         logits = self.rows.values[self.logits]
         assert isinstance(logits, Rows)
-        columns = product(logits.shape[1:])
+        columns = logits.shape[-1]
         odd = self.owned and (columns.symbols or columns.factor % COLUMNS)
         return columns if odd else None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.row_rules import Dim, Partial, Rows, product
@@ -34,7 +35,11 @@ _ONE_CHUNK = "all tokens fit in one chunk"
 
 
 def losses_of(
-    net: Net, machine: Machine, exact: bool = False, compiled: bool = False
+    net: Net,
+    machine: Machine,
+    exact: bool = False,
+    compiled: bool = False,
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ChunkedLoss, ...]:
     """What may be decided for each projection with a softmax loss, closed where nothing can be.
 
@@ -44,6 +49,7 @@ def losses_of(
       exact: whether nothing is added up in another order; of logits that all fit in a chunk,
         nothing is said then.
       compiled: whether XLA compiles it.
+      refused: projection -> why it does not run by chunks, of those of which that is known.
     """
     known = known_net(net)
     found: list[ChunkedLoss] = []
@@ -63,6 +69,9 @@ def losses_of(
             exact=exact,
             compiled=compiled,
         )
+        if op.name in refused:
+            found.append(dataclasses.replace(loss, closed=refused[op.name]))
+            continue
         tried = [_seen(known, one, taken, machine) for one in _views(known, op, loss)]
         best = min(tried, key=lambda one: one.cost)
         taken |= best.ops
@@ -90,9 +99,10 @@ class _Tried:
     given: int = 0
 
     @property
-    def cost(self) -> tuple[bool, int, int]:
-        """Of several ways, the least is taken."""
-        return bool(self.loss.closed), self.given, self.loss.loops
+    def cost(self) -> tuple[bool, int, int, float]:
+        """Of several ways, the least is taken; of such as are alike, the shortest chunks."""
+        part = self.loss.length / self.loss.rows if self.loss.rows else 0.0
+        return bool(self.loss.closed), self.given, self.loss.loops, part
 
 
 def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine) -> _Tried:
