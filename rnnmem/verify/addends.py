@@ -104,9 +104,20 @@ def order_of_equals(
     return tuple((stem, places[stem].index(place)) for stem, place in equal)
 
 
+def _handed_on(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int] | None:
+    """What an op hands on as its output, through a barrier too; None where it makes it."""
+    op = graph.ops[blob[0]]
+    if op.type in _HANDS_ON:
+        return op.inputs[0]
+    source = graph.ops[op.inputs[0][0]] if op.type == "OptionalGetValue" else None
+    wrapped = source is not None and source.type == "OptionalFromValue"
+    return source.inputs[blob[1]] if source is not None and wrapped else None
+
+
 def _name(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int]:
-    while (op := graph.ops[blob[0]]).type in _HANDS_ON:
-        blob = op.inputs[0]
+    while (handed := _handed_on(graph, blob)) is not None:
+        blob = handed
+    op = graph.ops[blob[0]]
     name = _AROUND.sub("", op.name)
     found = _PLACE.search(name)
     return (name, blob[1]) if found is None else (name[: found.start()], int(found[1]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rnnmem.grappler.cse import congruent_ops, racing_sums
+from rnnmem.grappler.cse import congruent_ops, fan_out, racing_sums
 from tests.handmade import const, make_net, op, pop
 
 F = "f[4]"
@@ -181,3 +181,16 @@ def test_ops_are_congruent_where_tensorflow_merges_them(make):
     net = functions.net_of(concrete)
     congruent = [one for one in net.ops if one.type == type and one.name in congruent_ops(net)]
     assert (ran, len(congruent)) in ((1, 2), (2, 0))
+
+
+def test_equal_readers_are_one():
+    squared = [
+        op("a", "Mul", "x y", F),
+        op("b", "Mul", "y x", F),  # the gradient of a square multiplies twice alike
+        op("k", "Identity", "a", F),
+        op("s", "AddN", "k b", F),
+        op("t", "Tanh", "y", F),
+    ]
+    net = net_of(squared, ("s", "t"))
+    assert [net.fan_out(blob) for blob in "xyab"] == [2, 3, 1, 1]
+    assert [fan_out(net, blob) for blob in "xyab"] == [1, 2, 2, 2]

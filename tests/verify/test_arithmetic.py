@@ -266,3 +266,21 @@ def test_a_row_of_values_side_by_side_is_one_of_them():
     assert compared(straight, made(*one, op("out", "StridedSlice", "both", detail=ROW))) is None
     other = op("a", "Tanh", "x"), op("b", "Cos", "x"), op("both", "Pack", "a", "b")
     assert compared(straight, made(*other, op("out", "StridedSlice", "both", detail=ROW)))
+
+
+def batches(*order, again=()):
+    """The losses of three batches of whole numbers, which have one number, added up in an order."""
+    rows = [op(f"i{at}", "Split", dtype="int32") for at in range(3)]
+    table = op("t", "ResourceGather", "x", "i0")
+    losses = [op(f"loss_{at}", "Mean", "t", f"i{at}") for at in range(3)]
+    handed = [op(f"loss_{at}/rnnmem/clone", "Mean", "t", f"i{at}") for at in again]
+    names = [f"loss_{at}/rnnmem/clone" if at in again else f"loss_{at}" for at in order]
+    ops = [X, *rows, table, *losses, *handed, op("out", "AddN", *names)]
+    return [*ops, *results("out")]
+
+
+def test_equal_looking_addends_go_by_their_names():
+    assert compared(batches(0, 1, 2), batches(0, 1, 2)) is None
+    assert compared(batches(0, 1, 2), batches(1, 2, 0)) == "out"
+    assert compared(batches(0, 1, 2), batches(0, 1, 2, again=(1,))) is None
+    assert compared(batches(0, 1, 2), batches(0, 2, 1, again=(1,))) == "out"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, SAME_NUMBERS, column, types
+from rnnmem.ir.op_table import APART, ASKS_SHAPE, SAME_NUMBERS, column, types
 
 COLUMNS = 16
 """Numbers that a row has a multiple of for kernels that finish each row by itself."""
+CUTS = types("slices") - APART
+"""Types that cut one part out of a blob: the logits of all words but the last, say."""
 _FINISHES = types("finishes")
 _SAME_BITS = column("bits")
 _WHOLE_NUMBERS = ("bool", "int32", "int64")
@@ -27,7 +29,7 @@ def keeps_bits(net: Net, op: Op, aligned: bool) -> bool:
 
 
 def makers_of_logits(net: Net, op: Op) -> list[Op]:
-    """The product and what finishes its result in its buffer, in order."""
+    """The product, and what finishes its result in its buffer or cuts it out of that, in order."""
     found = [op]
     while True:
         blob = found[-1].outputs[0]
@@ -36,8 +38,7 @@ def makers_of_logits(net: Net, op: Op) -> list[Op]:
             return found
         (reader,) = readers
         others = [net.blobs[one].shape for one in reader.inputs if one != blob]
-        if reader.type not in SAME_NUMBERS and (
-            reader.type not in _FINISHES or any(one is None or len(one) > 1 for one in others)
-        ):
+        small = not any(one is None or len(one) > 1 for one in others)
+        if reader.type not in SAME_NUMBERS and not (reader.type in _FINISHES | CUTS and small):
             return found
         found.append(reader)

@@ -8,6 +8,7 @@ from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import MATRIX_PRODUCTS, SAME_NUMBERS, TABLE, OpFacts, Work, types
 from rnnmem.ir.order import reached
+from rnnmem.passes.chunked_loss.exact import CUTS
 
 LOSSES = types("softmax") | types("cross_entropy")
 """Types that make a projection one onto a vocabulary."""
@@ -25,11 +26,12 @@ def projections(net: Net, readers: Collection[str] = LOSSES) -> Iterator[Op]:
 
 
 def _reaches(net: Net, op: Op, types: Collection[str]) -> bool:
-    """Whether one of the types reads the product through ops that keep its elements."""
+    """Whether one of the types reads the product through ops that keep its elements, or some."""
 
     def read_from(blob: str) -> Iterator[str]:
-        readers = net.readers.get(blob, ())
-        return (one for reader in readers if is_elementwise(reader) for one in reader.outputs)
+        for reader in net.readers.get(blob, ()):
+            if is_elementwise(reader) or (reader.type in CUTS and reader.inputs[0] == blob):
+                yield from reader.outputs
 
     read = reached(op.outputs[:1], read_from)
     return any(reader.type in types for blob in read for reader in net.readers.get(blob, ()))

@@ -9,6 +9,7 @@ from rnnmem.analysis.row_views import as_rows
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.builders import Encode
 from rnnmem.ir.graph import Constant, Net, Op
+from rnnmem.passes.chunked_loss.exact import CUTS, makers_of_logits
 from rnnmem.passes.chunked_loss.products import is_elementwise
 from rnnmem.passes.chunked_loss.region import Region, find
 
@@ -20,18 +21,25 @@ def leads(known: KnownNet, projection: Op) -> Iterator[tuple[int, ...]]:
       known: the Net with its shapes.
       projection: the product that makes the logits.
     """
-    shape = _sizes(known, projection.outputs[0])
-    found, pending = set(), [projection.outputs[0]] if shape else []
+    makers = makers_of_logits(known.net, projection)
+    starts = [projection, *(op for op in makers if op.type in CUTS)]
+    yield from dict.fromkeys(lead for op in starts if (lead := _lead(known, op.outputs[0])))
+
+
+def _lead(known: KnownNet, logits: str) -> tuple[int, ...]:
+    """The sizes that count tokens together in a view of the logits; none where none has several."""
+    shape = _sizes(known, logits)
+    found, pending = set(), [logits] if shape else []
     while pending:
         blob = pending.pop()
         found.add(blob)
         held = _sizes(known, blob)
         if len(held) > 2 and held[-1] == shape[-1] and math.prod(held) == math.prod(shape):
-            yield held[:-1]
-            return
+            return held[:-1]
         for op in known.net.readers.get(blob, ()):
             if is_elementwise(op):
                 pending += [one for one in op.outputs if one not in found]
+    return ()
 
 
 def _sizes(known: KnownNet, blob: str) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from rnnmem.ir.op_table import (
 )
 from rnnmem.ir.overwriting import awaited_by_write, readers_of_buffer
 
+_CUTS = types("slices") - types("apart")
 _FINISHES = types("finishes")
 _SUMS_PRODUCTS = types("sums_products")
 
@@ -40,7 +41,7 @@ def is_owned(net: Net, blob: str) -> bool:
         or (op.type in _SUMS_PRODUCTS and len(op.inputs) == 2)
     ):
         return True
-    if op.type not in SAME_NUMBERS and op.type not in _FINISHES:
+    if op.type not in SAME_NUMBERS | _FINISHES | _CUTS:
         return False
     large = [one for one in op.inputs if _may_be_as_large(net, one, op)]
     alone = len(large) == 1 and large[0] not in net.outputs

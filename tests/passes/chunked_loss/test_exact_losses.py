@@ -92,6 +92,61 @@ def test_each_row_of_a_batch_is_a_class_of_its_own(shift):
     held(step, x, y)
 
 
+@pytest.mark.parametrize("time_first", [False, True])
+@pytest.mark.parametrize("smooth", [False, True])
+def test_logits_of_all_words_but_the_last(time_first, smooth):
+    model, (x, y) = Model(words=512), data(BATCH, TIME, words=512)
+    if time_first:  # then the slice may be a part of the logits' own buffer
+        x, y = tf.transpose(x, [1, 0, 2]), tf.transpose(y)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            logits = tf.tensordot(model.hidden(x), model.projection, 1) + model.bias
+            logits, labels = (logits[:-1], y[1:]) if time_first else (logits[:, :-1], y[:, 1:])
+            if smooth:
+                classes = 0.9 * tf.one_hot(labels, 512) + 0.1 / 512
+                losses = tf.nn.softmax_cross_entropy_with_logits(classes, logits)
+            else:
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        return loss, tape.gradient(loss, model.variables)
+
+    held(step, x, y)
+
+
+def test_a_total_that_begins_with_zero_adds_up_in_the_same_order():
+    """What writes over logits makes TensorFlow name ``0 + loss`` otherwise, and sums go by name."""
+    model, (x, y) = Model(words=48), data(4 * BATCH, TIME, words=48)
+
+    def step(x, y):
+        total, gradients = 0.0, []
+        for part, labels in zip(tf.split(x, 4), tf.split(y, 4), strict=True):
+            with tf.GradientTape() as tape:
+                loss = model.flat(part, labels)
+            gradients.append(tape.gradient(loss, model.variables))
+            total += loss
+        return total, gradients
+
+    held(step, x, y)
+
+
+def test_a_loss_that_is_not_proven_leaves_its_ops_to_others():
+    """The teacher's softmax of 40 words keeps no bits by rows; the student's loss reads it."""
+    teacher, student = Model(words=WORDS), Model(words=48, seed=1)
+    x, y = data(BATCH, TIME, words=48)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            wise = tf.nn.softmax(tf.tensordot(teacher.hidden(x), teacher.projection, 1))
+            said = tf.reduce_sum(tf.stop_gradient(wise) ** 2, -1)
+            logits = tf.tensordot(student.hidden(x), student.projection, 1) + student.bias
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            loss = tf.reduce_mean(losses * said)
+        return loss, tape.gradient(loss, student.variables)
+
+    held(step, x, y)
+
+
 @pytest.mark.slow
 def test_half_precision():
     held(time_major(Model(words=48), "mixed"), *data(BATCH, TIME, words=48), opened=False)

@@ -70,6 +70,19 @@ def gated(layers=4, batch=4, length=64, width=64):
     return case(loss, made, numbers(batch, length, width))
 
 
+def rms(layers=4, batch=4, length=256, width=128):
+    """Gated layers behind a root mean square: what is added to a layer has weights that read it."""
+    made = weights(*[(width, 3 * width), (width, 3 * width), (3 * width, width)] * layers)
+
+    def loss(x):
+        for at in range(0, len(made), 3):
+            given = x * tf.math.rsqrt(tf.reduce_mean(x * x, -1, keepdims=True) + 1e-6)
+            x = x + (tf.nn.silu(given @ made[at]) * (given @ made[at + 1])) @ made[at + 2]
+        return tf.reduce_mean(tf.square(x))
+
+    return case(loss, made, numbers(batch, length, width))
+
+
 def unet():
     """Convolutions with skip connections and pooling."""
     made = weights((3, 3, 3, 16), (3, 3, 16, 32), (3, 3, 32, 32), (3, 3, 64, 16), (3, 3, 32, 1))
@@ -137,7 +150,7 @@ def aligned(frames=256, batch=8, labels=12):
     return case(loss, made, numbers(batch, frames, 64))
 
 
-MAKERS = [dense, transformer, unet, skips, encoder, aligned]
+MAKERS = [dense, transformer, rms, unet, skips, encoder, aligned]
 
 
 @pytest.mark.slow
@@ -165,6 +178,11 @@ def test_whoever_reads_a_sum_that_stays_whole_sees_its_shape(monkeypatch, grappl
     made = gated()
     assert plan_of(made).of("straight_line")
     assert_same_bits(gated)
+
+
+def test_sums_wait_for_the_weights_that_clones_hold_up():
+    regions = plan_of(rms(), max_slowdown=1.5).of("straight_line")
+    assert any(region.edges for region in regions)
 
 
 def test_a_gradient_beside_a_loop_that_has_none_is_enough_where_it_is_only_returned():

@@ -1,0 +1,58 @@
+"""Sums with zero and products by one, and what stands for them where something is overwritten."""
+
+import pytest
+
+from rnnmem.errors import CheckError
+from rnnmem.grappler.neutral import handed_on
+from rnnmem.verify import check
+from tests.handmade import const, make_net, op
+
+F = "f[4,2]"
+ROW = [const("at", (0,)), op("w", "InplaceUpdate", "z at row", F)]
+
+
+def drawn(*ops, overwrites=True, outputs="s"):
+    """``s`` is made of x; another op may write over z."""
+    more, kept = (ROW, ["w"]) if overwrites else ([], [])
+    inputs = {"x": F, "y": "f[2]", "z": F, "row": "f[1,2]"}
+    return make_net(inputs, [*ops, *more], [outputs, *kept])
+
+
+@pytest.mark.parametrize(
+    "number, type, inputs",
+    [
+        (0.0, "AddV2", "c x"),
+        (0.0, "AddV2", "x c"),
+        (0.0, "Sub", "x c"),
+        (1.0, "Mul", "c x"),
+        (1.0, "RealDiv", "x c"),
+    ],
+)
+def test_what_changes_nothing_is_handed_on(number, type, inputs):
+    net = drawn(const("c", number), op("s", type, inputs, F))
+    found = handed_on(net)
+    assert (found.op_by_name["s"].type, found.op_by_name["s"].inputs) == ("Identity", ("x",))
+    check(net, found)
+
+
+@pytest.mark.parametrize(
+    "number, type, inputs",
+    [(0.0, "Sub", "c x"), (1.0, "RealDiv", "c x"), (0.0, "Mul", "x c"), (0.5, "AddV2", "x c")],
+)
+def test_other_numbers_and_places_are_computed(number, type, inputs):
+    net = drawn(const("c", number), op("s", type, inputs, F))
+    assert handed_on(net) is net
+    other = op("s", "Identity", "x", F, attributes={"T": net.op_by_name["s"].attributes.get("T")})
+    with pytest.raises(CheckError):
+        check(net, drawn(const("c", number), other))
+
+
+def test_what_is_broadcast_is_computed():
+    net = drawn(const("c", 0.0), op("s", "AddV2", "x c", F), op("t", "AddV2", "c s", "f[?,2]"))
+    net = net.replace(outputs=("t", "w"))
+    assert [op.type for op in handed_on(net).ops if op.name in "st"] == ["Identity", "AddV2"]
+
+
+def test_where_nothing_is_overwritten_tensorflow_does_it_itself():
+    net = drawn(const("c", 0.0), op("s", "AddV2", "x c", F), overwrites=False)
+    assert handed_on(net) is net

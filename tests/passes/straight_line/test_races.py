@@ -1,0 +1,74 @@
+"""Sums of three with an addend that a product reads too, which waits for clones."""
+
+import pytest
+
+from rnnmem.analysis.machine import CPU
+from rnnmem.ir.edges import Edge
+from rnnmem.passes.straight_line.decision import Region
+from rnnmem.passes.straight_line.races import Races
+from rnnmem.passes.straight_line.segments import Line
+from tests.handmade import const, make_net, op
+
+F = "f[256,256]"
+CHAIN = 8
+
+
+def drawn(weight="Sum", adds="AddN", far=CHAIN):
+    """``d`` is added up ``far`` products later; ``dw`` needs it and what runs again, ``s``."""
+    forward = [
+        const("axes", (0, 1)),
+        op("m", "MatMul", "x w", F),
+        op("s", "Sin", "m", F),
+        op("p", "MatMul", "s w", F),
+        op("loss", "Mean", "p axes", "f[]"),
+    ]
+    gradient = [
+        op("gradients/d", "Cos", "p", F),
+        op("gradients/dw", "MatMul", "s gradients/d", F),
+        op("gradients/u", weight, "gradients/dw axes", "f[]"),
+        op("gradients/c0", "MatMul", "gradients/d w", F),
+        op("gradients/m", "Mul", "gradients/c0 s", F),
+        *(
+            op(f"gradients/c{i + 1}", "MatMul", f"gradients/{f'c{i}' if i else 'm'} w", F)
+            for i in range(far)
+        ),
+    ]
+    last = f"gradients/c{far}"
+    if adds == "AddN":
+        sums = [op("gradients/dx", "AddN", f"gradients/d {last} x", F)]
+    else:
+        sums = [
+            op("gradients/half", "AddV2", f"gradients/d {last}", F),
+            op("gradients/dx", "AddV2", "gradients/half x", F),
+        ]
+    last_sum = op("gradients/v", "Sum", "gradients/dx axes", "f[]")
+    outputs = ["loss", "gradients/u", "gradients/v"]
+    return make_net({"x": F, "w": F}, [*forward, *gradient, *sums, last_sum], outputs)
+
+
+def region(*readers):
+    names = tuple(f"gradients/{name}" for name in readers)
+    return Region(("s",), names, ("gradients/d",), 1, 0.0)
+
+
+def settled(net, *readers):
+    return Races(Line(net), CPU.seconds).settled(region(*readers))
+
+
+def test_the_sum_waits_for_the_reader_that_comes_first():
+    # the product itself may be fused with its reader, which the edge starts at then
+    edges = settled(drawn(), "dw", "m").edges
+    assert edges == (Edge("gradients/dx", None, "gradients/u"),)
+
+
+def test_a_reader_that_waits_for_no_clone_needs_no_edge():
+    assert settled(drawn(), "m").edges == ()
+
+
+@pytest.mark.parametrize("net", [drawn(adds="AddV2"), drawn(far=1)], ids=["a tree", "too near"])
+def test_the_region_stays_where_no_edge_may_be(net):
+    assert settled(net, "dw", "m") is None
+
+
+def test_a_sum_that_no_clone_holds_up_is_not_made_to_wait():
+    assert settled(drawn(), "dw") is None
