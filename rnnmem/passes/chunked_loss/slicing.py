@@ -220,7 +220,10 @@ class RowSlices:
 
     @functools.cached_property
     def _elements(self) -> int | None:
-        shape = self._fact(self.projection.outputs[0]).shape
+        """Numbers of the logits, or of the part of them whose rows are cut."""
+        source = self._fact(self.source).shape or ()
+        cut = source[-1:] == (self._columns,)
+        shape = source if cut else self._fact(self.projection.outputs[0]).shape
         return None if shape is None or None in shape else math.prod(shape)
 
     def _is_wide(self, shape) -> bool:
