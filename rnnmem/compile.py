@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -14,9 +14,9 @@ from rnnmem.analysis.machine import CPU, GPU, Machine
 from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.compiled import Compiled, Prepared, Target, waits_for_gradient
-from rnnmem.errors import BudgetError, CheckError, NetError, RaceError
+from rnnmem.cut_losses import by_chunks, searches_by_chunks
+from rnnmem.errors import BudgetError, CheckError, RaceError
 from rnnmem.grappler.cse import racing_sums
-from rnnmem.grappler.neutral import handed_on
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
@@ -25,9 +25,6 @@ from rnnmem.notes import with_notes
 from rnnmem.passes.accumulated_products.apply import apply as add_up_items
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import products_of
-from rnnmem.passes.chunked_loss.apply import apply_chunks
-from rnnmem.passes.chunked_loss.decision import ChunkedLoss
-from rnnmem.passes.chunked_loss.select import losses_of
 from rnnmem.passes.late_products.apply import apply as make_late
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.late_products.select import late_products
@@ -35,10 +32,9 @@ from rnnmem.passes.normalise.decision import dead_code, zero_lists
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.loop_invariants import past_loops
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
-from rnnmem.passes.registry import BY_NAME
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
-from rnnmem.planning.losses import all_closed, decide_with_losses
+from rnnmem.planning.losses import decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import left_outside
 from rnnmem.planning.outside import OUTSIDE, outside_of_loops
@@ -52,7 +48,6 @@ from rnnmem.tf.attributes import constant
 from rnnmem.tf.calibration_cache import with_costs
 from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
-from rnnmem.tf.optimized import folds_constants
 from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
@@ -275,8 +270,8 @@ def _prepared(net: Net, target: Target) -> Prepared:
     whole = past_loops(whole) if target.by_xla else whole
     plain = Search(whole, setting, beside=beside)
     decided = {"zero_lists": gone, "accumulated_products": products, "late_products": late}
-    by_chunks, left = ((), {}) if saved is not None else _where_losses_are_cut(plain, target)
-    return Prepared(plain, decided, by_chunks, left)
+    cut, left = ((), {}) if saved is not None else searches_by_chunks(plain, target)
+    return Prepared(plain, decided, cut, left)
 
 
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
@@ -336,7 +331,7 @@ def _chosen(prepared: Prepared, target: Target) -> tuple[Search, Plan, Net | Non
             saved = saved.without([*OUTSIDE, "readers_in_turn"])
         if saved.cuts_rows:
             with of_this_function():
-                search = _by_chunks(plain, saved.losses, target)
+                search = by_chunks(plain, saved.losses, target)
         return search, *apply_saved(search, saved)
     if target.by_xla and options.budget is not None:
         # Peaks are of TensorFlow's executor: they choose among plans, and promise nothing.
@@ -354,80 +349,6 @@ def _cuts_forward(target: Target) -> bool:
     """Whether a function that somebody may differentiate later runs by chunks where nobody does."""
     saved = target.options.plan
     return "chunked_loss" in target.chunk_passes if saved is None else target.by_chunks
-
-
-def _where_losses_are_cut(
-    plain: Search, target: Target
-) -> tuple[tuple[Search, ...], dict[str, tuple[ChunkedLoss, ...]]]:
-    """The searches where softmax losses run by chunks; and the losses that do not, by pass."""
-    searches, left = [], {}
-    machine = plain.setting.machine
-    for name in target.chunk_passes:
-        exact = BY_NAME[name].exact
-        if exact and (machine.device != CPU.device or waits_for_gradient(plain.net)):
-            continue  # whose rows keep their bits was measured on a CPU
-        find = functools.partial(losses_of, plain.net, machine, exact, target.by_xla)
-        left[name] = losses = find()
-        try:
-            search = _proven(plain, losses, target, find)
-        except (CheckError, NetError) as error:
-            left[name] = all_closed(losses, _not_understood(error))
-            continue
-        if search is not None:
-            searches.append(search)
-            del left[name]
-    return tuple(searches), left
-
-
-def _proven(
-    plain: Search,
-    losses: tuple[ChunkedLoss, ...],
-    target: Target,
-    find: Callable[..., tuple[ChunkedLoss, ...]],
-) -> Search | None:
-    """The search with all losses by chunks of which that is proven; None where there are none.
-
-    What one that is not held among its ops, another may have.
-
-    Raises:
-      CheckError: together they are not proven, though each is alone.
-      NetError: the Net does not have what they name.
-    """
-    if all(loss.closed for loss in losses):
-        return None
-    try:
-        return _by_chunks(plain, losses, target)
-    except (CheckError, NetError):
-        refused = {loss.projection: loss.closed for loss in _alone(plain, losses, target)}
-        if not refused:
-            raise
-    found = find(refused)
-    return None if all(loss.closed for loss in found) else _by_chunks(plain, found, target)
-
-
-def _alone(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Iterator[ChunkedLoss]:
-    """The losses that are not proven alone, closed with the reason."""
-    for loss in losses:
-        if not loss.closed:
-            try:
-                _by_chunks(plain, (loss,), target)
-            except (CheckError, NetError) as error:
-                yield dataclasses.replace(loss, closed=_not_understood(error))
-
-
-def _not_understood(error: Exception) -> str:
-    return f"it was not understood: {str(error).splitlines()[0]}"
-
-
-def _by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Search:
-    """The search for the Net with these losses by chunks."""
-    if any(not one.closed and one.compiled != target.by_xla for one in losses):
-        raise NetError("its chunks were made for another compiler")
-    cut = apply_chunks(plain.net, losses, constant)
-    cut = handed_on(cut) if folds_constants() else cut
-    sums = any(not one.closed and not one.exact for one in losses)
-    check(plain.net, cut, chunks=sums, compiled=target.by_xla)
-    return Search(cut, plain.setting, losses=losses, beside=plain)
 
 
 def _verify(made: Compiled, target: Target) -> None:
