@@ -38,7 +38,7 @@ _SHARES = (
 }
 """Op types whose first output is the buffer that they read."""
 _HANDS_ON = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "Snapshot"})
-_AROUND = re.compile(r"^.*/_\d+/|^rnnmem/again/|/rnnmem/\w+$")
+_AROUND = re.compile(r"^(.*/_\d+/)?(rnnmem/again/)?|/rnnmem/\w+$")
 """Where a lowered step net stands, and what a rewrite puts around a name."""
 _PLACE = re.compile(r"/_(\d+)$")
 """Behind the name of what a lowered loop or branch hands out."""
@@ -98,6 +98,8 @@ def order_of_equals(
         for blob, number in zip(blobs, numbers, strict=True)
         if counts[number] > 1 and number != zero
     ]
+    if len(equal) > 1 and numbers[0] == numbers[1] != zero:
+        equal[:2] = sorted(equal[:2])  # either of the first two may be added to the other
     places: dict[str, list[int]] = {}
     for stem, place in sorted(set(equal)):
         places.setdefault(stem, []).append(place)
