@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from rnnmem.analysis.machine import CPU
 from rnnmem.compiled import Target, waits_for_gradient
 from rnnmem.errors import CheckError, NetError
-from rnnmem.grappler.neutral import handed_on
+from rnnmem.grappler.neutral import as_simplified
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.select import losses_of
@@ -94,7 +94,7 @@ def by_chunks(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) ->
     if any(not one.closed and one.compiled != target.by_xla for one in losses):
         raise NetError("its chunks were made for another compiler")
     cut = apply_chunks(plain.net, losses, constant)
-    cut = handed_on(cut) if folds_constants() else cut
+    cut = as_simplified(cut, constant) if folds_constants() else cut
     sums = any(not one.closed and not one.exact for one in losses)
     check(plain.net, cut, chunks=sums, compiled=target.by_xla)
     return Search(cut, plain.setting, losses=losses, beside=plain)

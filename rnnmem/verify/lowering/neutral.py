@@ -1,6 +1,6 @@
 """Lowering of sums with zero and products by one: the original as TensorFlow simplifies it.
 
-    x ─► AddV2(x, 0) ─► y        is        x ─► Identity ─► y
+    x ─► AddV2(x, 0) ─► y        is        x ─► Reshape ─► y
 
 where x has the result's shape. TensorFlow's ``constant_folding.cc`` does so to the original, a
 negative zero included. Where the rewritten Net does so is only a hint, which says where to look.
@@ -23,7 +23,8 @@ def lower_original(original: Net, rewritten: Net) -> Net:
       original: the Net as imported.
       rewritten: what a rewrite made of it.
     """
-    ops = []
+    ops: list[Op] = []
+    blobs = dict(original.blobs)
     for op in original.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
@@ -33,11 +34,17 @@ def lower_original(original: Net, rewritten: Net) -> Net:
             }
             if any(nets[label] is not op.nets[label] for label in nets):
                 op = op.replace(nets=nets)
-            if other.type == "Identity" and (operand := _operand(original, op)) is not None:
-                op = op.replace(type=other.type, inputs=(operand,), attributes=other.attributes)
+            operand = _operand(original, op) if other.type == "Reshape" else None
+            shape = None if operand is None else rewritten.producer.get(other.inputs[1])
+            if operand is not None and shape is not None and shape.type == "Const":
+                (sizes,) = shape.outputs
+                ops.append(shape.replace(controls=()))
+                blobs[sizes] = rewritten.blobs[sizes]
+                inputs = operand, sizes
+                op = op.replace(type=other.type, inputs=inputs, attributes=other.attributes)
         ops.append(op)
-    same = all(one is before for one, before in zip(ops, original.ops, strict=True))
-    return original if same else original.replace(ops=tuple(ops))
+    same = all(one is before for one, before in zip(ops, original.ops, strict=False))
+    return original if same else original.replace(ops=tuple(ops), blobs=blobs)
 
 
 def _operand(net: Net, op: Op) -> str | None:
