@@ -9,7 +9,6 @@ and TensorFlow sorts what it adds up by name; so addends with equal numbers go b
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Sequence
 
@@ -92,13 +91,13 @@ def order_of_equals(
       The name of each, without what differs from one lowering of a step net to another, and which
       of those of one name it is.
     """
-    counts = collections.Counter(numbers)
-    equal = [
-        _name(graph, blob)
-        for blob, number in zip(blobs, numbers, strict=True)
-        if counts[number] > 1 and number != zero
-    ]
-    if len(equal) > 1 and numbers[0] == numbers[1] != zero:
+    names = [_name(graph, blob) for blob in blobs]
+    named: dict[int, set[tuple[str, int]]] = {}
+    for number, name in zip(numbers, names, strict=True):
+        named.setdefault(number, set()).add(name)
+    apart = [number != zero and len(named[number]) > 1 for number in numbers]
+    equal = [name for name, one in zip(names, apart, strict=True) if one]
+    if len(equal) > 1 and apart[0] and numbers[0] == numbers[1]:
         equal[:2] = sorted(equal[:2])  # either of the first two may be added to the other
     places: dict[str, list[int]] = {}
     for stem, place in sorted(set(equal)):
