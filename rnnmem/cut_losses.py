@@ -32,15 +32,15 @@ def searches_by_chunks(
         if exact and (machine.device != CPU.device or waits_for_gradient(plain.net)):
             continue  # whose rows keep their bits was measured on a CPU
         find = functools.partial(losses_of, plain.net, machine, exact, target.by_xla)
-        left[name] = losses = find()
+        losses = find()
         try:
-            search = _proven(plain, losses, target, find)
+            search, losses = _proven(plain, losses, target, find)
         except (CheckError, NetError) as error:
-            left[name] = all_closed(losses, _not_understood(error))
-            continue
-        if search is not None:
+            search, losses = None, all_closed(losses, _not_understood(error))
+        if search is None:
+            left[name] = losses
+        else:
             searches.append(search)
-            del left[name]
     return tuple(searches), left
 
 
@@ -49,8 +49,8 @@ def _proven(
     losses: tuple[ChunkedLoss, ...],
     target: Target,
     find: Callable[..., tuple[ChunkedLoss, ...]],
-) -> Search | None:
-    """The search with all losses by chunks of which that is proven; None where there are none.
+) -> tuple[Search | None, tuple[ChunkedLoss, ...]]:
+    """The search with all losses by chunks of which that is proven, and the losses; None: no such.
 
     The ops of one that is not proven may be among those of another.
 
@@ -59,15 +59,16 @@ def _proven(
       NetError: the Net does not have what they name.
     """
     if all(loss.closed for loss in losses):
-        return None
+        return None, losses
     try:
-        return by_chunks(plain, losses, target)
+        return by_chunks(plain, losses, target), losses
     except (CheckError, NetError):
         refused = {loss.projection: loss.closed for loss in _alone(plain, losses, target)}
         if not refused:
             raise
     found = find(refused)
-    return None if all(loss.closed for loss in found) else by_chunks(plain, found, target)
+    search = None if all(loss.closed for loss in found) else by_chunks(plain, found, target)
+    return search, found
 
 
 def _alone(plain: Search, losses: tuple[ChunkedLoss, ...], target: Target) -> Iterator[ChunkedLoss]:

@@ -7,6 +7,7 @@ from tensorflow.python.framework import config
 
 import rnnmem
 import rnnmem.keras
+from rnnmem.errors import NetError
 from tests.passes.chunked_loss.test_apply import (
     LOSSES,
     UNITS,
@@ -145,6 +146,15 @@ def test_a_loss_that_is_not_proven_leaves_its_ops_to_others():
         return loss, tape.gradient(loss, student.variables)
 
     held(step, x, y)
+
+
+def test_a_loss_that_is_never_proven_is_told_as_left(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise NetError("not this one")
+
+    monkeypatch.setattr("rnnmem.cut_losses.check", refuse)
+    plan = held(time_major(Model(words=48), "flat"), *data(BATCH, TIME, words=48), opened=False)
+    assert plan.losses and all("not this one" in loss.closed for loss in plan.losses)
 
 
 @pytest.mark.slow
