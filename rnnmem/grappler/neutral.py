@@ -9,38 +9,11 @@ write over their input are added, such an op becomes one that TensorFlow hands o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rnnmem.ir.builders import INT, Encode, number
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import Blob, DType, Net, Op, static
-from rnnmem.ir.op_table import OVERWRITES, slots, types
-from rnnmem.ir.order import constant_value
-
-_UNIT = slots("unit")
-_COMMUTES = types("commutes")
-
-
-def neutral_operand(net: Net, op: Op, blobs: Mapping[str, Blob]) -> str | None:
-    """The blob that TensorFlow hands on instead of the op's result: times 1, or plus 0.
-
-    Args:
-      net: the Net of the op.
-      op: any op.
-      blobs: what is known of the Net's blobs.
-    """
-    if op.type not in _UNIT:
-        return None
-    pairs = (op.inputs, op.inputs[::-1]) if op.type in _COMMUTES else (op.inputs,)
-    shape = blobs[op.outputs[0]].shape
-    return next(
-        (
-            blob
-            for blob, number in pairs
-            if blobs[blob].shape == shape and constant_value(net, number) == _UNIT[op.type]
-        ),
-        None,
-    )
+from rnnmem.ir.graph import DType, Net, static
+from rnnmem.ir.neutral import neutral_operand
+from rnnmem.ir.op_table import OVERWRITES
 
 
 def as_simplified(net: Net, constant: Encode) -> Net:

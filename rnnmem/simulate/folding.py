@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from rnnmem.analysis.machine import COMPUTED, ONE_NUMBER, SMALL_CONSTANT
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.grappler.cse import Congruent
-from rnnmem.grappler.neutral import neutral_operand
 from rnnmem.ir.graph import Constant, Op
 from rnnmem.ir.marks import DECODES, ENCODES
+from rnnmem.ir.neutral import neutral_operand
 from rnnmem.ir.op_table import (
     ASKS_SHAPE,
     BROADCASTS,

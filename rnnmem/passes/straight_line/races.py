@@ -92,7 +92,8 @@ class Races:
         net, sums = self._net, merged_sums(self._net)
         for tree in merged_trees(net):
             inside, last = {op.name for op in tree}, tree[0]
-            ordered = inside | all_needed_by(net, [last.name]) | all_waiting_for(net, [last.name])
+            behind = all_waiting_for(net, [last.name])
+            ordered = inside | all_needed_by(net, [last.name]) | behind
             for blob in dict.fromkeys(addends_of(net, tree)):
                 maker = net.producer.get(blob)
                 readers = dict.fromkeys(
@@ -102,15 +103,21 @@ class Races:
                     if reader.name not in ordered and reader.type not in ASKS_SHAPE
                 )
                 for name in readers:
-                    edge = None if maker is None else self._edge(tree, net.op_by_name[name], maker)
+                    edge = (
+                        None
+                        if maker is None
+                        else self._edge(tree, behind, net.op_by_name[name], maker)
+                    )
                     yield Race(last.name, name, "" if maker is None else maker.name, edge)
 
-    def _edge(self, tree: Collection[Op], reader: Op, maker: Op) -> Edge | None:
+    def _edge(
+        self, tree: Collection[Op], last: Collection[str], reader: Op, maker: Op
+    ) -> Edge | None:
         """The edge by which the sum waits for the reader; None where it would change anything."""
         (adding, *more) = tree
         if more or adding.type != "AddN" or not self._comes_first(reader, adding, maker):
             return None
-        net, last = self._net, all_waiting_for(self._net, [adding.name])
+        net = self._net
         if len(reader.outputs) == 1 and may_have_proxy(net, reader.outputs[0]):
             return Edge(adding.name, None, reader.name, by_proxy=True)
         behind = reached([reader.name], lambda name: waiting_for(net, name))

@@ -9,11 +9,7 @@ negative zero included. Where the rewritten Net does so is only a hint, which sa
 from __future__ import annotations
 
 from rnnmem.ir.graph import Net, Op, static
-from rnnmem.ir.order import constant_value
-
-_UNIT = {"AddV2": 0, "Mul": 1, "RealDiv": 1, "Sub": 0}
-"""Op type -> the number that changes nothing as its second operand; or its first, in some."""
-_EITHER = ("AddV2", "Mul")
+from rnnmem.ir.neutral import neutral_operand
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -34,9 +30,11 @@ def lower_original(original: Net, rewritten: Net) -> Net:
             }
             if any(nets[label] is not op.nets[label] for label in nets):
                 op = op.replace(nets=nets)
-            operand = _operand(original, op) if other.type == "Reshape" else None
+            hint = other.type == "Reshape"
+            operand = neutral_operand(original, op, original.blobs) if hint else None
             shape = None if operand is None else rewritten.producer.get(other.inputs[1])
-            if operand is not None and shape is not None and shape.type == "Const":
+            known = operand is not None and static(original.blobs[operand].shape) is not None
+            if operand is not None and known and shape is not None and shape.type == "Const":
                 (sizes,) = shape.outputs
                 ops.append(shape.replace(controls=()))
                 blobs[sizes] = rewritten.blobs[sizes]
@@ -45,19 +43,3 @@ def lower_original(original: Net, rewritten: Net) -> Net:
         ops.append(op)
     same = all(one is before for one, before in zip(ops, original.ops, strict=False))
     return original if same else original.replace(ops=tuple(ops), blobs=blobs)
-
-
-def _operand(net: Net, op: Op) -> str | None:
-    """What an op gives unchanged; None where it computes, or a shape is unknown."""
-    if op.type not in _UNIT:
-        return None
-    first, second = op.inputs
-    for blob, number in ((first, second), (second, first))[: 1 + (op.type in _EITHER)]:
-        shape = net.blobs[blob].shape
-        if (
-            constant_value(net, number) == _UNIT[op.type]
-            and static(shape) is not None
-            and shape == net.blobs[op.outputs[0]].shape
-        ):
-            return blob
-    return None
