@@ -1,8 +1,8 @@
 """Costs of a machine that is known, and what is plausible of any.
 
 Known are those of two cores of a server of 2026 (AVX-512, TensorFlow 2.21): the middle of some
-runs of `rnnmem.tf.calibration`; of a byte that is kept, by hand. Plans are made by them where
-nothing was measured.
+runs of `rnnmem.tf.calibration`; of a byte that is kept, by hand. And those of an H200 with sixteen
+such cores, by hand. Plans are made by them where nothing was measured.
 """
 
 from __future__ import annotations
@@ -31,6 +31,23 @@ KNOWN = Costs(
     kept=7e-11,
     work=MappingProxyType({"": 8e-11, "tanh": 1.1e-10, "sigmoid": 9e-11, "exp": 9e-11}),
 )
+KNOWN_GPU = Costs(
+    op=1e-6,
+    dead=5e-7,
+    iteration=1.2e-5,
+    variable=2.5e-6,
+    value=2.5e-6,
+    list=1.7e-6,
+    optional=2e-6,
+    woken=0.0,
+    products=((1e8, 7e-6), (1e9, 5e-5)),
+    thin=((2e7, 7e-6), (1e9, 2e-4)),
+    moved=((1.0, 7e-6), (1e6, 7.5e-6), (1e7, 1.3e-5), (1e8, 5e-5)),
+    kept=1e-12,
+    work=MappingProxyType({"": 1e-12}),
+)
+"""Starting a kernel is what costs, so the least of a curve is that. With these, four steps of
+`benchmarks.gpu` take between 0.88 and 1.02 of their time."""
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "op": "executor",

@@ -33,7 +33,6 @@ class Machine:
       bytes_per_second: of memory traffic, of values that were just written.
       kept_bytes_per_second: of a value that is written now and read much later, out of every cache.
       launch_seconds: what any op costs before it does anything.
-      host_seconds: the same of an op that starts no kernel of an accelerator; None: as any op.
       measured: op signature -> seconds of its kernel, where a profile was taken.
       host_bytes_per_second: of copies between the device and the host.
       device: where ops run that name no device.
@@ -54,7 +53,6 @@ class Machine:
     threads: int = 2
     costs: Costs | None = None
     calibrated: bool = False
-    host_seconds: float | None = None
 
     def costing(self, costs: Costs | None, calibrated: bool) -> Machine:
         """The machine with these costs, and with the rates that they make; None: as it is."""
@@ -93,16 +91,24 @@ class Machine:
         """What the op costs before it does anything."""
         costs = self.costs
         if costs is None:
-            if self.host_seconds is None or _starts_kernel(op, net):
-                return self.launch_seconds
-            return self.host_seconds
+            return self.launch_seconds
         if op.type in (PUSH, POP):
-            return costs.list
+            return costs.list + self._seconds_to_cross(op, net)
         return costs.optional if op.type in (WRAP, UNWRAP) else costs.op
+
+    def _seconds_to_cross(self, op: Op, net: Net) -> float:
+        """What a host's number costs in a list of the device: a copy, for which a pop waits."""
+        assert self.costs is not None
+        blob = net.blobs[op.inputs[1] if op.type == PUSH else op.outputs[1]]
+        if self.device != ACCELERATOR or blob.dtype != WHOLE:
+            return 0.0
+        return self.costs.moving(1.0) * (1 if op.type == PUSH else 2)
 
     def _kernel(self, op: Op, net: Net, work: float, moved: float) -> float:
         """What it does then, by the costs that were measured."""
         assert self.costs is not None
+        if self.device == ACCELERATOR and not _starts_kernel(op, net):
+            return 0.0
         if _multiplies(op):
             found = max(self.costs.product(work, _is_thin(op, net)), self.costs.moving(moved))
         else:
@@ -153,7 +159,9 @@ def _multiplies(op: Op) -> bool:
     return "MatMul" in op.type or "Conv" in op.type or op.type == "Einsum"
 
 
-HOST_DTYPES = frozenset({"int32", "resource", "string", "variant"})
+WHOLE = "int32"
+"""Whole numbers that are in host memory, but for those in lists."""
+HOST_DTYPES = frozenset({WHOLE, "resource", "string", "variant"})
 """Dtypes whose values are in host memory, whatever the device."""
 
 # Rates by hand, of the order of two cores and of one accelerator; each bound on time is held
@@ -173,10 +181,9 @@ GPU = Machine(
     kept_bytes_per_second=1e12,
     launch_seconds=1e-5,
     device=ACCELERATOR,
-    host_seconds=1e-6,
+    threads=1,
 )
-"""The two costs of starting give five of six steps of `benchmarks.gpu` their time on an H200 within
-an eighth: recurrent steps are made of small kernels, one after the other."""
+"""Its kernels run one after the other."""
 
 
 WAKING_BYTES = 1 << 13

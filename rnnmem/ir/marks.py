@@ -44,6 +44,8 @@ SLOTS = "_rnnmem_slots"
 
 OWN_KERNEL = "_rnnmem_own_kernel"
 """On a convolution's gradient: TensorFlow's own kernel runs it here, no library's."""
+ON_GPU = "_rnnmem_on_gpu"
+"""On a softmax: a GPU's kernel runs it."""
 
 TRIPS = "_rnnmem_trips"
 """On a loop of a Net that is only looked at: how often it runs, where all around it tells."""

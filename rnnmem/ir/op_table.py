@@ -132,6 +132,7 @@ REDUCES = types("reduces")
 WAKES = MappingProxyType({name: int(value or 1) for name, value in column("wakes").items()})
 """Types whose kernels hand their work to other threads, however little that is -> how often."""
 PATCHES = types("patches")
+SOFTMAX = types("softmax")
 """Types whose kernels, where TensorFlow's own run, lay out what a filter sees."""
 MATRIX_PRODUCTS = types("matmul")
 OVERWRITES = "InplaceUpdate"

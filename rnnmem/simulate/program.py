@@ -36,11 +36,13 @@ from rnnmem.ir.marks import (
     KEEPS,
     KEPT,
     LENGTH,
+    ON_GPU,
     SAVES,
     SAVES_TAIL,
     SEGMENTS,
 )
 from rnnmem.ir.op_table import (
+    ASKS_SHAPE,
     BRANCHES,
     LOOPS,
     READ,
@@ -221,6 +223,16 @@ class _Compiler:
         blob = self.folding.stands_for(op)
         return () if blob is None else ((op.outputs[0], blob),)
 
+    def _is_free(self, op: Op, blob: str) -> bool:
+        """Whether the op need not have what it reads while others do.
+
+        A GPU's ops start in turn, so a shape was asked for before a softmax takes the buffer.
+        """
+        if blob not in self.slot:
+            return True
+        readers = self.net.readers[blob] if op.type in ASKS_SHAPE else ()
+        return any(reader.attributes.get(ON_GPU) for reader in readers)
+
     def _size(self, blob: Blob) -> int:
         size = blob.bytes
         if size is not None:
@@ -253,7 +265,7 @@ class _Compiler:
         step = Step(
             op,
             kind,
-            inputs=tuple([slot.get(blob, -1) for blob in op.inputs]),
+            inputs=tuple([-1 if self._is_free(op, blob) else slot[blob] for blob in op.inputs]),
             outputs=tuple([self.unread.get(blob, slot[blob]) for blob in op.outputs]),
             origins=tuple([self._origin(op, blob) for blob in blobs]),
             sizes=tuple([self._size(blob) for blob in blobs]) if makes else (0,) * len(blobs),

@@ -8,8 +8,11 @@ from typing import Any
 
 from rnnmem.analysis.machine import PATCHES_BYTES, SHARED_WORK_BYTES, rounded
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, static
-from rnnmem.ir.marks import OWN_KERNEL
+from rnnmem.ir.marks import ON_GPU, OWN_KERNEL
 from rnnmem.ir.op_table import REDUCES
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
 
 
 def scratch_bytes(op: Op, net: Net, value_of: Callable[[str], Any], threads: int) -> int:
@@ -23,6 +26,8 @@ def scratch_bytes(op: Op, net: Net, value_of: Callable[[str], Any], threads: int
     """
     if op.attributes.get(OWN_KERNEL):
         return _of_patches(op, net, threads)
+    if op.attributes.get(ON_GPU):
+        return _of_rows(op, net)
     return _of_transposition(op, net, value_of) if op.type in REDUCES and op.inputs else 0
 
 
@@ -38,6 +43,18 @@ def _of_transposition(op: Op, net: Net, value_of: Callable[[str], Any]) -> int:
         if size != 1 and (not runs or runs[-1] != (axis in dropped)):
             runs.append(axis in dropped)
     return rounded(read.bytes) if len(runs) > 3 else 0
+
+
+def _of_rows(op: Op, net: Net) -> int:
+    """A GPU's softmax asks for the largest number and for the sum of each row at its result's size.
+
+    Sums of half precision are single (``softmax_op_gpu.cu.cc``).
+    """
+    made = net.blobs[op.outputs[0]]
+    if made.bytes is None:
+        return 0
+    item = BYTES_PER_ELEMENT[made.dtype]
+    return rounded(made.bytes) + rounded(made.bytes // item * max(item, SINGLE))
 
 
 def _of_patches(op: Op, net: Net, threads: int) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnnmem.analysis.costs import Costs
-from rnnmem.analysis.known_costs import KNOWN, NAMES, flat, of_flat
+from rnnmem.analysis.known_costs import KNOWN, KNOWN_GPU, NAMES, flat, of_flat
 from rnnmem.analysis.machine import CPU, Machine
 from rnnmem.errors import OptionError
 from rnnmem.tf.calibration import SECONDS, Calibration, calibrated
@@ -81,9 +81,9 @@ def calibration_here() -> Here:
 
 
 def with_costs(machine: Machine) -> Machine:
-    """The machine with its measured costs, or with those of the built-in table, a CPU's."""
+    """The machine with its measured costs, or with those of the built-in tables."""
     measured = calibration_here().costs
-    built_in = KNOWN if machine.device == CPU.device else None
+    built_in = KNOWN if machine.device == CPU.device else KNOWN_GPU
     return machine.costing(measured or built_in, calibrated=measured is not None)
 
 

@@ -1,4 +1,4 @@
-"""Whether TensorFlow's own kernels run convolutions here: they ask for more memory than others."""
+"""Which kernels run an op here, where some ask for more memory than others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ def runs(attributes: Mapping[str, Any], device: str) -> bool:
       attributes: of the op; ``T``: its dtype.
       device: where it runs; empty: a GPU where there is one.
     """
-    kind = kind_of(device) or ("GPU" if tf.config.list_logical_devices("GPU") else "CPU")
     dtype = attributes["T"]
     served = private.has_onednn() and isinstance(dtype, DType) and dtype.name in _OF_ONEDNN
-    return kind == "CPU" and not served
+    return not on_gpu(device) and not served
+
+
+def on_gpu(device: str) -> bool:
+    """Whether an op runs on a GPU; ``device``: its own, empty: a GPU where there is one."""
+    return (kind_of(device) or _kind_here()) == "GPU"
+
+
+def _kind_here() -> str:
+    return "GPU" if tf.config.list_logical_devices("GPU") else "CPU"

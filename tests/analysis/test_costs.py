@@ -6,9 +6,17 @@ import math
 import pytest
 
 from rnnmem.analysis.costs import Costs
-from rnnmem.analysis.known_costs import KNOWN, NAMES, completed, flat, of_flat, plausible
-from rnnmem.analysis.machine import CPU
-from tests.handmade import make_net, op, push
+from rnnmem.analysis.known_costs import (
+    KNOWN,
+    KNOWN_GPU,
+    NAMES,
+    completed,
+    flat,
+    of_flat,
+    plausible,
+)
+from rnnmem.analysis.machine import CPU, GPU
+from tests.handmade import make_net, op, pop, push
 
 
 def test_a_curve_passes_through_its_points_and_goes_on_in_proportion():
@@ -132,3 +140,24 @@ def test_without_costs_a_machine_is_as_it_was():
     assert CPU.costs is None
     assert isinstance(KNOWN, Costs)
     assert seconds(CPU, "i") == CPU.launch_seconds
+
+
+def gpu_seconds(name):
+    lists = [push("in", "l", "i"), pop("out", "in", "i[]"), push("held", "l", "x")]
+    host = [op("next", "AddV2", "i i", "i[]"), op("tiny", "Tanh", "x", "f[2]")]
+    net = make_net({"x": "f[2]", "i": "i[]", "l": "v[]"}, [*lists, *host], ["out:1", "held"])
+    machine = GPU.costing(KNOWN_GPU, calibrated=False)
+    return machine.seconds(net.op_by_name[name], net)
+
+
+def test_starting_a_kernel_of_a_gpu_is_what_it_costs_and_the_hosts_numbers_start_none():
+    assert gpu_seconds("next") == KNOWN_GPU.op
+    assert gpu_seconds("tiny") == pytest.approx(KNOWN_GPU.op + KNOWN_GPU.moving(1.0), rel=0.1)
+    assert KNOWN_GPU.moving(1.0) > 5 * KNOWN_GPU.op
+
+
+def test_a_whole_number_in_a_list_of_a_gpu_is_copied_and_a_pop_waits_for_it():
+    copy = KNOWN_GPU.moving(1.0)
+    assert gpu_seconds("held") == pytest.approx(KNOWN_GPU.list, rel=0.01)
+    assert gpu_seconds("in") == pytest.approx(KNOWN_GPU.list + copy)
+    assert gpu_seconds("out") == pytest.approx(KNOWN_GPU.list + 2 * copy)

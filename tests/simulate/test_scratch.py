@@ -3,8 +3,8 @@
 import math
 
 from rnnmem.analysis.machine import CPU, PATCHES_BYTES
-from rnnmem.analysis.shapes import known_net
-from rnnmem.ir.marks import OWN_KERNEL
+from rnnmem.analysis.shapes import known_net, with_known_shapes
+from rnnmem.ir.marks import ON_GPU, OWN_KERNEL
 from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import time_of_edges
@@ -14,6 +14,7 @@ from rnnmem.simulate.timeline import counted_peak, simulate, worst_peak
 from tests.handmade import make_net, op
 
 MARK = {OWN_KERNEL: True}
+ON = {ON_GPU: True}
 INPUTS = {"sizes": "i[4]", "x": "f[4,24,24,16]", "w": "f[3,3,16,16]", "dy": "f[4,24,24,16]"}
 
 
@@ -79,3 +80,35 @@ def test_two_that_seldom_meet_may_meet():
 
 def test_edges_are_not_looked_for_twice_where_kernels_hold_little():
     assert time_of_edges(gradients(), Plan(), CPU) == 1.0
+
+
+def softmaxes(dtype="f", **attributes):
+    """A product, its softmax, and the product's shape, which is asked for after that."""
+    return make_net(
+        {"x": f"{dtype}[64,32]", "w": f"{dtype}[32,512]"},
+        [
+            op("m", "MatMul", "x w", f"{dtype}[?,512]"),
+            op("logits", "Tanh", "m", f"{dtype}[?,512]"),
+            op("y", "LogSoftmax", "logits", f"{dtype}[?,512]", attributes=attributes),
+            op("again", "Shape", "logits", "i[2]"),
+        ],
+        ["y", "again"],
+    )
+
+
+ROWS = 64 * 512 * 4
+
+
+def test_a_softmax_on_a_gpu_asks_for_two_buffers_of_its_results_size():
+    def asked(*dtype, **attributes):
+        return scratch(with_known_shapes(softmaxes(*dtype, **attributes)), "y")
+
+    assert asked(**ON) == 2 * ROWS
+    assert asked("h", **ON) == 1.5 * ROWS  # sums are single
+    assert asked() == 0
+
+
+def test_and_takes_the_logits_whose_shape_was_asked_for_first():
+    few = 4096
+    assert ROWS * 3 <= simulate(softmaxes(**ON)).peak_bytes < ROWS * 3 + few
+    assert ROWS * 2 <= simulate(softmaxes()).peak_bytes < ROWS * 2 + few  # another thread has it

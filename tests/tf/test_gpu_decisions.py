@@ -10,6 +10,7 @@ from models.nmt.distribution import _devices
 from rnnmem import compile as compiling
 from rnnmem.analysis.machine import CPU, GPU
 from rnnmem.errors import MeasureError, OptionError
+from rnnmem.ir.marks import ON_GPU
 from rnnmem.pipeline.memory import Meter
 from rnnmem.planning.options import Options
 from rnnmem.sizes import MIB
@@ -100,6 +101,23 @@ def test_offload_is_taken_where_ops_may_run_on_the_gpu(a_gpu):
 
 def test_where_a_gpu_is_ops_without_a_device_stay_without(a_gpu):
     assert devices(net_of(concrete())) == {""}
+
+
+def softmaxes():
+    @tf.function
+    def step(x):
+        return tf.nn.softmax(x)
+
+    net = net_of(step.get_concrete_function(tf.ones([4, 8])))
+    return [ON_GPU in op.attributes for op in net.ops if op.type == "Softmax"]
+
+
+def test_a_softmax_without_a_device_is_a_gpus_where_one_is(a_gpu):
+    assert softmaxes() == [True]
+
+
+def test_and_the_hosts_where_none_is():
+    assert softmaxes() == [False]
 
 
 def test_products_are_not_added_up_item_by_item_for_a_gpu(monkeypatch):
