@@ -19,7 +19,7 @@ its kind, for which the sum waits, is done with it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
@@ -39,7 +39,7 @@ from rnnmem.grappler.summation_order import (
 from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES, facts
+from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES, Work, facts
 from rnnmem.ir.order import (
     all_needed_by,
     all_waiting_for,
@@ -50,6 +50,8 @@ from rnnmem.ir.order import (
 
 _LISTS = ("Optional", "TensorList")  # their names begin so; no graph optimizer touches them
 _FLOATS = ("bfloat", "complex", "double", "float", "half")
+
+_COMPUTES = (Work.READS, Work.POINTWISE, Work.PRODUCT)
 
 HEAD_START = 2
 """Ops behind each other that take longer than one that began as early as the first of them."""
@@ -135,12 +137,19 @@ def _rivals(loop: Loop) -> tuple[Lead, ...]:
 
 
 def _begins_alone(body: Net, tree: list[Op]) -> bool:
-    """Whether a sum that no graph optimizer sorts begins with what nobody else reads."""
-    return _stays(body, tree) and body.fan_out(tree[0].inputs[0]) == 1
+    """Whether a sum begins with what nobody else reads, sorted by a graph optimizer or not."""
+    addends = tree[0].inputs
+    first = addends[0], min(addends, key=_sorted_by)
+    return _stays(body, tree) and all(body.fan_out(blob) == 1 for blob in first)
+
+
+def _sorted_by(blob: str) -> str:
+    """What a graph optimizer sorts addends by (``CanonicalizeNode``)."""
+    return blob.removesuffix(":0")
 
 
 def _stays(body: Net, tree: list[Op]) -> bool:
-    """Whether the tree is one AddN that no graph optimizer makes another of."""
+    """Whether the tree is one AddN that no graph optimizer makes another of; it may be sorted."""
     (last, *others) = tree
     return not others and last.type == "AddN" and not _has_factors_only(body, last)
 
@@ -150,15 +159,53 @@ def _first_addends(body: Net, tree: list[Op]) -> list[str]:
     addends = list(dict.fromkeys(blob for op in tree for blob in op.inputs))
     if not _stays(body, tree):
         return addends
-    return list(itertools.takewhile(lambda blob: not _is_free(body, blob), addends))
+    before = all_needed_by(body, [tree[0].name])
+    held = [blob for blob in addends if not _is_free(body, blob, tree[0], before)]
+    listed = itertools.takewhile(held.__contains__, addends)
+    by_name = itertools.takewhile(held.__contains__, sorted(addends, key=_sorted_by))
+    anywhere = (blob for blob in held if not _keeps_name(body, blob))
+    return list(dict.fromkeys(itertools.chain(listed, by_name, anywhere)))
 
 
-def _is_free(body: Net, blob: str) -> bool:
-    """Whether surely nobody holds the blob but the one who reads it: it is made anew for that."""
+def _keeps_name(body: Net, blob: str) -> bool:
+    """Whether no graph optimizer makes another op of the one that writes the blob."""
     op = body.producer.get(blob)
-    if op is None or len(op.outputs) != 1 or body.fan_out(blob) != 1:
+    if op is None or len(set(op.inputs)) < len(op.inputs):
         return False
-    return op.name not in body.once(congruent_ops) and computes_with_all(body, op)
+    return op.type in TAKES or computes_with_all(body, op)
+
+
+def _is_free(body: Net, blob: str, adding: Op, before: Collection[str]) -> bool:
+    """Whether surely nobody holds an addend when its sum begins.
+
+    It is made anew, and for the sum alone or for ops that are done before and hand none of it on.
+    """
+    op = body.producer.get(blob)
+    if op is None or op.type in TAKES or op.name in body.once(congruent_ops):
+        return False
+    if len(op.outputs) != 1 or not _keeps_name(body, blob):
+        return False
+    others = [one for one in body.readers[blob] if one.name != adding.name]
+    if len(others) + 1 != body.fan_out(blob) or len(sums_of(body).sharing(blob)) > 1:
+        return False
+    return all(_lets_go(body, one, before) for one in others)
+
+
+def _lets_go(body: Net, op: Op, before: Collection[str]) -> bool:
+    """Whether the op makes something of its own of what it reads, and is done before."""
+    known = facts(op)
+    if known is None or known.view or is_addition(op) or known.work not in _COMPUTES:
+        return False
+    return _is_done(body, op, before)
+
+
+def _is_done(body: Net, op: Op, before: Collection[str]) -> bool:
+    """Whether the op is among those before, and so is whoever may read in its stead."""
+    if op.name not in before:
+        return False
+    handed = _folds(op) and not set(op.outputs).isdisjoint(body.outputs)
+    readers = [one for made in op.outputs for one in body.readers.get(made, ())]
+    return not handed and (not _folds(op) or all(_is_done(body, one, before) for one in readers))
 
 
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
@@ -211,7 +258,7 @@ def way(body: Net, lead: Lead) -> Edge | None:
     # A list that somebody still waits to read is copied before a slot of it is set.
     others = [op for op in lists if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
     unfused = (op for op in above if is_apart(body, op))
-    waiting = next(itertools.chain(others, lists, unfused), None)
+    waiting = next(itertools.chain(others, lists, unfused, _sums_that_stay(body, second)), None)
     if waiting is None:
         return None
     if _is_list_op(first) or first.nets or first.stateful or may_be_awaited(body, first):
@@ -225,6 +272,12 @@ def way(body: Net, lead: Lead) -> Edge | None:
     if _is_added_behind(body, first, waiting):
         return Edge(waiting.name, None, first.name, by_proxy=True)
     return None
+
+
+def _sums_that_stay(body: Net, op: Op) -> list[Op]:
+    """The op itself, where it is a sum that may wait: no graph optimizer makes another of it."""
+    trees = [tree for tree in body.once(_trees) if op in tree]
+    return [op] if trees and all(_stays(body, tree) for tree in trees) else []
 
 
 def _is_added_behind(body: Net, op: Op, waiting: Op) -> bool:

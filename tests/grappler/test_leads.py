@@ -155,6 +155,41 @@ def test_what_stands_behind_an_addend_that_nobody_else_holds_matters_to_no_sum(f
     assert ("dw", "s") in head_starts(chain(one, fresh, op("v", "Sum", "u i", F), *tree))
 
 
+FOUND = (("dw", "s"),)
+
+
+def test_a_graph_optimizer_sorts_addends_by_name():
+    fresh, v = op("zz", "Mul", "p:1 y", F), op("v", "Sum", "u i", F)
+    assert head_starts(chain(fresh, v, op("s", "AddN", "zz x v", F))) == (("dw", "s"),)
+
+
+@pytest.mark.parametrize(
+    "more, found",
+    [
+        ([], ()),
+        (
+            [op("other", "Cos", "m", F), op("also", "TensorListPushBack", "kept other", "v[]")],
+            FOUND,
+        ),
+        ([op("other", "Neg", "m", F), op("n", "Mul", "other y", F)], ()),
+        ([op("other", "Neg", "m", F), op("b", "AddV2", "other y", F)], FOUND),
+    ],
+    ids=["done", "not done", "folded, done", "folded, not done"],
+)
+def test_an_addend_whose_other_readers_the_sum_waits_for_is_let_go(more, found):
+    ops = {"n": op("n", "Tanh", "m", F)} | {one.op.name: one for one in more}
+    last = [op("v", "Mul", "n z", F), op("s", "AddN", "m x v", F)]
+    assert head_starts(chain(op("m", "Mul", "p:1 y", F), *ops.values(), *last)) == found
+
+
+def test_a_sum_that_nothing_makes_another_of_may_wait_itself():
+    far = op("w", "Mul", "z z", F), op("v", "Mul", "w y", F)
+    held = chain(*far, op("s", "AddN", "x g v", F))
+    assert head_starts(held) == FOUND
+    assert way(held, *FOUND) == Edge("s", None, "dw")
+    assert way(chain(*far, op("b", "AddV2", "g v", F), op("s", "AddV2", "x b", F)), *FOUND) is None
+
+
 def of_partial(beside="Mul", reader="SigmoidGrad", sum_="a t t y b"):
     """A partial sum is read by two ops, for one of which the whole sum waits."""
     ops = [
