@@ -44,7 +44,12 @@ def with_edges(net: Net, scheduling_edges: Iterable[Edge]) -> Net:
 
 
 def completion_proxy(editor: NetEditor, op: Op) -> str:
-    """Adds an op that reads what another one writes, and is done once it is."""
+    """Adds an op that reads what another one writes, and is done once it is.
+
+    What runs step nets is rewritten by no graph optimizer, so it is waited for itself.
+    """
+    if op.nets:
+        return op.name
     kind = editor.blobs[op.outputs[0]]
     return editor.add(
         SHOWN,

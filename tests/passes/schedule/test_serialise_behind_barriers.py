@@ -5,11 +5,12 @@ from rnnmem.analysis.versions import ssa
 from rnnmem.grappler.cse import congruent_ops
 from rnnmem.grappler.fusion import Sources, waiting_places
 from rnnmem.ir.edges import Edge
-from rnnmem.passes.schedule.apply import with_edges
+from rnnmem.ir.editor import NetEditor
+from rnnmem.passes.schedule.apply import completion_proxy, with_edges
 from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
-from tests.handmade import const, make_net, op
+from tests.handmade import const, make_net, op, while_op
 
 WIDE, ROW, ROWS = "f[512,2048]", "f[1,2048]", "f[512]"
 SIZE = 512 * 2048 * 4
@@ -143,3 +144,11 @@ def test_only_a_sum_of_two_that_is_handed_on_has_a_completion_proxy():
 def test_outside_of_loops_there_are_no_completion_proxies():
     found = edges_of(summation(), CPU, 2.0)
     assert found is None or not any(edge.by_proxy for edge in found.edges)
+
+
+def test_a_loop_is_waited_for_itself():
+    """Its proof knows who reads its counter."""
+    body = make_net({"i": "i[]"}, [const("one", 1), op("next", "AddV2", "i one", "i[]")], ["next"])
+    editor = NetEditor(make_net({"n": "i[]"}, [while_op("loop", "n", body)], ["loop:0"]))
+    assert completion_proxy(editor, editor.ops["loop"]) == "loop"
+    assert list(editor.ops) == ["loop"]
