@@ -155,10 +155,14 @@ def _stays(body: Net, tree: list[Op]) -> bool:
 
 
 def _first_addends(body: Net, tree: list[Op]) -> list[str]:
-    """What the tree may begin with: an AddN takes the first addend that nobody else holds."""
+    """What the tree may begin with: an AddN takes the first addend that nobody else holds.
+
+    What it reads twice it holds itself.
+    """
     addends = list(dict.fromkeys(blob for op in tree for blob in op.inputs))
     if not _stays(body, tree):
         return addends
+    addends = [blob for blob in addends if tree[0].inputs.count(blob) == 1]
     before = all_needed_by(body, [tree[0].name])
     held = [blob for blob in addends if not _is_free(body, blob, tree[0], before)]
     listed = itertools.takewhile(held.__contains__, addends)

@@ -44,6 +44,8 @@ SLOTS = "_rnnmem_slots"
 
 OWN_KERNEL = "_rnnmem_own_kernel"
 """On a convolution's gradient: TensorFlow's own kernel runs it here, no library's."""
+PACKS = "_rnnmem_packs"
+"""On a product of matrices: TensorFlow's own kernel runs it, which lays out each of a batch."""
 ON_GPU = "_rnnmem_on_gpu"
 """On a softmax: a GPU's kernel runs it."""
 

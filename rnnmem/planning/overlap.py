@@ -62,7 +62,8 @@ class _Schedule:
         body, ready, steps = self.body, self.ready, self.body.steps
         while ready:
             at, number, index = heappop(ready)
-            end = self._end(at, self.seconds[index], alone=not steps[index].inner)
+            alone = steps[index].shared and not steps[index].inner
+            end = self._end(at, self.seconds[index], alone)
             for slot in steps[index].outputs:
                 self._put(number, slot, end)
                 for position in body.handed[slot]:

@@ -7,11 +7,12 @@ import math
 
 from rnnmem.analysis.loops import loops_of
 from rnnmem.analysis.machine import Machine
-from rnnmem.analysis.shapes import with_known_shapes
+from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.passes.schedule.apply import with_edges
-from rnnmem.passes.schedule.serialise import all_edges, most_scratch
+from rnnmem.passes.schedule.serialise import Edges, all_edges, most_scratch
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.step_time import run_seconds
 from rnnmem.simulate.timeline import counted_peak, simulate
 from rnnmem.sizes import counted, format_bytes
 
@@ -50,6 +51,9 @@ def with_edges_where_they_pay(
     )
     if scheduling_edges is None:
         return plan, None
+    scheduling_edges = _in_time(net, scheduling_edges, machine, max_slowdown / plan.slowdown)
+    if not scheduling_edges.edges:
+        return plan, None
     ordered = with_edges(net, scheduling_edges.edges)
     original = plan.predicted_peak if has_loops else None
     if original is None:
@@ -82,6 +86,22 @@ def with_edges_where_they_pay(
         predicted_peak=predicted,
     )
     return found.having(scheduling_edges=scheduling_edges.edges), ordered
+
+
+def _in_time(net: Net, found: Edges, machine: Machine, allowed: float) -> Edges:
+    """The edges with what those in loops make iterations lose; without these, if that is too much.
+
+    Where iterations run one at a time, what an edge orders overlaps with nothing.
+    """
+    inside = any(edge.path for edge in found.edges)
+    if machine.costs is None or not inside:
+        return found
+    before = run_seconds(known_net(net), machine)
+    after = run_seconds(known_net(with_edges(net, found.edges)), machine)
+    slowdown = max(found.slowdown, after / before)
+    if slowdown <= allowed:
+        return dataclasses.replace(found, slowdown=slowdown)
+    return dataclasses.replace(found, edges=tuple(edge for edge in found.edges if not edge.path))
 
 
 def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:

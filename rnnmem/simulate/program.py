@@ -19,6 +19,7 @@ from rnnmem.analysis.machine import (
     STRING_BYTES,
     Machine,
     rounded,
+    seconds_to_pack,
 )
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
@@ -290,6 +291,7 @@ class _Compiler:
         step.seconds = self.machine.seconds(op, self.net)
         fast = step.seconds - self.machine.launch_seconds < CHEAP_SECONDS
         step.cheap = fast and not step.scratch  # to lay that out takes longer
+        step.shared = 2 * seconds_to_pack(op, self.net) < step.seconds
 
     def _origin(self, op: Op, blob: Blob) -> Origin:
         return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)

@@ -51,6 +51,7 @@ class Step:
       scratch: bytes it needs while it runs.
       seconds: estimated time.
       cheap: it runs at once, in the thread that made it ready.
+      shared: however long it takes, its kernel hands parts of its work to other threads.
       read: slots of the inputs that are not resident; known once the program is connected.
       element: bytes of an element of the list it makes.
       length: how many elements that list gets, or has in the end where a write may lengthen it, or
@@ -84,6 +85,7 @@ class Step:
     scratch: int = 0
     seconds: float = 0.0
     cheap: bool = True
+    shared: bool = True
     read: tuple[int, ...] = ()
     element: int = 0
     length: int | None = None

@@ -22,7 +22,7 @@ def runs(attributes: Mapping[str, Any], device: str) -> bool:
       attributes: of the op; ``T``: its dtype.
       device: where it runs; empty: a GPU where there is one.
     """
-    dtype = attributes["T"]
+    dtype = attributes.get("T")
     served = private.has_onednn() and isinstance(dtype, DType) and dtype.name in _OF_ONEDNN
     return not on_gpu(device) and not served
 

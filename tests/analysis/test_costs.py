@@ -15,7 +15,8 @@ from rnnmem.analysis.known_costs import (
     of_flat,
     plausible,
 )
-from rnnmem.analysis.machine import CPU, GPU
+from rnnmem.analysis.machine import CPU, GPU, PACKED, PACKED_TURNED
+from rnnmem.ir.marks import PACKS
 from tests.handmade import make_net, op, pop, push
 
 
@@ -161,3 +162,27 @@ def test_a_whole_number_in_a_list_of_a_gpu_is_copied_and_a_pop_waits_for_it():
     assert gpu_seconds("held") == pytest.approx(KNOWN_GPU.list, rel=0.01)
     assert gpu_seconds("in") == pytest.approx(KNOWN_GPU.list + copy)
     assert gpu_seconds("out") == pytest.approx(KNOWN_GPU.list + 2 * copy)
+
+
+@pytest.mark.parametrize(
+    "items, rows, turned, each",
+    [
+        (4, 4, False, PACKED),
+        (4, 4, True, PACKED_TURNED),
+        (1, 4, True, 0.0),
+        (4, 1, True, 0.0),
+    ],
+    ids=["as it is", "turned", "one item", "one row"],
+)
+def test_a_kernel_without_a_library_lays_out_the_second_matrix_of_each_item(
+    items, rows, turned, each
+):
+    second = "f[2000,64]" if turned else "f[64,2000]"
+    made = f"f[{items},{rows},2000]"
+    inputs = {"x": f"f[{items},{rows},64]", "w": second}
+
+    def taken(**attributes):
+        drawn = op("m", "BatchMatMulV2", "x w", made, attributes={"adj_y": turned, **attributes})
+        return seconds(calibrated(), "m", make_net(inputs, [drawn], ["m"]))
+
+    assert taken(**{PACKS: True}) - taken() == pytest.approx(items * 64 * 2000 * each)

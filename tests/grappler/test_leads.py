@@ -155,6 +155,11 @@ def test_what_stands_behind_an_addend_that_nobody_else_holds_matters_to_no_sum(f
     assert ("dw", "s") in head_starts(chain(one, fresh, op("v", "Sum", "u i", F), *tree))
 
 
+def test_a_sum_begins_with_nothing_that_it_reads_twice():
+    v = op("v", "Sum", "u i", F)
+    assert not head_starts(chain(v, op("s", "AddN", "x x g v", F)))
+
+
 FOUND = (("dw", "s"),)
 
 
