@@ -4,19 +4,26 @@
     python -m benchmarks.gpu --small --pairs=1 --limit=16MiB      # the same rows, on a CPU
 
 Rows run in order of worth, a process each, until `--seconds` are over; the JSON is written after
-each, and one that fails has its reason in the place of figures. Steps are the loss and its
+each, and one that fails has its reason in the place of figures. The plans of `--jobs` rows are made
+at once, and one row is measured at a time. Steps are the loss and its
 gradients with op determinism on; peaks are above what is resident, plain and under rnnmem in turn,
 each beside the predicted one. `docs/gpu.md` says what was measured where.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import fcntl
 import json
+import os
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +85,24 @@ class Asked:
       small: whether sizes are small.
       pairs: paired runs.
       limit: bytes for the largest batch; None: what the device has.
+      lock: a file that is locked by the process that measures; empty: there is no other.
     """
 
     row: str
     small: bool = False
     pairs: int = 5
     limit: str | None = None
+    lock: str = ""
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While no other row is measured."""
+        if not self.lock:
+            yield
+            return
+        with open(self.lock, "w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 # --- rows; they import TensorFlow in their own process
@@ -92,7 +111,8 @@ class Asked:
 def _held(workload: Any, asked: Asked) -> Figures:
     from benchmarks import recurrent
 
-    found = recurrent.compared(workload, recurrent.Job(asked.row, steps=asked.pairs))
+    job = recurrent.Job(asked.row, steps=asked.pairs)
+    found = recurrent.compared(workload, job, asked.alone())
     names = {field.name for field in dataclasses.fields(Figures)}
     return Figures(**{k: v for k, v in dataclasses.asdict(found).items() if k in names})
 
@@ -193,22 +213,32 @@ def offload(asked: Asked) -> Figures:
 
     step, batch = _translation(asked, 150, 1000)
     found = _held(_workload(step, batch, allow=("default", "offload")), asked)
-    without = rnnmem.measure(rnnmem.optimize(step), *batch, repeats=asked.pairs)
-    moved = without.peak_bytes - found.after_bytes
-    if moved <= 0 or not tf.config.list_logical_devices("GPU"):
-        return found
+    plain = rnnmem.optimize(step)
+    plain(*batch)
+    with asked.alone():
+        without = rnnmem.measure(plain, *batch, repeats=asked.pairs)
+        moved = without.peak_bytes - found.after_bytes
+        if moved <= 0 or not tf.config.list_logical_devices("GPU"):
+            return found
+        copying = _seconds_to_copy(moved)
+    waited = max(0.0, found.after_seconds - without.seconds)
+    return dataclasses.replace(found, overlap=max(0.0, 1 - waited / copying))
+
+
+def _seconds_to_copy(size: int) -> float:
+    """What so many bytes take from the device to the host, and back."""
+    import tensorflow as tf
+
     with tf.device("GPU:0"):
-        blob = tf.zeros([moved // 4])
+        blob = tf.zeros([size // 4])
     start = time.perf_counter()
     with tf.device("CPU:0"):
         host = tf.identity(blob)
     with tf.device("GPU:0"):
         back = tf.identity(host)
     tf.test.experimental.sync_devices()
-    copying = time.perf_counter() - start
     del back
-    waited = max(0.0, found.after_seconds - without.seconds)
-    return dataclasses.replace(found, overlap=max(0.0, 1 - waited / copying))
+    return time.perf_counter() - start
 
 
 def largest_batch(asked: Asked) -> Figures:
@@ -227,7 +257,8 @@ def largest_batch(asked: Asked) -> Figures:
     for when, one in (("before", tf.function(step)), ("after", rnnmem.optimize(step))):
         highest = SMALL_HIGHEST if asked.small else HIGHEST
         batch = rnnmem.largest(one, arguments, asked.limit, high=highest)
-        measured = rnnmem.measure(one, *arguments(batch), repeats=min(asked.pairs, 3))
+        with asked.alone():
+            measured = rnnmem.measure(one, *arguments(batch), repeats=min(asked.pairs, 3))
         found |= {
             f"{when}_batch": batch,
             f"{when}_tokens": batch * length / measured.seconds,
@@ -280,8 +311,9 @@ def run(asked: Asked, seconds: float) -> Figures:
     """Runs a row in a process of its own, for at most so many seconds."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu"]
     command.append(CHILD + json.dumps(dataclasses.asdict(asked)))
+    shared = {**os.environ, "TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # others are on the device, too
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=shared)
     except subprocess.TimeoutExpired:
         return Figures(reason=f"not done in {seconds:.0f} s")
     if done.returncode:
@@ -334,6 +366,8 @@ def define_flags() -> None:
     flags.DEFINE_bool("small", False, "small sizes, for tests")
     flags.DEFINE_integer("pairs", 5, "paired runs whose median is reported", lower_bound=1)
     flags.DEFINE_string("limit", None, "for the largest batch (default: what the device has)")
+    jobs = max(1, (os.cpu_count() or 1) // 3)
+    flags.DEFINE_integer("jobs", jobs, "rows whose plans are made at once", lower_bound=1)
     flags.DEFINE_float("seconds", 570, "for all rows together")
     flags.DEFINE_float("most", 150, "seconds for one row")
     flags.DEFINE_string("json", None, "write the figures to this file")
@@ -342,14 +376,25 @@ def define_flags() -> None:
 def main(_) -> None:
     """Runs the rows, prints the table and writes the JSON after each."""
     start, found = time.monotonic(), {}
+    rows, recording = FLAGS.row or list(ROWS), threading.Lock()
     print(HEAD, flush=True)
-    for name in FLAGS.row or ROWS:
+
+    def row(name: str, lock: str) -> None:
         left = min(FLAGS.most, FLAGS.seconds - (time.monotonic() - start))
-        asked = Asked(name, FLAGS.small, FLAGS.pairs, FLAGS.limit)
-        found[name] = run(asked, left) if left > 1 else Figures(reason="no time was left")
-        print(line(name, found[name]), flush=True)
-        if FLAGS.json:
-            write(found)
+        asked = Asked(name, FLAGS.small, FLAGS.pairs, FLAGS.limit, lock)
+        figures = run(asked, left) if left > 1 else Figures(reason="no time was left")
+        with recording:
+            found[name] = figures
+            print(line(name, figures), flush=True)
+            if FLAGS.json:
+                write({one: found[one] for one in rows if one in found})
+
+    with (
+        tempfile.NamedTemporaryFile() as file,
+        concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool,
+    ):
+        for done in [pool.submit(row, name, file.name) for name in rows]:
+            done.result()
 
 
 def write(found: dict[str, Figures]) -> None:
@@ -359,7 +404,9 @@ def write(found: dict[str, Figures]) -> None:
     document = {
         "results": {name: dataclasses.asdict(one) for name, one in found.items()},
         **environment(),
-        "flags": {name: FLAGS[name].value for name in ("small", "pairs", "limit", "seconds")},
+        "flags": {
+            name: FLAGS[name].value for name in ("small", "pairs", "limit", "seconds", "jobs")
+        },
     }
     Path(FLAGS.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

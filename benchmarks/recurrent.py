@@ -13,6 +13,7 @@ step; the time ratio is the median over the pairs.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import json
@@ -283,10 +284,12 @@ def measured(job: Job) -> Result:
     return compared(WORKLOADS[job.workload](job.max_slowdown), job)
 
 
-def compared(workload: Workload, job: Job) -> Result:
+def compared(
+    workload: Workload, job: Job, alone: contextlib.AbstractContextManager | None = None
+) -> Result:
     """Holds a workload against itself without rnnmem: bits, peaks, seconds.
 
-    TensorFlow must count memory and be deterministic.
+    TensorFlow must count memory and be deterministic; the pairs run within ``alone``.
     """
     start = [one.numpy() for one in workload.state]
     first = workload.results(workload.before(*workload.arguments))
@@ -297,9 +300,10 @@ def compared(workload: Workload, job: Job) -> Result:
     gaps = [np.max(np.abs(one.astype("float64") - other)) for one, other in pairs]
     equal = all(one.tobytes() == other.tobytes() for one, other in pairs)
     del first, second, pairs
-    pair = rnnmem.measure_pair(
-        workload.before, workload.after, *workload.arguments, repeats=job.steps
-    )
+    with alone or contextlib.nullcontext():
+        pair = rnnmem.measure_pair(
+            workload.before, workload.after, *workload.arguments, repeats=job.steps
+        )
     explanation = workload.explain() if workload.explain else None
     return Result(
         workload=job.workload,

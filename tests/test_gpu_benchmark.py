@@ -1,6 +1,8 @@
 """The benchmark for a GPU, on a CPU: rows, reasons, time limits, partial results."""
 
 import json
+import threading
+import time
 
 import pytest
 from absl import flags
@@ -55,10 +57,28 @@ def test_figures_are_written_after_each_row(knobs, tmp_path, monkeypatch):
         return Figures(before_bytes=2 << 20, after_bytes=1 << 20)
 
     monkeypatch.setattr(gpu, "run", run)
-    with flagsaver.flagsaver(json=str(path), row=["nmt-150", "nmt-50"]):
+    with flagsaver.flagsaver(json=str(path), row=["nmt-150", "nmt-50"], jobs=1):
         gpu.main([])
     assert written == [[], ["nmt-150"]]
     assert json.loads(path.read_text())["results"]["nmt-50"]["after_bytes"] == 1 << 20
+
+
+def test_plans_of_several_rows_are_made_at_once_and_one_is_measured_at_a_time(knobs, monkeypatch):
+    both, measuring, most = threading.Barrier(2), [], []
+
+    def run(asked, seconds):
+        both.wait(60)
+        with asked.alone():
+            measuring.append(asked.row)
+            most.append(len(measuring))
+            time.sleep(0.05)
+            measuring.remove(asked.row)
+        return Figures()
+
+    monkeypatch.setattr(gpu, "run", run)
+    with flagsaver.flagsaver(row=["nmt-150", "nmt-50"], jobs=2):
+        gpu.main([])
+    assert most == [1, 1]
 
 
 def test_rows_that_have_no_time_left_say_so(knobs, tmp_path, capsys):
