@@ -47,7 +47,7 @@ KNOWN_GPU = Costs(
     work=MappingProxyType({"": 1e-12}),
 )
 """Starting a kernel is what costs, so the least of a curve is that. With these, four steps of
-`benchmarks.gpu` take between 0.88 and 1.02 of their time."""
+`benchmarks.gpu` are estimated at 0.95 to 1.23 of their time."""
 GROUPS: Mapping[str, str] = MappingProxyType(
     {
         "op": "executor",

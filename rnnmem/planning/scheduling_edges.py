@@ -46,12 +46,11 @@ def with_edges_where_they_pay(
     has_loops = _has_loops(net)
     if has_loops and net.op_count > MOST_OPS:
         return plan, None
-    scheduling_edges = all_edges(
-        with_known_shapes(net), machine, max_slowdown / max(1, plan.slowdown)
-    )
+    allowed = max_slowdown / max(1.0, plan.slowdown)
+    scheduling_edges = all_edges(with_known_shapes(net), machine, allowed)
     if scheduling_edges is None:
         return plan, None
-    scheduling_edges = _in_time(net, scheduling_edges, machine, max_slowdown / plan.slowdown)
+    scheduling_edges = _in_time(net, scheduling_edges, machine, allowed)
     if not scheduling_edges.edges:
         return plan, None
     ordered = with_edges(net, scheduling_edges.edges)
