@@ -155,7 +155,7 @@ def seconds_to_pack(op: Op, net: Net) -> float:
     if not op.attributes.get(PACKS):
         return 0.0
     second, made = static(net.blobs[op.inputs[1]].shape), static(net.blobs[op.outputs[0]].shape)
-    if second is None or made is None or len(second) < 2 or made[-2] == 1:
+    if second is None or made is None or len(second) < 2 or len(made) < 3 or made[-2] == 1:
         return 0.0
     items = math.prod(made[:-2])
     each = PACKED_TURNED if op.attributes.get("adj_y") else PACKED
