@@ -176,6 +176,7 @@ def test_the_timer_tells_the_factor_of_time_and_leaves_variables_as_they_were(mo
     assert WEIGHT.numpy().tobytes() == value.tobytes()
 
 
+@pytest.mark.slow
 def test_the_first_batch_of_a_keras_model_is_timed(monkeypatch):
     import keras
 

@@ -83,6 +83,7 @@ def policies(model):
     return [layer.dtype_policy.name for layer in layers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", MODELS)
 def test_a_converted_model_is_like_one_built_in_the_new_dtype(build):
     model = compiled(build())
@@ -143,6 +144,7 @@ def test_there_and_back_without_loss_is_bit_identical():
     assert train(model, 4) == train(twin, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_fifty_steps_later_the_loss_is_that_of_a_model_built_in_the_dtype(dtype):
     model, built = functional(), functional(dtype)

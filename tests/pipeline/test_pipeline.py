@@ -97,7 +97,11 @@ def in_one_piece():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"schedule": "forward-then-backward"}, {"recompute": True, "prefetch": True}],
+    [
+        {},
+        pytest.param({"schedule": "forward-then-backward"}, marks=pytest.mark.slow),
+        pytest.param({"recompute": True, "prefetch": True}, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
 def test_twenty_steps_have_the_bits_of_the_model_in_one_piece(options, in_one_piece):

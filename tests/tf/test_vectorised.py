@@ -170,6 +170,7 @@ def optimised(forward):
     return rnnmem.optimize(tf.function(forward), max_slowdown=3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forward", FORWARD, ids=lambda one: one.__name__)
 def test_an_eager_jacobian_looks_inside_the_rewritten_loops(forward):
     f = optimised(forward)
