@@ -5,9 +5,9 @@
 
 Rows run in order of worth, a process each, until `--seconds` are over; the JSON is written after
 each, and one that fails has its reason in the place of figures. The plans of `--jobs` rows are made
-at once, and one row is measured at a time. Steps are the loss and its
-gradients with op determinism on; peaks are above what is resident, plain and under rnnmem in turn,
-each beside the predicted one. `docs/gpu.md` says what was measured where.
+at once, and one row is measured at a time. Steps are the loss and its gradients with op determinism
+on; peaks are above what is resident, plain and under rnnmem in turn, each beside the predicted one.
+`docs/gpu.md` says what was measured where.
 """
 
 from __future__ import annotations
@@ -235,9 +235,8 @@ def _seconds_to_copy(size: int) -> float:
     with tf.device("CPU:0"):
         host = tf.identity(blob)
     with tf.device("GPU:0"):
-        back = tf.identity(host)
+        tf.identity(host)
     tf.test.experimental.sync_devices()
-    del back
     return time.perf_counter() - start
 
 

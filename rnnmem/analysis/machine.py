@@ -99,11 +99,11 @@ class Machine:
 
     def _seconds_to_cross(self, op: Op, net: Net) -> float:
         """What a host's number costs in a list of the device: a copy, for which a pop waits."""
-        assert self.costs is not None
-        blob = net.blobs[op.inputs[1] if op.type == PUSH else op.outputs[1]]
-        if self.device != ACCELERATOR or blob.dtype != WHOLE:
+        if self.device != ACCELERATOR:
             return 0.0
-        return self.costs.moving(1.0) * (1 if op.type == PUSH else 2)
+        assert self.costs is not None
+        blob, times = (op.inputs[1], 1) if op.type == PUSH else (op.outputs[1], 2)
+        return times * self.costs.moving(1.0) if net.blobs[blob].dtype == WHOLE else 0.0
 
     def _kernel(self, op: Op, net: Net, work: float, moved: float) -> float:
         """What it does then, by the costs that were measured."""

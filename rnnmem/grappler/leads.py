@@ -51,7 +51,7 @@ from rnnmem.ir.order import (
 _LISTS = ("Optional", "TensorList")  # their names begin so; no graph optimizer touches them
 _FLOATS = ("bfloat", "complex", "double", "float", "half")
 
-_COMPUTES = (Work.READS, Work.POINTWISE, Work.PRODUCT)
+_MAKES_ITS_OWN = (Work.READS, Work.POINTWISE, Work.PRODUCT)
 
 HEAD_START = 2
 """Ops behind each other that take longer than one that began as early as the first of them."""
@@ -198,7 +198,7 @@ def _is_free(body: Net, blob: str, adding: Op, before: Collection[str]) -> bool:
 def _lets_go(body: Net, op: Op, before: Collection[str]) -> bool:
     """Whether the op makes something of its own of what it reads, and is done before."""
     known = facts(op)
-    if known is None or known.view or is_addition(op) or known.work not in _COMPUTES:
+    if known is None or known.view or is_addition(op) or known.work not in _MAKES_ITS_OWN:
         return False
     return _is_done(body, op, before)
 

@@ -50,10 +50,9 @@ def with_edges_where_they_pay(
     scheduling_edges = all_edges(with_known_shapes(net), machine, allowed)
     if scheduling_edges is None:
         return plan, None
-    scheduling_edges = _in_time(net, scheduling_edges, machine, allowed)
+    scheduling_edges, ordered = _in_time(net, scheduling_edges, machine, allowed)
     if not scheduling_edges.edges:
         return plan, None
-    ordered = with_edges(net, scheduling_edges.edges)
     original = plan.predicted_peak if has_loops else None
     if original is None:
         original = predicted_peak(net)
@@ -87,20 +86,23 @@ def with_edges_where_they_pay(
     return found.having(scheduling_edges=scheduling_edges.edges), ordered
 
 
-def _in_time(net: Net, found: Edges, machine: Machine, allowed: float) -> Edges:
+def _in_time(net: Net, found: Edges, machine: Machine, allowed: float) -> tuple[Edges, Net]:
     """The edges with what those in loops make iterations lose; without these, if that is too much.
 
     Where iterations run one at a time, what an edge orders overlaps with nothing.
+
+    Returns:
+      The edges, and the Net with them.
     """
-    inside = any(edge.path for edge in found.edges)
-    if machine.costs is None or not inside:
-        return found
-    before = run_seconds(known_net(net), machine)
-    after = run_seconds(known_net(with_edges(net, found.edges)), machine)
-    slowdown = max(found.slowdown, after / before)
+    ordered = with_edges(net, found.edges)
+    if machine.costs is None or not any(edge.path for edge in found.edges):
+        return found, ordered
+    lost = run_seconds(known_net(ordered), machine) / run_seconds(known_net(net), machine)
+    slowdown = max(found.slowdown, lost)
     if slowdown <= allowed:
-        return dataclasses.replace(found, slowdown=slowdown)
-    return dataclasses.replace(found, edges=tuple(edge for edge in found.edges if not edge.path))
+        return dataclasses.replace(found, slowdown=slowdown), ordered
+    outside = tuple(edge for edge in found.edges if not edge.path)
+    return dataclasses.replace(found, edges=outside), with_edges(net, outside)
 
 
 def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:

@@ -224,15 +224,19 @@ class _Compiler:
         blob = self.folding.stands_for(op)
         return () if blob is None else ((op.outputs[0], blob),)
 
-    def _is_free(self, op: Op, blob: str) -> bool:
-        """Whether the op need not have what it reads while others do.
+    def _inputs(self, op: Op) -> tuple[int, ...]:
+        """The slots that an op reads; -1 where it holds nothing.
 
         A GPU's ops start in turn, so a shape was asked for before a softmax takes the buffer.
         """
-        if blob not in self.slot:
-            return True
-        readers = self.net.readers[blob] if op.type in ASKS_SHAPE else ()
-        return any(reader.attributes.get(ON_GPU) for reader in readers)
+        if op.type not in ASKS_SHAPE:
+            return tuple([self.slot.get(blob, -1) for blob in op.inputs])
+        return tuple(
+            [-1 if self._is_taken_on_gpu(blob) else self.slot.get(blob, -1) for blob in op.inputs]
+        )
+
+    def _is_taken_on_gpu(self, blob: str) -> bool:
+        return any(reader.attributes.get(ON_GPU) for reader in self.net.readers.get(blob, ()))
 
     def _size(self, blob: Blob) -> int:
         size = blob.bytes
@@ -266,7 +270,7 @@ class _Compiler:
         step = Step(
             op,
             kind,
-            inputs=tuple([-1 if self._is_free(op, blob) else slot[blob] for blob in op.inputs]),
+            inputs=self._inputs(op),
             outputs=tuple([self.unread.get(blob, slot[blob]) for blob in op.outputs]),
             origins=tuple([self._origin(op, blob) for blob in blobs]),
             sizes=tuple([self._size(blob) for blob in blobs]) if makes else (0,) * len(blobs),
@@ -291,7 +295,7 @@ class _Compiler:
         step.seconds = self.machine.seconds(op, self.net)
         fast = step.seconds - self.machine.launch_seconds < CHEAP_SECONDS
         step.cheap = fast and not step.scratch  # to lay that out takes longer
-        step.shared = 2 * seconds_to_pack(op, self.net) < step.seconds
+        step.shared = 2 * seconds_to_pack(op, self.net) <= step.seconds
 
     def _origin(self, op: Op, blob: Blob) -> Origin:
         return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)

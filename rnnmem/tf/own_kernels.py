@@ -24,7 +24,7 @@ def runs(attributes: Mapping[str, Any], device: str) -> bool:
     """
     dtype = attributes.get("T")
     served = private.has_onednn() and isinstance(dtype, DType) and dtype.name in _OF_ONEDNN
-    return not on_gpu(device) and not served
+    return not served and not on_gpu(device)
 
 
 def on_gpu(device: str) -> bool:

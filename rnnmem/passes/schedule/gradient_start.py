@@ -74,12 +74,10 @@ def _proxy(editor: NetEditor, op: Op) -> str:
     """The op to wait for in place of ``op``: one that reads its result and is done once it is.
 
     TensorFlow's graph optimizer makes no sum of a tree of additions, and reorders no product, that
-    somebody waits for. It rewrites no loops and no lists, which may be waited for themselves.
+    somebody waits for. It rewrites no lists, which may be waited for themselves.
     """
-    kind = editor.blobs[op.outputs[0]]
-    if op.nets or kind.dtype not in BYTES_PER_ELEMENT:
-        return op.name
-    return completion_proxy(editor, op)
+    is_list = editor.blobs[op.outputs[0]].dtype not in BYTES_PER_ELEMENT
+    return op.name if is_list else completion_proxy(editor, op)
 
 
 def waits_of(net: Net, pairs: Iterable[LoopPair]) -> tuple[Edge, ...]:
