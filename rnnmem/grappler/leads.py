@@ -157,18 +157,23 @@ def _stays(body: Net, tree: list[Op]) -> bool:
 def _first_addends(body: Net, tree: list[Op]) -> list[str]:
     """What the tree may begin with: an AddN takes the first addend that nobody else holds.
 
-    What it reads twice it holds itself.
+    What it reads twice it holds itself. Which of the first two it takes is all the same: they trade
+    places, and what is added first is added to the other either way.
     """
-    addends = list(dict.fromkeys(blob for op in tree for blob in op.inputs))
+    (adding, *_), addends = tree, [blob for op in tree for blob in op.inputs]
     if not _stays(body, tree):
-        return addends
-    addends = [blob for blob in addends if tree[0].inputs.count(blob) == 1]
-    before = all_needed_by(body, [tree[0].name])
-    held = [blob for blob in addends if not _is_free(body, blob, tree[0], before)]
-    listed = itertools.takewhile(held.__contains__, addends)
-    by_name = itertools.takewhile(held.__contains__, sorted(addends, key=_sorted_by))
-    anywhere = (blob for blob in held if not _keeps_name(body, blob))
-    return list(dict.fromkeys(itertools.chain(listed, by_name, anywhere)))
+        return list(dict.fromkeys(addends))
+    once = [blob for blob in addends if addends.count(blob) == 1]
+    before = all_needed_by(body, [adding.name])
+    free = {blob for blob in once if _is_free(body, blob, adding, before)}
+    listed = list(itertools.takewhile(lambda blob: blob not in free, addends))
+    by_name = list(
+        itertools.takewhile(lambda blob: blob not in free, sorted(addends, key=_sorted_by))
+    )
+    anywhere = (blob for blob in addends if blob not in free and not _keeps_name(body, blob))
+    by_name += (blob for blob in anywhere if blob not in by_name)
+    found = {blob for order in (listed, by_name) if len(order) > 1 for blob in order}
+    return [blob for blob in once if blob in found]
 
 
 def _keeps_name(body: Net, blob: str) -> bool:

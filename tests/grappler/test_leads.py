@@ -149,7 +149,9 @@ def test_what_stands_behind_an_addend_that_nobody_else_holds_matters_to_no_sum(f
     one = const("one", 1.0)
     sum_ = op("s", "AddN", "m x v", F)
     assert head_starts(chain(one, fresh, op("v", "Sum", "u i", F), sum_)) == found
-    late = op("s", "AddN", "x m v", F)
+    second = op("s", "AddN", "x m v", F)
+    assert head_starts(chain(one, fresh, op("v", "Sum", "u i", F), second)) == found
+    late = op("s", "AddN", "x g m v", F)
     assert head_starts(chain(one, fresh, op("v", "Sum", "u i", F), late)) == (("dw", "s"),)
     tree = [op("b", "AddV2", "m x", F), op("s", "AddV2", "b v", F)]
     assert ("dw", "s") in head_starts(chain(one, fresh, op("v", "Sum", "u i", F), *tree))
@@ -158,6 +160,8 @@ def test_what_stands_behind_an_addend_that_nobody_else_holds_matters_to_no_sum(f
 def test_a_sum_begins_with_nothing_that_it_reads_twice():
     v = op("v", "Sum", "u i", F)
     assert not head_starts(chain(v, op("s", "AddN", "x x g v", F)))
+    fresh = op("m", "Mul", "p:1 y", F)
+    assert head_starts(chain(v, fresh, op("s", "AddN", "x z z m v", F))) == (("dw", "s"),)
 
 
 FOUND = (("dw", "s"),)
