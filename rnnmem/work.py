@@ -23,6 +23,8 @@ from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.names import UNKNOWN
+from rnnmem.passes.normalise.decision import EqualOps
+from rnnmem.passes.normalise.equal_ops import merged_in
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met
 from rnnmem.planning.intervals import at_sizes, with_intervals
@@ -34,7 +36,7 @@ from rnnmem.tf.device import executor_threads
 from rnnmem.tf.gc import paused
 from rnnmem.tf.gradient import rewrite_gradient
 from rnnmem.tf.inlined_calls import other_arithmetic_called, other_gradient_called, shapes_of_call
-from rnnmem.tf.optimized import other_arithmetic, other_gradient
+from rnnmem.tf.optimized import ops_left, other_arithmetic, other_gradient
 from rnnmem.tf.trips import facts_of, observed_trips
 
 _BESIDE_SHAPES = (
@@ -83,14 +85,18 @@ class Work:
     def simpler(self, reason: str) -> Iterator[Work]:
         """The same work where less is done outside of loops, for that reason.
 
-        First what was computed otherwise does not run again, then nothing does that did.
+        First equal ops are merged as TensorFlow merged them, then what was computed otherwise does
+        not run again, then nothing does that did.
         """
         tried = self
+        if merges := self._merged():
+            tried = self.asked(dataclasses.replace(self.options, merges=merges))
+            yield tried
         for _ in range(_MOST_LEFT):
             if not (names := tried._computed_otherwise()):
                 break
             once = tried.options.runs_once | names
-            tried = self.asked(dataclasses.replace(self.options, runs_once=once))
+            tried = self.asked(dataclasses.replace(tried.options, runs_once=once))
             yield tried
         for options, left in self.options.simpler(self.plan):
             made = self.asked(options)
@@ -102,6 +108,15 @@ class Work:
         work = Work(self.concrete, options, self.where, self.machine)
         work.memo = self.memo
         return work
+
+    def _merged(self) -> tuple[EqualOps, ...]:
+        """The ops that TensorFlow merged with equal ones, where another sum began to show which."""
+        options = self.options
+        if not self.otherwise or self.made is None or options.plan is not None:
+            return ()
+        if "equal_ops" not in options.passes:
+            return ()
+        return merged_in(self.made.net, ops_left(self.concrete))
 
     def _computed_otherwise(self) -> frozenset[str]:
         """The op, at most, whose clone TensorFlow was found to compute in another way."""

@@ -73,11 +73,14 @@ class Congruent:
 
     Its graph optimizer and its runtime agree: every attribute counts, also those that begin with an
     underscore; the inputs of commutative ops count in any order; an Identity counts for nothing.
-    Constants are taken to be merged whatever they wait for.
+    Constants are taken to be merged whatever they wait for, unless asked otherwise.
     """
 
-    def __init__(self):
+    def __init__(self, exactly: bool = False):
+        """Where asked to, constants count by what they wait for, and inputs in their order."""
+        self._exactly = exactly
         self._known: dict[tuple, list[Op]] = {}
+        self._into: dict[str, str] = {}  # op -> what it is merged with
 
     def first(self, op: Op, inputs: Iterable[Hashable]) -> Op:
         """The first of the ops so far that is merged with this one, perhaps itself.
@@ -88,17 +91,25 @@ class Congruent:
         """
         if op.stateful or op.nets:
             return op
-        read = sorted(inputs, key=str) if op.type in _COMMUTE else inputs
+        commutes = op.type in _COMMUTE and not self._exactly
+        read = sorted(inputs, key=str) if commutes else inputs
         known = self._known.setdefault((op.type, *read), [])
         for other in known:
             if (
                 other.attributes == op.attributes
                 and other.device == op.device
-                and (op.type == "Const" or set(other.controls) == set(op.controls))
+                and (self._is_free(op) or self._awaited(other) == self._awaited(op))
             ):
+                self._into[op.name] = other.name
                 return other
         known.append(op)
         return op
+
+    def _awaited(self, op: Op) -> set[str]:
+        return {self._into.get(name, name) for name in op.controls}
+
+    def _is_free(self, op: Op) -> bool:
+        return op.type == "Const" and not self._exactly
 
 
 class _Numbers:
@@ -109,15 +120,17 @@ class _Numbers:
       merged: pairs of names of ops, the second merged with the first.
     """
 
-    def __init__(self, net: Net, constants: bool, reads: bool = False):
+    def __init__(self, net: Net, constants: bool, reads: bool = False, exactly: bool = False):
         """Finds them.
 
         Args:
           net: the Net.
           constants: whether those of one value are one, or each is its own.
           reads: whether those of one variable are one.
+          exactly: whether only what the verifier can prove is: no inputs in another order, and no
+            constants that wait for something else.
         """
-        congruent = Congruent()
+        congruent = Congruent(exactly)
         self.of = {blob: blob for blob in net.inputs}
         self.merged: list[tuple[str, str]] = []
         for op in topological(net.ops):
@@ -151,6 +164,14 @@ def _slots(net: Net) -> tuple[dict[str, str], dict[str, int]]:
         if op.type != "Identity" and op.name not in merged:
             counts.update(numbers.of.get(blob, blob) for blob in op.inputs)
     return numbers.of, counts
+
+
+def equal_ops(net: Net) -> list[tuple[str, ...]]:
+    """Names of ops that TensorFlow surely merges, those that become one together."""
+    together: dict[str, list[str]] = {}
+    for first, other in _Numbers(net, constants=True, exactly=True).merged:
+        together.setdefault(first, [first]).append(other)
+    return list(map(tuple, together.values()))
 
 
 def congruent_ops(net: Net) -> frozenset[str]:

@@ -229,10 +229,10 @@ def _summing_trees(net: Net, merges: Callable[[str], bool] = lambda blob: True) 
         for other in sorted(above - {top}):
             trees[top] += trees.pop(other)
         last.update(dict.fromkeys((one.name for one in trees[top]), top))
-    return [ops for ops in trees.values() if _rounds(net, ops[0]) and _leaves(net, ops) > 2]
+    return [ops for ops in trees.values() if rounds(net, ops[0]) and _leaves(net, ops) > 2]
 
 
-def _rounds(net: Net, op: Op) -> bool:
+def rounds(net: Net, op: Op) -> bool:
     """Whether a sum's bits depend on its order; those of whole numbers do not."""
     return not net.blobs[op.outputs[0]].dtype.startswith(("int", "uint"))
 

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
@@ -19,6 +19,7 @@ from rnnmem.verify.value_numbers import FILL
 
 _LOG = logging.getLogger("rnnmem")
 
+T = TypeVar("T")
 _Optimized = Callable[[Any, Sequence[Any]], "graph_pb2.GraphDef | None"]
 _NOT_ARITHMETIC = frozenset(
     """T N Tshape Tidx TI dtype shape container shared_name frame_name is_constant
@@ -55,6 +56,16 @@ def other_arithmetic(
         return _difference(*(_handing_on(one, names) for one in flat))
 
     return _found_out(compare)
+
+
+def ops_left(concrete: Any) -> tuple[str, ...]:
+    """Names of the ops that TensorFlow makes of a function; none where it does not tell."""
+
+    def names() -> tuple[str, ...]:
+        known = _LATEST.of(concrete)
+        return () if known is None else tuple(known.ops)
+
+    return _found_out(names) or ()
 
 
 def folds_constants() -> bool:
@@ -132,10 +143,10 @@ def other_gradient(concrete: Any, results: int, pair: Any, rewritten: Any) -> st
     return _found_out(compare)
 
 
-def _found_out(compare: Callable[[], str | None]) -> str | None:
+def _found_out(ask: Callable[[], T | None]) -> T | None:
     try:
         with tf.init_scope():
-            return compare() if tf.executing_eagerly() else None
+            return ask() if tf.executing_eagerly() else None
     except Exception as error:  # nothing but the hearing of a difference depends on it
         _LOG.debug("not compared as TensorFlow runs it: %s: %s", type(error).__name__, error)
         return None

@@ -46,6 +46,27 @@ class ZeroList:
         return f"{name}: not made, each zero is made in its iteration"
 
 
+@dataclasses.dataclass(frozen=True)
+class EqualOps:
+    """Ops of one step net that are merged with others, which compute the same.
+
+    Attributes:
+      path: of the step net, names of ops and attributes in turn.
+      ops: names of those that are gone.
+      into: of those that stand for them, one for each.
+    """
+
+    path: tuple[str, ...]
+    ops: tuple[str, ...]
+    into: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What is decided, in words."""
+        where = "/".join(self.path) or "the function"
+        return f"{where}: {counted(len(self.ops), 'op')} merged with equal ones, as TensorFlow does"
+
+
 def dead_code(before: Net, after: Net) -> tuple[DeadCode, ...]:
     """What is in one Net and no longer in the other, by step net."""
     return tuple(DeadCode(path, names) for path, names in _gone(before, after) if names)

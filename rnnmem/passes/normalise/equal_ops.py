@@ -1,0 +1,71 @@
+"""Ops that compute the same are merged as TensorFlow merges them, under the names that it keeps.
+
+Of equal ops TensorFlow's graph optimizer keeps the one that it comes to first, which depends on
+every op beside them, and sorts the addends of a sum by their names. So a rewrite elsewhere may let
+a sum add up in another order:
+
+    original     AddN(a/Neg, a/Select, b/y)       c/Neg and c/Select merged into a/Neg, a/Select
+    rewritten    AddN(b/y, c/Neg, c/Select)       the other way round: another order
+
+Where that was found to happen, the rewritten function has none but the ops that the original runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from rnnmem.errors import NetError
+from rnnmem.grappler.cse import equal_ops
+from rnnmem.grappler.summation_order import rounds
+from rnnmem.ir.editor import NetEditor, edit_step_nets
+from rnnmem.ir.graph import Net
+from rnnmem.passes.normalise.decision import EqualOps
+
+_INLINED = re.compile(r"/_\d+(?=/|$)")
+"""What TensorFlow puts into the names of ops in loops and branches as it takes them apart."""
+
+
+def merged_in(net: Net, optimized: Iterable[str]) -> tuple[EqualOps, ...]:
+    """The ops that TensorFlow merged with others, and with which.
+
+    Args:
+      net: a whole Net, inlined.
+      optimized: names of the ops that its graph optimizer left of the function.
+    """
+    left = {_INLINED.sub("", name) for name in optimized}
+    found = ((path, tuple(_merged(inner, path, left))) for path, inner in net.walk())
+    return tuple(EqualOps(tuple(path), *zip(*pairs, strict=True)) for path, pairs in found if pairs)
+
+
+def _merged(net: Net, path: tuple[str, ...], left: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of an op that is gone and the one of its equals that is left."""
+    for names in equal_ops(net):
+        if not rounds(net, net.op_by_name[names[0]]):
+            continue  # sums of integers show no order
+        kept = [name for name in names if "/".join((*path, name)) in left]
+        if len(kept) == 1:
+            yield from ((name, kept[0]) for name in names if name != kept[0])
+
+
+def apply(net: Net, merged: Iterable[EqualOps]) -> Net:
+    """The Net without the ops that are merged.
+
+    Raises:
+      NetError: a decision names an op that the Net does not have, or ops that are not equal.
+    """
+    editor = NetEditor(net)
+    here = edit_step_nets(editor, merged, apply)
+    together = {name: names for names in (equal_ops(net) if here else ()) for name in names}
+    for one in here:
+        for gone, into in zip(one.ops, one.into, strict=True):
+            if into not in together.get(gone, ()):
+                raise NetError(f"the plan is for another function: {gone!r} is not {into!r}")
+            outputs = editor.ops[gone].outputs, editor.ops[into].outputs
+            for old, new in zip(*outputs, strict=True):
+                editor.rename(old, new)
+            editor.swap(gone, into)
+            editor.control_outputs = [
+                into if name == gone else name for name in editor.control_outputs
+            ]
+    return editor.net()

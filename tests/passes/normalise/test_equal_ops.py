@@ -1,0 +1,148 @@
+"""Ops that compute the same keep the names that TensorFlow keeps, so that sums keep their order."""
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from rnnmem.errors import NetError
+from rnnmem.passes.normalise.decision import EqualOps
+from rnnmem.passes.normalise.equal_ops import apply, merged_in
+from rnnmem.passes.registry import PASSES
+from rnnmem.verify import check
+from tests.cases import Case, assert_same_bits, numbers, thrice, values, weights
+from tests.handmade import const, make_net, op
+
+F = "f[4]"
+
+
+def twice(**fields):
+    """Two sines of one value, and what reads each."""
+    ops = [
+        op("a/x", "Sin", "x", F),
+        op("b/x", "Sin", "x", F),
+        op("a/y", "Mul", "a/x x", F),
+        op("b/y", "Mul", "b/x x", F, **fields),
+        op("s", "AddN", "a/y b/y g", F),
+    ]
+    return make_net({"x": F, "g": F}, ops, ["s"])
+
+
+BOTH = EqualOps((), ("b/x", "b/y"), ("a/x", "a/y"))
+
+
+def test_equal_ops_are_merged_into_the_one_that_is_left():
+    net = twice()
+    assert merged_in(net, ["a/x", "a/y", "s"]) == (BOTH,)
+    assert merged_in(net, ["b/x", "a/y"]) == (EqualOps((), ("a/x", "b/y"), ("b/x", "a/y")),)
+    merged = apply(net, [BOTH])
+    assert [one.name for one in merged.ops] == ["a/x", "a/y", "s"]
+    assert merged.op_by_name["s"].inputs == ("a/y", "a/y", "g")
+    check(net, merged)
+
+
+@pytest.mark.parametrize("left", [[], ["a/x", "b/x", "a/y", "b/y"]], ids=["neither", "both"])
+def test_nothing_is_merged_where_none_or_both_are_left(left):
+    assert not merged_in(twice(), left)
+
+
+def test_what_waits_for_one_that_is_gone_waits_for_the_other():
+    net = twice(controls=("a/x",))
+    assert merged_in(net, ["a/x", "a/y"]) == (EqualOps((), ("b/x",), ("a/x",)),)
+    waiting = twice().replace(control_outputs=("b/y",))
+    assert apply(waiting, [BOTH]).control_outputs == ("a/y",)
+
+
+def test_what_waits_for_equal_ops_is_equal_and_constants_are_where_they_do():
+    ops = [
+        *(op("a/x", "Sin", "x", F), op("b/x", "Sin", "x", F)),
+        *(const("a/two", 2), const("b/two", 2)),
+        const("a/one", 1.0),
+        const("b/one", 1.0),
+        op("a/y", "Mul", "x a/one", F),
+        op("b/y", "Mul", "x b/one", F),
+    ]
+
+    def equal(a, b):
+        waits = {"a/one": (a,), "b/one": (b,)}
+        made = make_net({"x": F}, ops, ["a/x", "b/x", "a/y", "b/y"])
+        changed = [one.replace(controls=waits.get(one.name, ())) for one in made.ops]
+        found = merged_in(made.replace(ops=tuple(changed)), ["a/x", "a/y", "a/one"])
+        return found[0].ops
+
+    assert equal("a/x", "b/x") == ("b/x", "b/one", "b/y")
+    assert equal("a/x", "a/y") == ("b/x",)
+
+
+def test_ops_in_a_step_net_are_named_by_it():
+    inner = twice()
+    loop = op("loop", "While", "x g", f"{F} {F}", nets={"body": inner.replace(outputs=("s", "g"))})
+    net = make_net({"x": F, "g": F}, [loop], ["loop:0"])
+    (found,) = merged_in(net, ["loop/body/_3/a/x", "loop/body/_12/a/y", "loop"])
+    assert found == EqualOps(("loop", "body"), BOTH.ops, BOTH.into)
+    merged = apply(net, [found])
+    assert "b/x" not in merged.op_by_name["loop"].nets["body"].op_by_name
+
+
+@pytest.mark.parametrize(
+    "merged",
+    [
+        EqualOps((), ("b/z",), ("a/x",)),
+        EqualOps((), ("b/x",), ("a/y",)),
+        EqualOps(("loop", "body"), ("b/x",), ("a/x",)),
+    ],
+    ids=["no such op", "not equal", "no such loop"],
+)
+def test_a_plan_for_another_function_is_refused(merged):
+    with pytest.raises(NetError, match="the plan is for another function"):
+        apply(twice(), [merged])
+
+
+def adversaries(steps=20, batch=8, units=16):
+    """A generator and a discriminator; both losses take the logarithm of the same exponential."""
+    made = weights((units, units), (units, units), (units, 1))
+    generator, discriminator = made[:1], made[1:]
+
+    def run(kernel, x):
+        def body(i, h, total):
+            h = tf.tanh(tf.sin(h @ kernel) * tf.sigmoid(x[i]))
+            return i + 1, h, total + tf.exp(h)
+
+        start = (0, x[0], tf.zeros_like(x[0]))
+        return tf.while_loop(lambda i, *_: i < steps, body, start)[2]
+
+    def judge(h):
+        kernel, last = discriminator
+        return tf.tanh(h @ kernel) @ last
+
+    def loss(label, logits):
+        labels = label * tf.ones_like(logits)
+        found = tf.nn.sigmoid_cross_entropy_with_logits(labels * 0.9 + 0.05, logits)
+        return tf.reduce_mean(found)
+
+    def step(x):
+        with tf.GradientTape() as first, tf.GradientTape() as second:
+            fake, real = judge(run(generator[0], x)), judge(run(tf.eye(units), x))
+            of_generator = loss(1.0, fake)
+            of_discriminator = loss(1.0, real) + loss(0.0, fake)
+        given = (
+            first.gradient(of_generator, generator),
+            second.gradient(of_discriminator, discriminator),
+        )
+        for variable, gradient in zip(made, tf.nest.flatten(given), strict=True):
+            variable.assign_sub(0.01 * gradient)
+        return of_generator, of_discriminator
+
+    return Case(step, thrice(numbers(steps, batch, units)), values(*made))
+
+
+@pytest.mark.slow
+def test_two_losses_of_one_value_keep_their_bits_and_the_loops_are_planned():
+    assert_same_bits(adversaries, max_slowdown=1.35)
+    args, _ = adversaries().calls[0]
+    plan = rnnmem.optimize(adversaries().fn, max_slowdown=1.35).plan(*args)
+    assert plan.loops and plan.of("equal_ops")
+    saved = rnnmem.Plan.from_json(plan.to_json())
+    assert rnnmem.optimize(adversaries().fn, plan=saved).plan(*args).loops == plan.loops
+    others = [one.name for one in PASSES if one.default and one.name != "equal_ops"]
+    left = rnnmem.optimize(adversaries().fn, max_slowdown=1.35, allow=others).plan(*args)
+    assert "in another way" in "\n".join(left.notes)
