@@ -17,7 +17,7 @@ from rnnmem.analysis.costs import Costs
 from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op, static
-from rnnmem.ir.marks import PACKS
+from rnnmem.ir.marks import PACKS, PRIMITIVE
 from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WAKES, WRAP, arithmetic
 from rnnmem.ir.order import popped_at_once, through_identities
 
@@ -95,7 +95,8 @@ class Machine:
             return self.launch_seconds
         if op.type in (PUSH, POP):
             return costs.list + self._seconds_to_cross(op, net)
-        return costs.optional if op.type in (WRAP, UNWRAP) else costs.op
+        started = PRIMITIVE_SECONDS if op.attributes.get(PRIMITIVE) else 0.0
+        return started + (costs.optional if op.type in (WRAP, UNWRAP) else costs.op)
 
     def _seconds_to_cross(self, op: Op, net: Net) -> float:
         """What a host's number costs in a list of the device: a copy, for which a pop waits."""
@@ -206,6 +207,8 @@ GPU = Machine(
 WAKING_BYTES = 1 << 13
 """Read and written: from here on one matrix is shared among threads, where small ones are not. As
 measured with batches of 1 to 256 matrices of 4 to 64 rows."""
+PRIMITIVE_SECONDS = 4.5e-5
+"""What oneDNN takes before a softmax or a transposition begins, however small it is. By hand."""
 FEW_ROWS = 32
 """Rows up to which a product is thin: its factors are read for little work. By hand."""
 WIDE_SECONDS = 5e-5

@@ -46,6 +46,8 @@ OWN_KERNEL = "_rnnmem_own_kernel"
 """On a convolution's gradient: TensorFlow's own kernel runs it here, no library's."""
 PACKS = "_rnnmem_packs"
 """On a product of matrices: TensorFlow's own kernel runs it, which lays out each of a batch."""
+PRIMITIVE = "_rnnmem_primitive"
+"""On a softmax or a transposition: it is a primitive of oneDNN, which takes long to start."""
 ON_GPU = "_rnnmem_on_gpu"
 """On a softmax: a GPU's kernel runs it."""
 

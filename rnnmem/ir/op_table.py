@@ -135,6 +135,7 @@ PATCHES = types("patches")
 SOFTMAX = types("softmax")
 """Types whose kernels, where TensorFlow's own run, lay out what a filter sees."""
 MATRIX_PRODUCTS = types("matmul")
+PRIMITIVES = types("starts")
 OVERWRITES = "InplaceUpdate"
 """Writes rows into its first input's buffer, whoever else reads that, and hands it on."""
 MEMORY = "Empty"
@@ -263,7 +264,7 @@ def arithmetic(op: Op, net: Net) -> tuple[float, float]:
     """The work of one run of the op.
 
     Returns:
-      ``(operations, bytes moved)``; dimensions that are unknown count as 64.
+      ``(operations, bytes moved)``; the first three dimensions that are unknown count as 64.
     """
     if op.nets:
         inner = [_total(step_net) for step_net in op.nets.values()]
@@ -274,7 +275,10 @@ def arithmetic(op: Op, net: Net) -> tuple[float, float]:
     if known is not None and known.work is _NO_WORK:
         return 0.0, 0.0
     flipped = bool(op.attributes.get("transpose_a") or op.attributes.get("adj_x"))
-    return _arithmetic(op.type, flipped, _kinds(net, op.inputs), _kinds(net, op.outputs))
+    sized = op.inputs
+    if known is None or known.work is not _PRODUCT:  # which asks for rows and columns
+        sized = tuple([_of_known_size(net, blob) for blob in sized])
+    return _arithmetic(op.type, flipped, _kinds(net, sized), _kinds(net, op.outputs))
 
 
 def _total(net: Net) -> tuple[float, float]:
@@ -283,9 +287,27 @@ def _total(net: Net) -> tuple[float, float]:
 
 
 UNKNOWN_DIMENSION = 64
+ROW = 50.0
+"""Operations that each row of a last axis takes where an op tells them apart, however short it is.
+By hand: rows of three numbers take ten to fifty times as long as a kernel that knows no rows."""
 
-_NO_WORK = Work.NONE  # a member that is asked for by its class takes longer than all else here
+_UNKNOWN_DIMENSIONS = 3
+"""How many dimensions are taken to be of any size: six of 64 would be more than memory holds."""
+
+# A member that is asked for by its class takes longer than all else here.
+_NO_WORK, _PRODUCT = Work.NONE, Work.PRODUCT
 _BlobKind = tuple[str, Shape]
+
+
+def _of_known_size(net: Net, blob: str) -> str:
+    """The blob, or what it is the same numbers as, where the shape of that is known."""
+    one = blob
+    while (shape := net.blobs[one].shape) is None or None in shape:
+        made = net.producer.get(one)
+        if made is None or made.type not in SAME_NUMBERS:
+            return blob
+        one = made.inputs[0]
+    return one
 
 
 def _kinds(net: Net, blobs: tuple[str, ...]) -> tuple[_BlobKind, ...]:
@@ -306,13 +328,16 @@ def _arithmetic(
     work, weight = known.work, known.weight
     written = sum([_size(*kind) for kind in outputs])
     read = sum([_size(*kind) for kind in inputs])
+    by_rows = ROW * _rows(op_type, work, inputs, outputs)
     match work:
         case Work.MOVES:
-            return 0.0, 2.0 * written
+            return by_rows, 2.0 * written
         case Work.POINTWISE:
-            return weight * sum(_elements(shape) for _, shape in outputs), written + read
+            elements = sum(_elements(shape) for _, shape in outputs)
+            return weight * elements + by_rows, written + read
         case Work.READS:
-            return weight * sum(_elements(shape) for _, shape in inputs), written + read
+            elements = sum(_elements(shape) for _, shape in inputs)
+            return weight * elements + by_rows, written + read
         case Work.PRODUCT:
             shapes = [shape for _, shape in inputs]
             made = outputs[0][1] if outputs else ()
@@ -324,10 +349,27 @@ def _arithmetic(
             return 0.0, 0.0
 
 
+def _rows(
+    op_type: str, work: Work, inputs: tuple[_BlobKind, ...], outputs: tuple[_BlobKind, ...]
+) -> float:
+    """Rows of the last axis that the op tells apart: adds up, cuts, lays out anew or broadcasts."""
+    dtype, made = outputs[0] if outputs else ("", None)
+    given = [shape for kind, shape in inputs if shape and kind == dtype]
+    if not made or not given:
+        return 0.0
+    if work is Work.POINTWISE or op_type in BROADCASTS:
+        longer = made if any(shape != made for shape in given) else ()
+    else:
+        is_last = made[-1] != given[0][-1] or made == given[0][:-1]
+        longer = max(made, given[0], key=_elements) if is_last else ()
+    return _elements(longer[:-1]) if longer else 0.0
+
+
 def _elements(shape: Shape) -> float:
     if shape is None:
         return float(UNKNOWN_DIMENSION)
-    return math.prod(UNKNOWN_DIMENSION if size is None else size for size in shape)
+    unknown = min(shape.count(None), _UNKNOWN_DIMENSIONS)
+    return UNKNOWN_DIMENSION**unknown * math.prod(size for size in shape if size is not None)
 
 
 def _size(dtype: str, shape: Shape) -> float:

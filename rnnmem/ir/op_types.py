@@ -90,9 +90,9 @@ CudnnRNNBackpropV2                   effect=draws
 CudnnRNNBackpropV3                   effect=draws
 CudnnRNNV2                           effect=draws
 CudnnRNNV3                           effect=draws
-Cumprod                              rerun reads=2
-Cumsum                               rerun reads=2
-CumulativeLogsumexp                  rerun reads=12
+Cumprod                              rerun reads=50
+Cumsum                               rerun reads=50
+CumulativeLogsumexp                  rerun reads=60
 Dawsn                                rerun pointwise=12
 DebugIdentityV2                      effect=seen
 DebugIdentityV3                      effect=seen
@@ -353,8 +353,8 @@ SegmentMean                          pure
 SegmentMin                           rerun reads=2
 SegmentProd                          pure
 SegmentSum                           pure
-Select                               rerun pointwise=1 own_shape alike bits
-SelectV2                             rerun pointwise=1 bits
+Select                               rerun pointwise=5 own_shape alike bits
+SelectV2                             rerun pointwise=5 bits
 SelfAdjointEigV2                     rerun solves=2
 Selu                                 rerun pointwise=4 bits
 SeluGrad                             rerun pointwise=2 bits
@@ -368,9 +368,9 @@ Sinh                                 rerun pointwise=12 takes bits
 Size                                 rerun none asks_shape apart
 SleepOp                              effect=none
 Slice                                rerun moves slices=0 skips bits
-Softmax                              rerun pointwise=8 softmax in_place=0 rows bits=columns
+Softmax                              rerun pointwise=8 softmax in_place=0 rows bits=columns starts
 SoftmaxCrossEntropyWithLogits        rerun reads=8 cross_entropy apart labelled=repeats bits=columns
-Softplus                             rerun pointwise=8 bits
+Softplus                             rerun pointwise=11 bits
 SoftplusGrad                         rerun pointwise=2 bits
 Softsign                             rerun pointwise=12 bits
 SoftsignGrad                         rerun pointwise=2 bits
@@ -458,7 +458,7 @@ ThreadUnsafeUnigramCandidateSampler  effect=draws
 Tile                                 rerun moves repeats skips bits tokens=axes
 Timestamp                            effect=none
 TopKV2                               rerun moves apart
-Transpose                            rerun moves folds rows reorders bits tokens=axes wakes
+Transpose                            rerun moves folds rows reorders bits tokens=axes wakes starts
 TridiagonalMatMul                    rerun reads=12
 TridiagonalSolve                     rerun reads=12
 TruncateDiv                          rerun pointwise=4 divides bits

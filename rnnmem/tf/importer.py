@@ -10,8 +10,8 @@ from typing import Any
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Blob, DType, FunctionRef, Net, Op
 from rnnmem.ir.lines import Line
-from rnnmem.ir.marks import ON_GPU, OWN_KERNEL, PACKS
-from rnnmem.ir.op_table import MATRIX_PRODUCTS, PATCHES, SOFTMAX, column
+from rnnmem.ir.marks import ON_GPU, OWN_KERNEL, PACKS, PRIMITIVE
+from rnnmem.ir.op_table import MATRIX_PRODUCTS, PATCHES, PRIMITIVES, SOFTMAX, column
 from rnnmem.tf import own_kernels, signatures
 from rnnmem.tf.attributes import decode, decode_shape, dtype_name
 
@@ -166,6 +166,8 @@ class _Reader:
             attributes[OWN_KERNEL] = True
         elif node.op in MATRIX_PRODUCTS and own_kernels.runs(attributes, node.device):
             attributes[PACKS] = True
+        elif node.op in PRIMITIVES and own_kernels.is_primitive(attributes, node.device):
+            attributes[PRIMITIVE] = True
         elif node.op in SOFTMAX and own_kernels.on_gpu(node.device):
             attributes[ON_GPU] = True
         if node.name not in results:

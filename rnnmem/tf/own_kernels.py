@@ -27,6 +27,11 @@ def runs(attributes: Mapping[str, Any], device: str) -> bool:
     return not served and not on_gpu(device)
 
 
+def is_primitive(attributes: Mapping[str, Any], device: str) -> bool:
+    """Whether an op that oneDNN has a kernel for is run by that; arguments as of `runs`."""
+    return not runs(attributes, device) and not on_gpu(device)
+
+
 def on_gpu(device: str) -> bool:
     """Whether an op runs on a GPU; ``device``: its own, empty: a GPU where there is one."""
     return (kind_of(device) or _kind_here()) == "GPU"

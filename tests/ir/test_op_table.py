@@ -1,6 +1,8 @@
 """The table of op types against TensorFlow's registry, and the rules that read it."""
 
 import ast
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from rnnmem.ir import op_types, op_words
 from rnnmem.ir.op_table import (
     MAY_RERUN,
+    ROW,
     TABLE,
     Work,
     acts,
@@ -235,15 +238,56 @@ def test_the_gradients_of_a_convolution_are_more_work_than_it():
 
 def test_a_view_costs_nothing_and_a_copy_its_bytes():
     assert work("Reshape", ["f[8]", "i[1]"], "f[2,4]") == (0, 0)
-    assert work("Tile", ["f[8]", "i[1]"], "f[16]") == (0, 2 * 16 * 4)
+    assert work("Gather", ["f[8,2]", "i[4]"], "f[4,2]") == (0, 2 * 8 * 4)
 
 
 def test_a_sum_passes_over_what_it_reads():
     assert work("Sum", ["f[100]", "i[1]"], "f[]")[0] >= 100
 
 
-def test_an_unknown_dimension_counts_as_64():
+@pytest.mark.parametrize(
+    "type, inputs, result, rows",
+    [
+        ("Sum", ["f[6,5,3]", "i[1]"], "f[6,5]", 30),
+        ("Sum", ["f[6,5,3]", "i[1]"], "f[6,5,1]", 30),
+        ("Sum", ["f[6,5,3]", "i[1]"], "f[6,3]", 0),
+        ("Sum", ["f[6,3,3]", "i[1]"], "f[6,3]", 18),  # which of the two it is is not known
+        ("Sum", ["f[6,5,3]", "i[3]"], "f[]", 0),
+        ("Sub", ["f[1,5,3]", "f[6,1,3]"], "f[6,5,3]", 30),
+        ("Sub", ["f[6,5,3]", "f[6,5,3]"], "f[6,5,3]", 0),
+        ("Mul", ["f[6,5,3]", "f[]"], "f[6,5,3]", 0),
+        ("Tile", ["f[1,3]", "i[2]"], "f[6,3]", 6),
+        ("ConcatV2", ["f[6,2]", "f[6,3]", "i[]"], "f[6,5]", 6),
+        ("ConcatV2", ["f[2,5]", "f[4,5]", "i[]"], "f[6,5]", 0),
+        ("Split", ["i[]", "f[6,4]"], "f[6,2] f[6,2]", 6),
+        ("AddN", ["f[6,5]", "f[6,5]"], "f[6,5]", 0),
+    ],
+)
+def test_rows_that_an_op_tells_apart_cost_something_each(type, inputs, result, rows):
+    def elements(*kinds):
+        return sum(math.prod(map(int, re.findall(r"\d+", kind))) for kind in kinds)
+
+    known = TABLE[type]
+    passed = {
+        Work.MOVES: 0,
+        Work.POINTWISE: elements(*result.split()),
+        Work.READS: elements(*inputs),
+    }
+    assert work(type, inputs, result)[0] == known.weight * passed[known.work] + ROW * rows
+
+
+def test_an_unknown_dimension_counts_as_64_but_for_those_beyond_the_third():
     assert work("Tanh", ["f[?]"], "f[?]") == work("Tanh", ["f[64]"], "f[64]")
+    assert work("Tanh", ["f[?,?,?,?,2]"], "f[?,?,?,?,2]") == work(
+        "Tanh", ["f[64,64,64,2]"], "f[64,64,64,2]"
+    )
+
+
+def test_what_is_the_same_numbers_as_a_known_shape_is_as_large():
+    ops = [op("y", "Reshape", "x shape", "f[?,?]"), op("s", "Sum", "y shape", "f[]")]
+    net = make_net({"x": "f[8,3]", "shape": "i[?]"}, ops, ["s"])
+    known = make_net({"x": "f[24]", "shape": "i[?]"}, [op("s", "Sum", "x shape", "f[]")], ["s"])
+    assert arithmetic(net.op_by_name["s"], net) == arithmetic(known.op_by_name["s"], known)
 
 
 def test_a_branch_costs_its_dearer_side():
