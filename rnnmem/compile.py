@@ -28,8 +28,8 @@ from rnnmem.passes.accumulated_products.select import products_of
 from rnnmem.passes.late_products.apply import apply as make_late
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.late_products.select import late_products
+from rnnmem.passes.normalise.congruent_ops import apply as merge
 from rnnmem.passes.normalise.decision import dead_code, zero_lists
-from rnnmem.passes.normalise.equal_ops import apply as merge
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.loop_invariants import past_loops
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
@@ -54,7 +54,7 @@ from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
 
 _LOSSES = ("chunked_loss", "row_chunks")
-_ALONE = ("equal_ops", "accumulated_products", "late_products")
+_ALONE = ("congruent_ops", "accumulated_products", "late_products")
 """Passes that have decided before the loops are planned, and change the Net without them."""
 _BEFORE_LOOPS = (*_LOSSES, "zero_lists", *_ALONE)
 """Passes that have decided before the loops are planned."""
@@ -187,7 +187,7 @@ def _least(net: Net, target: Target) -> Compiled:
     made = _having(made, outside_of_loops(net, chosen, bound, within))
     if not made.plan.changes_nothing:
         return made
-    return dataclasses.replace(made, plan=made.plan.without(["equal_ops"]), rewritten=None)
+    return dataclasses.replace(made, plan=made.plan.without(["congruent_ops"]), rewritten=None)
 
 
 def _having(made: Compiled, chosen: Chosen) -> Compiled:
@@ -263,7 +263,7 @@ def _prepared(net: Net, target: Target) -> Prepared:
     options, saved = target.options, target.options.plan
     setting = _setting(net, target)
     may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
-    equal = options.merges if saved is None else saved.of("equal_ops")
+    equal = options.merges if saved is None else saved.of("congruent_ops")
     with contextlib.nullcontext() if saved is None else of_this_function():
         merged = merge(net, equal) if equal else net
     whole = without_zero_lists(merged, keeps_alive=setting.keeps_alive) if may else merged
@@ -277,7 +277,7 @@ def _prepared(net: Net, target: Target) -> Prepared:
     whole = past_loops(whole) if target.by_xla else whole
     plain = Search(whole, setting, beside=beside)
     decided = {
-        "equal_ops": equal,
+        "congruent_ops": equal,
         "zero_lists": gone,
         "accumulated_products": products,
         "late_products": late,

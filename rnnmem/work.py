@@ -23,8 +23,8 @@ from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.names import UNKNOWN
-from rnnmem.passes.normalise.decision import EqualOps
-from rnnmem.passes.normalise.equal_ops import merged_in
+from rnnmem.passes.normalise.congruent_ops import merged_in
+from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met
 from rnnmem.planning.intervals import at_sizes, with_intervals
@@ -85,8 +85,8 @@ class Work:
     def simpler(self, reason: str) -> Iterator[Work]:
         """The same work where less is done outside of loops, for that reason.
 
-        First equal ops are merged as TensorFlow merged them, then what was computed otherwise does
-        not run again, then nothing does that did.
+        First congruent ops are merged as TensorFlow merged them, then what was computed otherwise
+        does not run again, then nothing does that did.
         """
         tried = self
         if merges := self._merged():
@@ -109,12 +109,12 @@ class Work:
         work.memo = self.memo
         return work
 
-    def _merged(self) -> tuple[EqualOps, ...]:
+    def _merged(self) -> tuple[CongruentOps, ...]:
         """The ops that TensorFlow merged with equal ones, where another sum began to show which."""
         options = self.options
         if not self.otherwise or self.made is None or options.plan is not None:
             return ()
-        if "equal_ops" not in options.passes:
+        if "congruent_ops" not in options.passes:
             return ()
         return merged_in(self.made.net, ops_left(self.concrete))
 

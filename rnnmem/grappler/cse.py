@@ -166,7 +166,7 @@ def _slots(net: Net) -> tuple[dict[str, str], dict[str, int]]:
     return numbers.of, counts
 
 
-def equal_ops(net: Net) -> list[tuple[str, ...]]:
+def congruence_classes(net: Net) -> list[tuple[str, ...]]:
     """Names of ops that TensorFlow surely merges, those that become one together."""
     together: dict[str, list[str]] = {}
     for first, other in _Numbers(net, constants=True, exactly=True).merged:

@@ -87,7 +87,7 @@ class Pass:
 
 PASSES = (  # in the order of application
     Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
-    Pass("equal_ops", "normalise:EqualOps", NORMALISE, module="normalise.equal_ops"),
+    Pass("congruent_ops", "normalise:CongruentOps", NORMALISE, module="normalise.congruent_ops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
     Pass("accumulated_products", "accumulated_products:AccumulatedProduct", NORMALISE),
     Pass("late_products", "late_products:LateProduct", WHOLE),
@@ -125,7 +125,7 @@ DEFAULTS = tuple(one.name for one in PASSES if one.default)
 
 DEFAULT = "default"
 _WITH_LOOPS = (
-    "equal_ops",
+    "congruent_ops",
     "accumulated_products",
     "row_chunks",
     "rematerialise",

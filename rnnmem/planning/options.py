@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from rnnmem.errors import OptionError, PlanError, UnknownOptionError
 from rnnmem.ir.requests import KEEP, RECOMPUTE, Patterns
 from rnnmem.passes.encode.decision import OFFLOAD
-from rnnmem.passes.normalise.decision import EqualOps
+from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.registry import BY_NAME, DEFAULT, GROUPS, passes_of
 from rnnmem.planning.plan import Plan
 from rnnmem.sizes import parse_bytes
@@ -48,7 +48,7 @@ class Options:
       keep: patterns of names of ops and name scopes whose values are not computed again.
       recompute: the same of values that are not saved.
       runs_once: names of ops that do not run again outside of loops; no argument of ``optimize``.
-      merges: ops that are to be merged with equal ones; no argument of ``optimize`` either.
+      merges: ops that are to be merged with congruent ones; no argument of ``optimize`` either.
     """
 
     budget: int | None = None
@@ -60,7 +60,7 @@ class Options:
     keep: tuple[str, ...] = ()
     recompute: tuple[str, ...] = ()
     runs_once: frozenset[str] = frozenset()
-    merges: tuple[EqualOps, ...] = ()
+    merges: tuple[CongruentOps, ...] = ()
 
     @staticmethod
     def of(

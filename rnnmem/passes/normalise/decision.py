@@ -47,8 +47,8 @@ class ZeroList:
 
 
 @dataclasses.dataclass(frozen=True)
-class EqualOps:
-    """Ops of one step net that are merged with others, which compute the same.
+class CongruentOps:
+    """Ops of one step net that are merged with others, which compute the same value.
 
     Attributes:
       path: of the step net, names of ops and attributes in turn.
@@ -64,7 +64,8 @@ class EqualOps:
     def sentence(self) -> str:
         """What is decided, in words."""
         where = "/".join(self.path) or "the function"
-        return f"{where}: {counted(len(self.ops), 'op')} merged with equal ones, as TensorFlow does"
+        merged = counted(len(self.ops), "op")
+        return f"{where}: {merged} merged with congruent ones, as TensorFlow does"
 
 
 def dead_code(before: Net, after: Net) -> tuple[DeadCode, ...]:

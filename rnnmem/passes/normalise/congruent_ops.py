@@ -1,6 +1,6 @@
 """Ops that compute the same are merged as TensorFlow merges them, under the names that it keeps.
 
-Of equal ops TensorFlow's graph optimizer keeps the one that it comes to first, which depends on
+Of congruent ops TensorFlow's graph optimizer keeps the one that it comes to first, which depends on
 every op beside them, and sorts the addends of a sum by their names. So a rewrite elsewhere may let
 a sum add up in another order:
 
@@ -16,17 +16,17 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from rnnmem.errors import NetError
-from rnnmem.grappler.cse import equal_ops
+from rnnmem.grappler.cse import congruence_classes
 from rnnmem.grappler.summation_order import rounds
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net
-from rnnmem.passes.normalise.decision import EqualOps
+from rnnmem.passes.normalise.decision import CongruentOps
 
 _INLINED = re.compile(r"/_\d+(?=/|$)")
 """What TensorFlow puts into the names of ops in loops and branches as it takes them apart."""
 
 
-def merged_in(net: Net, optimized: Iterable[str]) -> tuple[EqualOps, ...]:
+def merged_in(net: Net, optimized: Iterable[str]) -> tuple[CongruentOps, ...]:
     """The ops that TensorFlow merged with others, and with which.
 
     Args:
@@ -35,12 +35,14 @@ def merged_in(net: Net, optimized: Iterable[str]) -> tuple[EqualOps, ...]:
     """
     left = {_INLINED.sub("", name) for name in optimized}
     found = ((path, tuple(_merged(inner, path, left))) for path, inner in net.walk())
-    return tuple(EqualOps(tuple(path), *zip(*pairs, strict=True)) for path, pairs in found if pairs)
+    return tuple(
+        CongruentOps(tuple(path), *zip(*pairs, strict=True)) for path, pairs in found if pairs
+    )
 
 
 def _merged(net: Net, path: tuple[str, ...], left: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of an op that is gone and the one of its equals that is left."""
-    for names in equal_ops(net):
+    """Pairs of an op that is gone and the one congruent to it that is left."""
+    for names in congruence_classes(net):
         if not rounds(net, net.op_by_name[names[0]]):
             continue  # sums of integers show no order
         kept = [name for name in names if "/".join((*path, name)) in left]
@@ -48,15 +50,17 @@ def _merged(net: Net, path: tuple[str, ...], left: Collection[str]) -> Iterator[
             yield from ((name, kept[0]) for name in names if name != kept[0])
 
 
-def apply(net: Net, merged: Iterable[EqualOps]) -> Net:
+def apply(net: Net, merged: Iterable[CongruentOps]) -> Net:
     """The Net without the ops that are merged.
 
     Raises:
-      NetError: a decision names an op that the Net does not have, or ops that are not equal.
+      NetError: a decision names an op that the Net does not have, or ops that are not congruent.
     """
     editor = NetEditor(net)
     here = edit_step_nets(editor, merged, apply)
-    together = {name: names for names in (equal_ops(net) if here else ()) for name in names}
+    together = {
+        name: names for names in (congruence_classes(net) if here else ()) for name in names
+    }
     for one in here:
         for gone, into in zip(one.ops, one.into, strict=True):
             if into not in together.get(gone, ()):

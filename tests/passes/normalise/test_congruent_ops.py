@@ -5,8 +5,8 @@ import tensorflow as tf
 
 import rnnmem
 from rnnmem.errors import NetError
-from rnnmem.passes.normalise.decision import EqualOps
-from rnnmem.passes.normalise.equal_ops import apply, merged_in
+from rnnmem.passes.normalise.congruent_ops import apply, merged_in
+from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.registry import PASSES
 from rnnmem.verify import check
 from tests.cases import Case, assert_same_bits, numbers, thrice, values, weights
@@ -27,13 +27,13 @@ def twice(**fields):
     return make_net({"x": F, "g": F}, ops, ["s"])
 
 
-BOTH = EqualOps((), ("b/x", "b/y"), ("a/x", "a/y"))
+BOTH = CongruentOps((), ("b/x", "b/y"), ("a/x", "a/y"))
 
 
-def test_equal_ops_are_merged_into_the_one_that_is_left():
+def test_congruent_ops_are_merged_into_the_one_that_is_left():
     net = twice()
     assert merged_in(net, ["a/x", "a/y", "s"]) == (BOTH,)
-    assert merged_in(net, ["b/x", "a/y"]) == (EqualOps((), ("a/x", "b/y"), ("b/x", "a/y")),)
+    assert merged_in(net, ["b/x", "a/y"]) == (CongruentOps((), ("a/x", "b/y"), ("b/x", "a/y")),)
     merged = apply(net, [BOTH])
     assert [one.name for one in merged.ops] == ["a/x", "a/y", "s"]
     assert merged.op_by_name["s"].inputs == ("a/y", "a/y", "g")
@@ -47,12 +47,12 @@ def test_nothing_is_merged_where_none_or_both_are_left(left):
 
 def test_what_waits_for_one_that_is_gone_waits_for_the_other():
     net = twice(controls=("a/x",))
-    assert merged_in(net, ["a/x", "a/y"]) == (EqualOps((), ("b/x",), ("a/x",)),)
+    assert merged_in(net, ["a/x", "a/y"]) == (CongruentOps((), ("b/x",), ("a/x",)),)
     waiting = twice().replace(control_outputs=("b/y",))
     assert apply(waiting, [BOTH]).control_outputs == ("a/y",)
 
 
-def test_what_waits_for_equal_ops_is_equal_and_constants_are_where_they_do():
+def test_what_waits_for_congruent_ops_is_congruent_and_constants_are_where_they_do():
     ops = [
         *(op("a/x", "Sin", "x", F), op("b/x", "Sin", "x", F)),
         *(const("a/two", 2), const("b/two", 2)),
@@ -78,7 +78,7 @@ def test_ops_in_a_step_net_are_named_by_it():
     loop = op("loop", "While", "x g", f"{F} {F}", nets={"body": inner.replace(outputs=("s", "g"))})
     net = make_net({"x": F, "g": F}, [loop], ["loop:0"])
     (found,) = merged_in(net, ["loop/body/_3/a/x", "loop/body/_12/a/y", "loop"])
-    assert found == EqualOps(("loop", "body"), BOTH.ops, BOTH.into)
+    assert found == CongruentOps(("loop", "body"), BOTH.ops, BOTH.into)
     merged = apply(net, [found])
     assert "b/x" not in merged.op_by_name["loop"].nets["body"].op_by_name
 
@@ -86,9 +86,9 @@ def test_ops_in_a_step_net_are_named_by_it():
 @pytest.mark.parametrize(
     "merged",
     [
-        EqualOps((), ("b/z",), ("a/x",)),
-        EqualOps((), ("b/x",), ("a/y",)),
-        EqualOps(("loop", "body"), ("b/x",), ("a/x",)),
+        CongruentOps((), ("b/z",), ("a/x",)),
+        CongruentOps((), ("b/x",), ("a/y",)),
+        CongruentOps(("loop", "body"), ("b/x",), ("a/x",)),
     ],
     ids=["no such op", "not equal", "no such loop"],
 )
@@ -140,9 +140,9 @@ def test_two_losses_of_one_value_keep_their_bits_and_the_loops_are_planned():
     assert_same_bits(adversaries, max_slowdown=1.35)
     args, _ = adversaries().calls[0]
     plan = rnnmem.optimize(adversaries().fn, max_slowdown=1.35).plan(*args)
-    assert plan.loops and plan.of("equal_ops")
+    assert plan.loops and plan.of("congruent_ops")
     saved = rnnmem.Plan.from_json(plan.to_json())
     assert rnnmem.optimize(adversaries().fn, plan=saved).plan(*args).loops == plan.loops
-    others = [one.name for one in PASSES if one.default and one.name != "equal_ops"]
+    others = [one.name for one in PASSES if one.default and one.name != "congruent_ops"]
     left = rnnmem.optimize(adversaries().fn, max_slowdown=1.35, allow=others).plan(*args)
     assert "in another way" in "\n".join(left.notes)
