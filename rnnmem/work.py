@@ -85,18 +85,18 @@ class Work:
     def simpler(self, reason: str) -> Iterator[Work]:
         """The same work where less is done outside of loops, for that reason.
 
-        First congruent ops are merged as TensorFlow merged them, then what was computed otherwise
-        does not run again, then nothing does that did.
+        First what was computed otherwise does not run again, or congruent ops are merged as
+        TensorFlow merged them; then nothing runs again that did.
         """
         tried = self
-        if merges := self._merged():
-            tried = self.asked(dataclasses.replace(self.options, merges=merges))
-            yield tried
         for _ in range(_MOST_LEFT):
-            if not (names := tried._computed_otherwise()):
+            if names := tried._computed_otherwise():
+                once = tried.options.runs_once | names
+                tried = self.asked(dataclasses.replace(tried.options, runs_once=once))
+            elif merges := tried._merged():
+                tried = self.asked(dataclasses.replace(tried.options, merges=merges))
+            else:
                 break
-            once = tried.options.runs_once | names
-            tried = self.asked(dataclasses.replace(tried.options, runs_once=once))
             yield tried
         for options, left in self.options.simpler(self.plan):
             made = self.asked(options)
@@ -112,7 +112,7 @@ class Work:
     def _merged(self) -> tuple[CongruentOps, ...]:
         """The ops that TensorFlow merged with equal ones, where another sum began to show which."""
         options = self.options
-        if not self.otherwise or self.made is None or options.plan is not None:
+        if not self.otherwise or self.made is None or options.plan is not None or options.merges:
             return ()
         if "congruent_ops" not in options.passes:
             return ()

@@ -353,8 +353,8 @@ SegmentMean                          pure
 SegmentMin                           rerun reads=2
 SegmentProd                          pure
 SegmentSum                           pure
-Select                               rerun pointwise=5 own_shape alike bits
-SelectV2                             rerun pointwise=5 bits
+Select                               rerun pointwise=2 own_shape alike bits
+SelectV2                             rerun pointwise=2 bits
 SelfAdjointEigV2                     rerun solves=2
 Selu                                 rerun pointwise=4 bits
 SeluGrad                             rerun pointwise=2 bits

@@ -216,7 +216,7 @@ def test_a_keras_model_with_an_accuracy_needs_one_blob_of_logits():
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("sgd", loss, metrics=["accuracy"], jit_compile=False)
         if optimize:
-            rnnmem.keras.optimize(model)
+            rnnmem.keras.optimize(model, max_slowdown=1.35)  # the projection is tiny
         tokens = np.random.default_rng(0).integers(0, words, [batch, time])
         model.train_on_batch(tokens, tokens)
         after = model.get_weights()
