@@ -287,7 +287,7 @@ def _total(net: Net) -> tuple[float, float]:
 
 
 UNKNOWN_DIMENSION = 64
-ROW = 50.0
+ROW = 80.0
 """Operations that each row of a last axis takes where an op tells them apart, however short it is.
 By hand: rows of three numbers take ten to fifty times as long as a kernel that knows no rows."""
 
@@ -352,17 +352,18 @@ def _arithmetic(
 def _rows(
     op_type: str, work: Work, inputs: tuple[_BlobKind, ...], outputs: tuple[_BlobKind, ...]
 ) -> float:
-    """Rows of the last axis that the op tells apart: adds up, cuts, lays out anew or broadcasts."""
+    """Rows of the last axis that the op tells apart: adds up, cuts, lays out anew or broadcasts.
+
+    Those of each input that is broadcast count by themselves.
+    """
     dtype, made = outputs[0] if outputs else ("", None)
     given = [shape for kind, shape in inputs if shape and kind == dtype]
     if not made or not given:
         return 0.0
     if work is Work.POINTWISE or op_type in BROADCASTS:
-        longer = made if any(shape != made for shape in given) else ()
-    else:
-        is_last = made[-1] != given[0][-1] or made == given[0][:-1]
-        longer = max(made, given[0], key=_elements) if is_last else ()
-    return _elements(longer[:-1]) if longer else 0.0
+        return _elements(made[:-1]) * sum([shape != made for shape in given])
+    is_last = made[-1] != given[0][-1] or made == given[0][:-1]
+    return _elements(max(made, given[0], key=_elements)[:-1]) if is_last else 0.0
 
 
 def _elements(shape: Shape) -> float:
