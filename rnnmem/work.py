@@ -110,7 +110,7 @@ class Work:
         return work
 
     def _merged(self) -> tuple[CongruentOps, ...]:
-        """The ops that TensorFlow merged with equal ones, where another sum began to show which."""
+        """The ops that TensorFlow merged, where another order of a sum began to show it."""
         options = self.options
         if not self.otherwise or self.made is None or options.plan is not None or options.merges:
             return ()

@@ -90,8 +90,8 @@ class NetEditor:
         """Takes an op out; whoever waited for it now waits for the op ``by``."""
         for name, op in self.ops.items():
             if op_name in op.controls:
-                controls = tuple(by if one == op_name else one for one in op.controls)
-                self.ops[name] = op.replace(controls=controls)
+                controls = (by if one == op_name else one for one in op.controls)
+                self.ops[name] = op.replace(controls=tuple(dict.fromkeys(controls)))
         del self.ops[op_name]
 
     def remove(self, op_name: str) -> None:

@@ -132,10 +132,11 @@ REDUCES = types("reduces")
 WAKES = MappingProxyType({name: int(value or 1) for name, value in column("wakes").items()})
 """Types whose kernels hand their work to other threads, however little that is -> how often."""
 PATCHES = types("patches")
-SOFTMAX = types("softmax")
 """Types whose kernels, where TensorFlow's own run, lay out what a filter sees."""
+SOFTMAX = types("softmax")
 MATRIX_PRODUCTS = types("matmul")
 PRIMITIVES = types("starts")
+"""Types that oneDNN runs as primitives that take long to start."""
 OVERWRITES = "InplaceUpdate"
 """Writes rows into its first input's buffer, whoever else reads that, and hands it on."""
 MEMORY = "Empty"
