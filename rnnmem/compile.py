@@ -184,10 +184,15 @@ def _least(net: Net, target: Target) -> Compiled:
         return made
     bound, chosen = options.max_slowdown, (made.search, made.plan, made.rewritten)
     within = functools.partial(_within, made, target)
-    made = _having(made, outside_of_loops(net, chosen, bound, within))
-    if not made.plan.changes_nothing:
+    return _unless_only_merged(_having(made, outside_of_loops(net, chosen, bound, within)))
+
+
+def _unless_only_merged(made: Compiled) -> Compiled:
+    """The same; unchanged where congruent ops are merged and nothing else is decided."""
+    others = made.plan.without(["congruent_ops"])
+    if others == made.plan or not others.changes_nothing or any(map(others.of, _ALONE)):
         return made
-    return dataclasses.replace(made, plan=made.plan.without(["congruent_ops"]), rewritten=None)
+    return dataclasses.replace(made, plan=others, rewritten=None)
 
 
 def _having(made: Compiled, chosen: Chosen) -> Compiled:

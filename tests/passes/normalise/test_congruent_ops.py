@@ -4,10 +4,14 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.compile import _unless_only_merged
+from rnnmem.compiled import Compiled
 from rnnmem.errors import NetError
+from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.normalise.congruent_ops import apply, merged_in
 from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.registry import PASSES
+from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
 from tests.cases import Case, assert_same_bits, numbers, thrice, values, weights
 from tests.handmade import const, make_net, op
@@ -146,3 +150,18 @@ def test_two_losses_of_one_value_keep_their_bits_and_the_loops_are_planned():
     others = [one.name for one in PASSES if one.default and one.name != "congruent_ops"]
     left = rnnmem.optimize(adversaries().fn, max_slowdown=1.35, allow=others).plan(*args)
     assert "in another way" in "\n".join(left.notes)
+
+
+def test_a_function_in_which_nothing_else_is_decided_runs_as_it_was():
+    net = twice()
+    plan = Plan().having(congruent_ops=(BOTH,))
+    found = _unless_only_merged(Compiled(net, plan, apply(net, [BOTH])))
+    assert found.rewritten is None and not found.plan.of("congruent_ops")
+
+
+@pytest.mark.parametrize("decided", [(BOTH,), ()], ids=["merged", "nothing merged"])
+def test_what_else_was_decided_before_the_loops_is_done(decided):
+    net, added_up = twice(), AccumulatedProduct("a/y", "s", items=9, bytes=144)
+    plan = Plan().having(congruent_ops=decided, accumulated_products=(added_up,))
+    made = Compiled(net, plan, net)
+    assert _unless_only_merged(made) is made
