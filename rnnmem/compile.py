@@ -268,13 +268,12 @@ def _prepared(net: Net, target: Target) -> Prepared:
     options, saved = target.options, target.options.plan
     setting = _setting(net, target)
     may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
-    equal = options.merges if saved is None else saved.of("congruent_ops")
+    congruent = options.merges if saved is None else saved.of("congruent_ops")
     with contextlib.nullcontext() if saved is None else of_this_function():
-        merged = merge(net, equal) if equal else net
-    whole = without_zero_lists(merged, keeps_alive=setting.keeps_alive) if may else merged
-    gone = zero_lists(merged, whole)
-    products = _products(whole, setting, target)
-    with contextlib.nullcontext() if saved is None else of_this_function():
+        merged = merge(net, congruent) if congruent else net
+        whole = without_zero_lists(merged, keeps_alive=setting.keeps_alive) if may else merged
+        gone = zero_lists(merged, whole)
+        products = _products(whole, setting, target)
         whole = add_up_items(whole, products, constant)
         late = _late_products(whole, setting, target)
         whole = make_late(whole, late) if late else whole
@@ -282,7 +281,7 @@ def _prepared(net: Net, target: Target) -> Prepared:
     whole = past_loops(whole) if target.by_xla else whole
     plain = Search(whole, setting, beside=beside)
     decided = {
-        "congruent_ops": equal,
+        "congruent_ops": congruent,
         "zero_lists": gone,
         "accumulated_products": products,
         "late_products": late,

@@ -19,7 +19,7 @@ its kind, for which the sum waits, is done with it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
@@ -166,10 +166,11 @@ def _first_addends(body: Net, tree: list[Op]) -> list[str]:
     once = [blob for blob in addends if addends.count(blob) == 1]
     before = all_needed_by(body, [adding.name])
     free = {blob for blob in once if _is_free(body, blob, adding, before)}
-    listed = list(itertools.takewhile(lambda blob: blob not in free, addends))
-    by_name = list(
-        itertools.takewhile(lambda blob: blob not in free, sorted(addends, key=_sorted_by))
-    )
+
+    def in_front(order: Iterable[str]) -> list[str]:
+        return list(itertools.takewhile(lambda blob: blob not in free, order))
+
+    listed, by_name = in_front(addends), in_front(sorted(addends, key=_sorted_by))
     anywhere = (blob for blob in addends if blob not in free and not _keeps_name(body, blob))
     by_name += (blob for blob in anywhere if blob not in by_name)
     found = {blob for order in (listed, by_name) if len(order) > 1 for blob in order}

@@ -43,14 +43,16 @@ class Listing:
     def __init__(self, nodes: Iterable[Node]):
         """Looks at lowered, inlined ops."""
         nodes = list(nodes)
-        self.types = {_name(one.name): one.op for one in nodes}
+        self.types = {name_in_net(one.name): one.op for one in nodes}
         self.inputs: dict[str, list[str]] = {}
         self.readers: dict[str, list[str]] = {}
-        names = [_name(one.name) for one in nodes]
+        names = [name_in_net(one.name) for one in nodes]
         self._place = {name: place for place, name in enumerate(names)}
         self._doubtful = {name for name, count in Counter(names).items() if count > 1}
         for name, one in zip(names, nodes, strict=True):
-            self.inputs[name] = [_name(blob) for blob in one.input if not blob.startswith("^")]
+            self.inputs[name] = [
+                name_in_net(blob) for blob in one.input if not blob.startswith("^")
+            ]
             for blob in self.inputs[name]:
                 self.readers.setdefault(blob, []).append(name)
 
@@ -104,6 +106,9 @@ def _ends(name: str, ends: tuple[str, ...]) -> bool:
     return f"/{name}".endswith(tuple(f"/{end}" for end in ends))
 
 
-def _name(blob: str) -> str:
-    """The name without what lowering a loop, and making a sum, added to it; no output number."""
+def name_in_net(blob: str) -> str:
+    """The name of the op that writes a blob, or of an op, without what TensorFlow adds to it.
+
+    Lowering a loop and making a sum do.
+    """
     return _RENAMED.sub("", blob.lstrip("^").partition(":")[0])

@@ -239,6 +239,7 @@ def test_the_gradients_of_a_convolution_are_more_work_than_it():
 def test_a_view_costs_nothing_and_a_copy_its_bytes():
     assert work("Reshape", ["f[8]", "i[1]"], "f[2,4]") == (0, 0)
     assert work("Gather", ["f[8,2]", "i[4]"], "f[4,2]") == (0, 2 * 8 * 4)
+    assert work("Tile", ["f[8]", "i[1]"], "f[16]") == (ROW, 2 * 16 * 4)
 
 
 def test_a_sum_passes_over_what_it_reads():

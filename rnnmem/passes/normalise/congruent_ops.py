@@ -12,18 +12,15 @@ Where that was found to happen, the rewritten function has none but the ops that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 
 from rnnmem.errors import NetError
 from rnnmem.grappler.cse import congruence_classes
+from rnnmem.grappler.listing import name_in_net
 from rnnmem.grappler.summation_order import rounds
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net
 from rnnmem.passes.normalise.decision import CongruentOps
-
-_INLINED = re.compile(r"/_\d+(?=/|$)")
-"""What TensorFlow puts into the names of ops in loops and branches as it takes them apart."""
 
 
 def merged_in(net: Net, optimized: Iterable[str]) -> tuple[CongruentOps, ...]:
@@ -33,7 +30,7 @@ def merged_in(net: Net, optimized: Iterable[str]) -> tuple[CongruentOps, ...]:
       net: a whole Net, inlined.
       optimized: names of the ops that its graph optimizer left of the function.
     """
-    left = {_INLINED.sub("", name) for name in optimized}
+    left = set(map(name_in_net, optimized))
     found = ((path, tuple(_merged(inner, path, left))) for path, inner in net.walk())
     return tuple(
         CongruentOps(tuple(path), *zip(*pairs, strict=True)) for path, pairs in found if pairs
