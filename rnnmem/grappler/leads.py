@@ -19,17 +19,22 @@ its kind, for which the sum waits, is done with it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from rnnmem.analysis.loops import Loop
-from rnnmem.grappler.cse import congruent_ops
+from rnnmem.grappler.first_addends import (
+    begins_alone,
+    first_addends,
+    folds,
+    has_factors_only,
+    stays,
+)
 from rnnmem.grappler.fusion import CALM, is_apart, may_be_awaited
 from rnnmem.grappler.summation_order import (
     Sums,
-    computes_with_all,
     is_addition,
     lasting_trees,
     merged_trees,
@@ -39,7 +44,7 @@ from rnnmem.grappler.summation_order import (
 from rnnmem.grappler.summation_races import racing
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES, Work, facts
+from rnnmem.ir.op_table import ASKS_SHAPE, PUTS, SAME_BUFFER, TAKES
 from rnnmem.ir.order import (
     all_needed_by,
     all_waiting_for,
@@ -50,8 +55,6 @@ from rnnmem.ir.order import (
 
 _LISTS = ("Optional", "TensorList")  # their names begin so; no graph optimizer touches them
 _FLOATS = ("bfloat", "complex", "double", "float", "half")
-
-_MAKES_ITS_OWN = (Work.READS, Work.POINTWISE, Work.PRODUCT)
 
 HEAD_START = 2
 """Ops behind each other that take longer than one that began as early as the first of them."""
@@ -126,7 +129,7 @@ def _rivals(loop: Loop) -> tuple[Lead, ...]:
     found: dict[Lead, None] = {}
     for tree, holding in body.once(_held_trees):
         names = {op.name for op in tree}
-        if names.isdisjoint(races) or _begins_alone(body, tree):
+        if names.isdisjoint(races) or begins_alone(body, tree):
             continue
         behind = all_needed_by(body, names) | all_waiting_for(body, names)
         for other in filter(is_addition, holding):
@@ -134,88 +137,6 @@ def _rivals(loop: Loop) -> tuple[Lead, ...]:
             if other.name not in behind and ordered.isdisjoint((both, both[::-1])):
                 found[both] = None
     return tuple(found)
-
-
-def _begins_alone(body: Net, tree: list[Op]) -> bool:
-    """Whether a sum begins with what nobody else reads, sorted by a graph optimizer or not."""
-    addends = tree[0].inputs
-    first = addends[0], min(addends, key=_sorted_by)
-    return _stays(body, tree) and all(body.fan_out(blob) == 1 for blob in first)
-
-
-def _sorted_by(blob: str) -> str:
-    """What a graph optimizer sorts addends by (``CanonicalizeNode``)."""
-    return blob.removesuffix(":0")
-
-
-def _stays(body: Net, tree: list[Op]) -> bool:
-    """Whether the tree is one AddN that no graph optimizer makes another of; it may be sorted."""
-    (last, *others) = tree
-    return not others and last.type == "AddN" and not _has_factors_only(body, last)
-
-
-def _first_addends(body: Net, tree: list[Op]) -> list[str]:
-    """What the tree may begin with: an AddN takes the first addend that nobody else holds.
-
-    What it reads twice it holds itself. Which of the first two it takes is all the same: they trade
-    places, and what is added first is added to the other either way.
-    """
-    (adding, *_), addends = tree, [blob for op in tree for blob in op.inputs]
-    if not _stays(body, tree):
-        return list(dict.fromkeys(addends))
-    once = [blob for blob in addends if addends.count(blob) == 1]
-    before = all_needed_by(body, [adding.name])
-    free = {blob for blob in once if _is_free(body, blob, adding, before)}
-
-    def in_front(order: Iterable[str]) -> list[str]:
-        return list(itertools.takewhile(lambda blob: blob not in free, order))
-
-    listed, by_name = in_front(addends), in_front(sorted(addends, key=_sorted_by))
-    anywhere = (blob for blob in addends if blob not in free and not _keeps_name(body, blob))
-    by_name += (blob for blob in anywhere if blob not in by_name)
-    found = {blob for order in (listed, by_name) if len(order) > 1 for blob in order}
-    return [blob for blob in once if blob in found]
-
-
-def _keeps_name(body: Net, blob: str) -> bool:
-    """Whether no graph optimizer makes another op of the one that writes the blob."""
-    op = body.producer.get(blob)
-    if op is None or len(set(op.inputs)) < len(op.inputs):
-        return False
-    return op.type in TAKES or computes_with_all(body, op)
-
-
-def _is_free(body: Net, blob: str, adding: Op, before: Collection[str]) -> bool:
-    """Whether surely nobody holds an addend when its sum begins.
-
-    It is made anew, and for the sum alone or for ops that are done before and hand none of it on.
-    """
-    op = body.producer.get(blob)
-    if op is None or op.type in TAKES or op.name in body.once(congruent_ops):
-        return False
-    if len(op.outputs) != 1 or not _keeps_name(body, blob):
-        return False
-    others = [one for one in body.readers[blob] if one.name != adding.name]
-    if len(others) + 1 != body.fan_out(blob) or len(sums_of(body).sharing(blob)) > 1:
-        return False
-    return all(_lets_go(body, one, before) for one in others)
-
-
-def _lets_go(body: Net, op: Op, before: Collection[str]) -> bool:
-    """Whether the op makes something of its own of what it reads, and is done before."""
-    known = facts(op)
-    if known is None or known.view or is_addition(op) or known.work not in _MAKES_ITS_OWN:
-        return False
-    return _is_done(body, op, before)
-
-
-def _is_done(body: Net, op: Op, before: Collection[str]) -> bool:
-    """Whether the op is among those before, and so is whoever may read in its stead."""
-    if op.name not in before:
-        return False
-    handed = _folds(op) and not set(op.outputs).isdisjoint(body.outputs)
-    readers = [one for made in op.outputs for one in body.readers.get(made, ())]
-    return not handed and (not _folds(op) or all(_is_done(body, one, before) for one in readers))
 
 
 def _held_trees(body: Net) -> list[tuple[list[Op], list[Op]]]:
@@ -287,7 +208,7 @@ def way(body: Net, lead: Lead) -> Edge | None:
 def _sums_that_stay(body: Net, op: Op) -> list[Op]:
     """The op itself, where it is a sum that may wait: no graph optimizer makes another of it."""
     trees = [tree for tree in body.once(_trees) if op in tree]
-    return [op] if trees and all(_stays(body, tree) for tree in trees) else []
+    return [op] if trees and all(stays(body, tree) for tree in trees) else []
 
 
 def _is_added_behind(body: Net, op: Op, waiting: Op) -> bool:
@@ -299,15 +220,9 @@ def _is_added_behind(body: Net, op: Op, waiting: Op) -> bool:
     blobs = sums_of(body).sharing(op.outputs[0])
     readers = [one for blob in blobs for one in body.readers.get(blob, ())]
     return bool(readers) and all(
-        one.type == "AddN" and one.name in behind and not _has_factors_only(body, one)
+        one.type == "AddN" and one.name in behind and not has_factors_only(body, one)
         for one in readers
     )
-
-
-def _has_factors_only(body: Net, adding: Op) -> bool:
-    """Whether each addend is a product, of which a graph optimizer may take a common factor out."""
-    makers = [body.producer.get(blob) for blob in adding.inputs]
-    return all(one is not None and one.type == "Mul" for one in makers)
 
 
 def _may_be_shown(body: Net, op: Op) -> bool:
@@ -315,15 +230,9 @@ def _may_be_shown(body: Net, op: Op) -> bool:
     if body.fan_out(op.outputs[0]) != 1:
         return body.fan_out(op.outputs[0]) > 1
     readers = body.readers.get(op.outputs[0], ())
-    if not readers or any(map(_folds, (op, *readers))):
+    if not readers or any(map(folds, (op, *readers))):
         return False
     return all(one.type in CALM and not is_addition(one) for one in readers)
-
-
-def _folds(op: Op) -> bool:
-    """Whether the graph optimizer may look through the op."""
-    known = facts(op)
-    return known is None or known.folds
 
 
 def _found(ops: tuple[Op, ...]) -> dict[tuple, tuple[Lead, ...]]:
@@ -373,7 +282,7 @@ def _holders(body: Net, sums: Sums, tree: list[Op]) -> Iterator[Op]:
     """The other readers of what the tree may begin with, that hold it until they are done."""
     adding = {op.name for op in tree}
     inside = {blob for op in tree for blob in op.outputs}
-    for blob in _first_addends(body, tree):
+    for blob in first_addends(body, tree):
         if blob in inside:
             continue
         shared = sums.sharing(blob)
