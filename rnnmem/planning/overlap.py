@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from rnnmem.analysis.machine import WIDE_SECONDS
-from rnnmem.simulate.steps import Program
+from rnnmem.analysis.machine import WIDE_SECONDS, seconds_to_pack
+from rnnmem.simulate.steps import Program, Step
 
 ITERATIONS = 5
 """Iterations that are looked at where two run at once: the third and the fourth take as long as all
@@ -22,23 +22,31 @@ INLINE = 0.5
 made them ready. Between all of them and none, as measured on thirteen programs."""
 
 
-def factor_one_by_one(body: Program, seconds: Sequence[float], threads: int) -> float:
+def factor_one_by_one(
+    body: Program, seconds: Sequence[float], cheap: Sequence[bool], threads: int
+) -> float:
     """The factor of a loop's time with one iteration at a time, by that with two at once.
 
     Args:
       body: of the loop.
       seconds: of each of its steps.
+      cheap: whether each runs at once, in the thread that made it ready.
       threads: that run ops side by side.
     """
     inline = [
-        INLINE * one if step.cheap and not step.inner else 0.0
-        for step, one in zip(body.steps, seconds, strict=True)
+        INLINE * one if is_cheap else 0.0 for one, is_cheap in zip(seconds, cheap, strict=True)
     ]
     dealt = [one - other for one, other in zip(seconds, inline, strict=True)]
     ends = _Schedule(body, dealt, threads, ITERATIONS, window=2).run()
     two = sum(inline) + (ends[3] - ends[1]) / 2
     (end,) = _Schedule(body, dealt, threads, 1, window=1).run()
     return max(1.0, (sum(inline) + end) / two) if two > 0.0 else 1.0
+
+
+def _is_alone(body: Program, step: Step, seconds: float) -> bool:
+    """Whether a step is long, and its kernel hands parts of its work to the other threads."""
+    shared = not step.inner and 2 * seconds_to_pack(step.op, body.net) <= seconds
+    return shared and seconds > WIDE_SECONDS
 
 
 class _Schedule:
@@ -48,6 +56,7 @@ class _Schedule:
         self, body: Program, seconds: Sequence[float], threads: int, iterations: int, window: int
     ):
         self.body, self.seconds, self.window = body, seconds, window
+        self.alone = [_is_alone(body, *one) for one in zip(body.steps, seconds, strict=True)]
         self.free = [0.0] * threads
         self.ends = [0.0] * iterations
         self.left = [len(body.steps)] * iterations
@@ -62,8 +71,7 @@ class _Schedule:
         body, ready, steps = self.body, self.ready, self.body.steps
         while ready:
             at, number, index = heappop(ready)
-            alone = steps[index].shared and not steps[index].inner
-            end = self._end(at, self.seconds[index], alone)
+            end = self._end(at, self.seconds[index], self.alone[index])
             for slot in steps[index].outputs:
                 self._put(number, slot, end)
                 for position in body.handed[slot]:
@@ -79,7 +87,7 @@ class _Schedule:
     def _end(self, at: float, seconds: float, alone: bool) -> float:
         """When an op is done that may begin at a time, on whatever thread is free then."""
         free = self.free
-        if alone and seconds > WIDE_SECONDS:
+        if alone:
             end = max(at, *free) + seconds
             free[:] = [end] * len(free)
             return end

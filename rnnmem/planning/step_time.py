@@ -9,7 +9,7 @@ barriers, lists, branches, keep-alive uses.
 from __future__ import annotations
 
 from rnnmem.analysis.costs import Costs
-from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.machine import CPU, Machine
 from rnnmem.analysis.segment_lengths import segment_count
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.analysis.times import step_seconds
@@ -30,7 +30,7 @@ from rnnmem.ir.marks import (
 from rnnmem.passes.checkpoint.schedule import evaluations
 from rnnmem.planning.overlap import factor_one_by_one
 from rnnmem.simulate.program import compile_net
-from rnnmem.simulate.steps import Kind, Program, Step
+from rnnmem.simulate.steps import NEW_ELEMENTS, Kind, Program, Step
 
 FEW = 0.2
 """Part of the iterations on the way to a segment whose state is kept, about."""
@@ -45,7 +45,8 @@ def run_seconds(net: KnownNet, machine: Machine) -> float:
     """
     if machine.costs is None:
         return step_seconds(filled(net), machine)
-    return _Walk(machine.costs, machine.threads).program(compile_net(net, (), {}, machine), 1)
+    # The program by which the peak is predicted as well; its own times are not asked.
+    return _Walk(machine, machine.costs).program(compile_net(net, CPU), 1)
 
 
 def slowdown_of(rewritten: Net, original: float, machine: Machine) -> float | None:
@@ -64,34 +65,44 @@ def slowdown_of(rewritten: Net, original: float, machine: Machine) -> float | No
 class _Walk:
     """Adds up what the steps of programs take, by the costs of one machine."""
 
-    def __init__(self, costs: Costs, threads: int):
+    def __init__(self, machine: Machine, costs: Costs):
+        self.machine = machine
         self.costs = costs
-        self.threads = threads
 
     def program(self, program: Program, around: int) -> float:
         """Seconds of one run; ``around``: iterations of the loop that it is the body of."""
-        return sum([self.step(step, around) for step in program.steps])
+        return sum([self.step(program, step, around) for step in program.steps])
 
-    def step(self, step: Step, around: int) -> float:
-        """Seconds of one run of a step."""
+    def step(self, program: Program, step: Step, around: int) -> float:
+        """Seconds of one run of a step of a program."""
         if step.kind is Kind.LOOP:
             trips = step.trips
             if trips is None:
                 again = step.op.attributes.get(SEGMENTS) == AGAIN
                 trips = around if again else UNKNOWN_TRIPS
             return self.loop(step, trips)
-        return self.branch(step, around) if step.inner else step.seconds
+        if step.inner:
+            return self.branch(step, around)
+        return 0.0 if step.op.nets else self.machine.seconds(step.op, program.net)
 
     def loop(self, step: Step, trips: int) -> float:
         """Seconds of all iterations of a loop."""
         costs, (body,) = self.costs, step.inner
         handed = costs.iteration + step.variables * costs.variable
-        taken = [self.step(one, trips) for one in body.steps]
-        if step.window > 1 or self.threads == 1:
+        taken = [self.step(body, one, trips) for one in body.steps]
+        threads = self.machine.threads
+        if step.window > 1 or threads == 1:
             return trips * (handed + sum(taken))
         # Each iteration finds the other threads asleep, and wakes them.
-        waits = factor_one_by_one(body, taken, self.threads)
+        cheap = [self.is_cheap(*one) for one in zip(body.steps, taken, strict=True)]
+        waits = factor_one_by_one(body, taken, cheap, threads)
         return trips * (handed + waits * sum(taken) + costs.woken)
+
+    def is_cheap(self, step: Step, seconds: float) -> bool:
+        """Whether a step that takes so long runs at once, in the thread that made it ready."""
+        if step.kind is not Kind.ALLOCATE and step.kind not in NEW_ELEMENTS:
+            return not step.inner
+        return not step.scratch and self.machine.is_fast(seconds)
 
     def branch(self, step: Step, around: int) -> float:
         """Seconds of one run of a branch op, or of a call."""

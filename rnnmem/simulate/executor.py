@@ -384,12 +384,12 @@ class Run:
         return chosen(step.inner, key=self._peak_alone)
 
     def _peak_alone(self, program: Program) -> int:
-        threads = self.setting.threads
-        if threads not in program.peaks_alone:
+        how = self.setting.threads, self.setting.steady_state
+        if how not in program.peaks_alone:
             ledger = Ledger()
-            Run(program, Setting(ledger, threads)).execute([None] * len(program.inputs))
-            program.peaks_alone[threads] = ledger.peak
-        return program.peaks_alone[threads]
+            Run(program, Setting(ledger, *how)).execute([None] * len(program.inputs))
+            program.peaks_alone[how] = ledger.peak
+        return program.peaks_alone[how]
 
     def _keeps_later(self, step: Step, iteration: int) -> bool:
         """Whether the states of all segments but the first are kept here.
@@ -417,7 +417,9 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            steady_state = step.steady_state or self._window(step) + STEADY_AFTER
+            most = self.setting.steady_state
+            spares = step.window + 1 > most
+            steady_state = most if spares else self._window(step) + STEADY_AFTER
             iterations = trips if trips <= 2 * steady_state + 1 else steady_state
             run = Run(step.inner[0], self.setting, iterations, self._window(step))
             run.ends = iterations == trips
@@ -429,7 +431,7 @@ class Run:
 
     def _window(self, step: Step) -> int:
         """Iterations of a loop under way at once."""
-        return 1 if self.setting.in_turn else step.window
+        return 1 if self.setting.in_turn else min(step.window, self.setting.steady_state)
 
     def _feed(self) -> None:
         """Lets loops that wait for inputs do with the others what they can."""

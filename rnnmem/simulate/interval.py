@@ -26,7 +26,12 @@ from rnnmem.simulate import bfc
 from rnnmem.simulate.buffers import Ledger
 from rnnmem.simulate.folding import Simplified
 from rnnmem.simulate.setting import Deals, Setting
-from rnnmem.simulate.timeline import peaks_where_all_goes_wrong, prepared, run
+from rnnmem.simulate.timeline import (
+    most_iterations,
+    peaks_where_all_goes_wrong,
+    prepared,
+    run,
+)
 
 _GOOD: tuple[Mapping[str, Any], ...] = (
     {"deals": Deals.OLDEST, "in_turn": True},
@@ -62,12 +67,13 @@ def peak_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval |
 def simulated_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval | None:
     """The same of those runs that are simulated."""
     machine = dataclasses.replace(CPU, threads=threads)
-    program, unknown = prepared(net, machine, simplified=Simplified(dead_in_branches=True))
-    if unknown:
+    program = prepared(net, machine, simplified=Simplified(dead_in_branches=True))
+    if program.unknown:
         return None
     low, high = peaks_where_all_goes_wrong(program, machine)
     as_simple_as_may_be = Simplified(dead_in_branches=True, equal_constants=True)
-    least_run, _ = prepared(net, machine, simplified=as_simple_as_may_be)
-    ledgers = [run(least_run, Setting(Ledger(), 1, is_good=True, **order)) for order in _GOOD]
+    least_run = prepared(net, machine, simplified=as_simple_as_may_be)
+    most = most_iterations(least_run)
+    ledgers = [run(least_run, Setting(Ledger(), 1, most, is_good=True, **order)) for order in _GOOD]
     least = min(ledgers, key=lambda one: one.peak)
     return min(low, bfc.least_peak(least.log, least.peak)), high

@@ -6,21 +6,14 @@ work in place when their input dies with them, which need a buffer of their own 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rnnmem.analysis.copied_reads import copied_inside, copied_when_read
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import Loop
-from rnnmem.analysis.machine import (
-    CHEAP_SECONDS,
-    FEW_STRINGS,
-    STRING_BYTES,
-    Machine,
-    rounded,
-    seconds_to_pack,
-)
+from rnnmem.analysis.machine import FEW_STRINGS, STRING_BYTES, Machine, rounded
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.shared_rows import source_of_rows
@@ -59,7 +52,7 @@ from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.folding import PLAIN, Folding, Simplified, copies
 from rnnmem.simulate.lists import fill_in, kept_states
 from rnnmem.simulate.scratch import scratch_bytes
-from rnnmem.simulate.steps import Kind, Program, Step, connect
+from rnnmem.simulate.steps import NEW_ELEMENTS, Kind, Program, Step, connect
 from rnnmem.simulate.traits import moves_only_ones, names_functions
 
 _KINDS: Mapping[str, Kind] = {
@@ -83,7 +76,6 @@ _HANDLES = frozenset({"resource", "variant"})
 """Dtypes of blobs that hold no numbers themselves."""
 _NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ})
 _TOLD_LENGTHS = frozenset({Kind.EMPTY, Kind.SET})
-_NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"zeros": Kind.ZEROS, "add": Kind.ADD_LISTS}
 _OF_LISTS = {name: _KINDS_OF_LISTS[role] for name, role in column("variant").items()}
 _HOLDERS = {
@@ -94,53 +86,74 @@ _HOLDERS = {
 """Types that hand out a list or an optional whose bytes are known to whoever made what it holds."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a Net runs.
+
+    Attributes:
+      loops: names of the loops around it.
+      variables: for a loop's body, positions of the variables that are needed.
+      around: iterations of the loop around it, or of the segment that it runs again.
+      copied: inputs with handles of variables of which each read is a copy; None: as the Net tells.
+    """
+
+    loops: tuple[str, ...] = ()
+    variables: frozenset[int] | None = None
+    around: int | None = None
+    copied: frozenset[str] | None = None
+
+
+WHOLE = Place()
+"""A whole function."""
+
+
 def compile_net(
     known: KnownNet,
-    loops: tuple[str, ...],
-    unknown: dict[str, None],
     machine: Machine,
-    variables: frozenset[int] | None = None,
-    around: int | None = None,
-    live: Needed | None = None,
     simplified: Simplified = PLAIN,
-    copied: frozenset[str] | None = None,
+    place: Place = WHOLE,
+    live: Needed | None = None,
 ) -> Program:
-    """Prepares a Net.
+    """Prepares a Net; one program serves all who ask for the same.
 
     Args:
       known: the Net with its shapes.
-      loops: names of the loops around it.
-      unknown: takes the names of blobs whose size stays unknown.
       machine: whose times are assumed.
-      variables: for a loop's body, positions of the variables that are needed.
-      around: iterations of the loop around it, or of the segment that it runs again.
-      live: what a run needs; None: it is found out.
       simplified: what TensorFlow is taken to have left out.
-      copied: inputs with handles of variables of which each read is a copy; None: as the Net tells.
+      place: where it runs.
+      live: what a run needs; None: it is found out.
     """
-    copied = known.net.once(copied_when_read) if copied is None else copied
-    compiler = _Compiler(known, loops, unknown, machine, variables, around, simplified, copied)
-    return compiler.run(live)
+    asked = machine, simplified, place, id(live), tuple(known.grown.items())
+    compiled = known.net.once(_compiled)
+    if asked not in compiled:
+        compiled[asked] = _Compiler(known, machine, simplified, place).run(live), live
+    return compiled[asked][0]
+
+
+def _compiled(net: Net) -> dict[tuple, tuple[Program, Needed | None]]:
+    """The programs of a Net by what was asked for, and what keeps `id` to one object."""
+    return {}
 
 
 class _Compiler:
-    def __init__(self, known, loops, unknown, machine, variables, around, simplified, copied):
-        self.copied = copied
+    def __init__(self, known: KnownNet, machine: Machine, simplified: Simplified, place: Place):
+        copied = place.copied
+        self.copied = known.net.once(copied_when_read) if copied is None else copied
         self.simplified = simplified
         self.machine = machine
-        self.variables = variables
-        self.around = around
+        self.variables = place.variables
+        self.around = place.around
         self.known = known
         self.net = known.net
-        self.loops = loops
-        self.unknown = unknown
+        self.loops = place.loops
+        self.unknown: dict[str, None] = {}  # names of blobs whose size stays unknown, and of loops
         self.folding = Folding(known, simplified)
         self.slot: dict[str, int] = {}
         self.unread: dict[str, int] = {}  # handle behind a loop -> the slot that nobody reads
         self.congruent_op: dict[
             str, str
         ] = {}  # op that is computed once with another -> that other's name
-        self.changing = _changing(self.net) if variables is not None else frozenset()
+        self.changing = _changing(self.net) if self.variables is not None else frozenset()
 
     def run(self, live: Needed | None) -> Program:
         net = self.net
@@ -173,6 +186,7 @@ class _Compiler:
                 self._lead_past(op)
         steps = [self._step(op) for op in ops]
         program = Program(
+            net=net,
             inputs=tuple(self.slot[blob] for blob in net.inputs),
             outputs=tuple(
                 self.slot.get(blob, -1) if self._is_needed(position) else -1
@@ -188,6 +202,7 @@ class _Compiler:
             absent=(),
             waits=[0] * len(steps),
             roots=[],
+            unknown=tuple(self.unknown),
         )
         connect(program, self.congruent_op, self.variables is not None)
         return program
@@ -279,7 +294,7 @@ class _Compiler:
         )
         if op.nets:
             self._descend(op, step)
-        elif kind in _NEW_ELEMENTS:
+        elif kind in NEW_ELEMENTS:
             fill_in(step, self.known, self.folding.constant, self.unknown)
             self._time(op, step)
         elif kind is Kind.ALLOCATE:
@@ -293,9 +308,8 @@ class _Compiler:
 
     def _time(self, op: Op, step: Step) -> None:
         step.seconds = self.machine.seconds(op, self.net)
-        fast = step.seconds - self.machine.launch_seconds < CHEAP_SECONDS
-        step.cheap = fast and not step.scratch  # to lay that out takes longer
-        step.shared = 2 * seconds_to_pack(op, self.net) <= step.seconds
+        # To lay out what it needs for itself takes longer.
+        step.cheap = not step.scratch and self.machine.is_fast(step.seconds)
 
     def _origin(self, op: Op, blob: Blob) -> Origin:
         return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)
@@ -401,10 +415,19 @@ class _Compiler:
         handed = zip(op.outputs, inner.net.outputs, strict=True)
         return needed(inner.net.replace(outputs=tuple(one for blob, one in handed if blob in read)))
 
-    def _compiled(self, op: Op, known: KnownNet, loops: tuple[str, ...], *inside: Any) -> Program:
-        copied = copied_inside(self.net, op, known.net, self.copied)
-        inside = (*inside, self.simplified, copied)
-        return compile_net(known, loops, self.unknown, self.machine, *inside)
+    def _compiled(
+        self,
+        op: Op,
+        known: KnownNet,
+        loops: tuple[str, ...],
+        variables: frozenset[int] | None,
+        around: int | None,
+        live: Needed | None,
+    ) -> Program:
+        place = Place(loops, variables, around, copied_inside(self.net, op, known.net, self.copied))
+        program = compile_net(known, self.machine, self.simplified, place, live)
+        self.unknown.update(dict.fromkeys(program.unknown))
+        return program
 
     def _segments(self, op: Op, step: Step) -> int | None:
         """Notes what the branch does; returns iterations of the longest segment."""

@@ -28,6 +28,8 @@ class Setting:
     Attributes:
       ledger: where buffers are booked.
       threads: that run ops side by side.
+      steady_state: the most iterations of a loop that are simulated before the simulation leaps, so
+        that a large function takes no longer.
       events: takes (op, bytes alive) of every op; None: nobody asks for them.
       deals: which of several ready ops runs first.
       stalled: an op whose thread is held up while it runs, until nothing but loops can go on.
@@ -42,6 +44,7 @@ class Setting:
 
     ledger: Ledger
     threads: int
+    steady_state: int
     events: list[tuple[str, int]] | None = None
     deals: Deals = Deals.OLDEST
     stalled: Step | None = None

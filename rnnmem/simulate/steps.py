@@ -7,7 +7,7 @@ import enum
 import functools
 from collections.abc import Iterator, Mapping
 
-from rnnmem.ir.graph import Op
+from rnnmem.ir.graph import Net, Op
 from rnnmem.simulate.buffers import Origin
 
 
@@ -36,6 +36,10 @@ class Kind(enum.Enum):
     CALL = "runs a Net once"
 
 
+NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
+"""What lists get elements by that are made for them."""
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Step:
     """One op, with slots for blobs.
@@ -51,7 +55,6 @@ class Step:
       scratch: bytes it needs while it runs.
       seconds: estimated time.
       cheap: it runs at once, in the thread that made it ready.
-      shared: however long it takes, its kernel hands parts of its work to other threads.
       read: slots of the inputs that are not resident; known once the program is connected.
       element: bytes of an element of the list it makes.
       length: how many elements that list gets, or has in the end where a write may lengthen it, or
@@ -59,8 +62,6 @@ class Step:
       trips: iterations of a loop.
       window: iterations of it under way.
       variables: loop variables that somebody needs.
-      steady_state: iterations of it that are simulated before the simulation leaps; 0: ``window +
-        1``.
       saved: the blob that a push saves for the gradient; empty: it is another list's.
       saved_loops: names of the loops around such a push.
       sums: it adds to a loop variable, and no other op of the iteration waits for it.
@@ -85,14 +86,12 @@ class Step:
     scratch: int = 0
     seconds: float = 0.0
     cheap: bool = True
-    shared: bool = True
     read: tuple[int, ...] = ()
     element: int = 0
     length: int | None = None
     trips: int | None = None
     window: int = 1
     variables: int = 0
-    steady_state: int = 0
     saved: str = ""
     saved_loops: tuple[str, ...] = ()
     sums: bool = False
@@ -111,6 +110,7 @@ class Program:
     """A Net as steps over slots.
 
     Attributes:
+      net: the Net, with its shapes.
       inputs: slot per input of the Net.
       outputs: slot per output, -1 where it is resident.
       steps: in an order in which they may run.
@@ -123,9 +123,12 @@ class Program:
       absent: positions of a body's inputs that no iteration hands on: dead, or resident.
       waits: step -> how many slots and steps it waits for.
       roots: steps that wait for nothing.
-      peaks_alone: threads -> bytes that it takes where its inputs are resident; filled when asked.
+      unknown: names of blobs of unknown size, and of loops of unknown trips, here and inside.
+      peaks_alone: bytes that it takes where its inputs are resident, by threads and the iterations
+        that are simulated; filled when asked.
     """
 
+    net: Net
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     steps: list[Step]
@@ -138,7 +141,13 @@ class Program:
     absent: tuple[int, ...]
     waits: list[int]
     roots: list[int]
-    peaks_alone: dict[int, int] = dataclasses.field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    peaks_alone: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Steps of it and of those inside."""
+        return sum(1 + sum(inner.size for inner in step.inner) for step in self.steps)
 
     @functools.cached_property
     def has_several_loops(self) -> bool:
@@ -222,20 +231,6 @@ def _positions(slots: tuple[int, ...]) -> Mapping[int, list[int]]:
     for position, slot in enumerate(slots):
         found.setdefault(slot, []).append(position)
     return found
-
-
-def spare(program: Program, runs: int) -> None:
-    """Lets loops run fewer iterations before they leap, so that a large function takes no longer.
-
-    Args:
-      program: of the whole function; changed in place.
-      runs: how many steps may be run in all, about.
-    """
-    steps = list(all_steps(program))
-    steady_state = max(2, runs // (2 * len(steps) + 1))
-    for step in steps:
-        if step.inner and step.kind is Kind.LOOP and step.window + 1 > steady_state:
-            step.window, step.steady_state = min(step.window, steady_state), steady_state
 
 
 def all_steps(program: Program) -> Iterator[Step]:

@@ -45,7 +45,7 @@ from rnnmem.simulate.executor import Run
 from rnnmem.simulate.folding import PLAIN, Simplified
 from rnnmem.simulate.program import compile_net
 from rnnmem.simulate.setting import Deals, Setting
-from rnnmem.simulate.steps import Program, Step, all_steps, spare
+from rnnmem.simulate.steps import Program, Step, all_steps
 
 SAVED, RESULT, TEMPORARY = "saved", "result", "temporary"
 
@@ -109,17 +109,17 @@ def simulate(net: Net, *, unknown_dimension: int | None = None, machine: Machine
         they stay unknown.
       machine: whose threads and times are assumed.
     """
-    program, unknown = prepared(net, machine, unknown_dimension)
+    program = prepared(net, machine, unknown_dimension)
     events: list[tuple[str, int]] = []
     ledger = _run(program, machine, events=events)
     peak_origin = ledger.log[ledger.peak_entries - 1][0].origin if ledger.log else Origin()
     return Timeline(
-        peak_bytes=None if unknown else ledger.peak,
+        peak_bytes=None if program.unknown else ledger.peak,
         peak_op="/".join((*peak_origin.loops, peak_origin.op)),
         peak_source=peak_origin.source,
         live_at_peak=_alive(ledger),
         events=tuple(events),
-        unknown=tuple(unknown),
+        unknown=program.unknown,
     )
 
 
@@ -140,8 +140,8 @@ def counted_peak(
     Returns:
       Bytes above what is resident; None where a size that matters is unknown.
     """
-    program, unknown = prepared(net, machine)
-    if unknown:
+    program = prepared(net, machine)
+    if program.unknown:
         return None
     ledger = _worse(program, machine, limit)
     if ledger.peak >= limit:
@@ -155,8 +155,8 @@ def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     A thread that has to wait holds what its op reads and writes while the other ones go on. That is
     rare, so it is not what is predicted; a budget must hold all the same.
     """
-    program, unknown = prepared(net, machine)
-    if unknown:
+    program = prepared(net, machine)
+    if program.unknown:
         return None
     _, ledger = _worst(program, machine, [])
     return bfc.counted_peak(ledger.log, ledger.peak)
@@ -219,7 +219,7 @@ def peaks(net: Net | KnownNet, machine: Machine = CPU) -> tuple[int, int]:
 
     Which of them it is in a run is a race. `counted_peak` says whether all sizes are known.
     """
-    program, _ = prepared(net, machine)
+    program = prepared(net, machine)
     return _run(program, machine).peak, _run(program, machine, deals=Deals.NEWEST).peak
 
 
@@ -242,9 +242,9 @@ class Record:
 
 def record(net: Net | KnownNet, machine: Machine = CPU) -> Record:
     """Simulates one run of a function and keeps all of it; the most in use is `counted_peak`."""
-    program, unknown = prepared(net, machine)
+    program = prepared(net, machine)
     ledger = _worse(program, machine)
-    return Record(ledger.log, bfc.in_use(ledger.log), tuple(ledger.spans), tuple(unknown))
+    return Record(ledger.log, bfc.in_use(ledger.log), tuple(ledger.spans), program.unknown)
 
 
 def prepared(
@@ -252,13 +252,15 @@ def prepared(
     machine: Machine,
     unknown_dimension: int | None = None,
     simplified: Simplified = PLAIN,
-) -> tuple[Program, dict[str, None]]:
-    """The program of a whole function, and what is unknown."""
-    unknown: dict[str, None] = {}
+) -> Program:
+    """The program of a whole function."""
     known = net if isinstance(net, KnownNet) else known_net(net, None, unknown_dimension)
-    program = compile_net(known, (), unknown, machine, simplified=simplified)
-    spare(program, MOST_RUNS)
-    return program, unknown
+    return compile_net(known, machine, simplified)
+
+
+def most_iterations(program: Program) -> int:
+    """Of each loop of a whole function, before the simulation leaps."""
+    return max(2, MOST_RUNS // (2 * program.size + 1))
 
 
 def run(program: Program, setting: Setting) -> Ledger:
@@ -271,7 +273,8 @@ def run(program: Program, setting: Setting) -> Ledger:
 
 def _run(program: Program, machine: Machine, limit: float = math.inf, **how: Any) -> Ledger:
     """The same on a machine's threads; see `Setting` for how."""
-    return run(program, Setting(Ledger(limit), machine.threads, **how))
+    setting = Setting(Ledger(limit), machine.threads, most_iterations(program), **how)
+    return run(program, setting)
 
 
 def _worse(program: Program, machine: Machine, limit: float = math.inf) -> Ledger:

@@ -5,7 +5,7 @@ import pytest
 from rnnmem.analysis.machine import CPU, WIDE_SECONDS
 from rnnmem.analysis.shapes import known_net
 from rnnmem.planning.overlap import factor_one_by_one
-from rnnmem.simulate.program import compile_net
+from rnnmem.simulate.program import Place, compile_net
 from tests.handmade import make_net, op
 
 SHORT = WIDE_SECONDS / 2
@@ -15,10 +15,9 @@ LONG = 2 * WIDE_SECONDS
 def lost(ops, outputs, seconds, threads=2, cheap=False):
     """The factor of a loop over a state h, with as many seconds for each op, by its name."""
     body = make_net({"h": "f[4]", "x": "f[4]"}, [op(*one) for one in ops], outputs)
-    program = compile_net(known_net(body), (), {}, CPU, variables=frozenset({0, 1}))
-    for step in program.steps:
-        step.cheap = cheap
-    return factor_one_by_one(program, [seconds[step.op.name] for step in program.steps], threads)
+    program = compile_net(known_net(body), CPU, place=Place(variables=frozenset({0, 1})))
+    taken = [seconds[step.op.name] for step in program.steps]
+    return factor_one_by_one(program, taken, [cheap] * len(taken), threads)
 
 
 CHAIN = [("a", "Tanh", "h", "f[4]"), ("b", "Sin", "a", "f[4]")]
