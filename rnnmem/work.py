@@ -23,8 +23,10 @@ from rnnmem.grappler.listing import Listing, reordered
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.names import UNKNOWN
+from rnnmem.ir.order import reached, waiting_for
 from rnnmem.passes.normalise.congruent_ops import merged_in
 from rnnmem.passes.normalise.decision import CongruentOps
+from rnnmem.passes.rematerialise.clone import AGAIN
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met
 from rnnmem.planning.intervals import at_sizes, with_intervals
@@ -123,7 +125,23 @@ class Work:
         name, is_clone, _ = f"/{self.otherwise}".partition(f"/{CLONE}")
         regions = self.plan.at_every_depth("straight_line") if is_clone else ()
         found = [op for one in regions for op in one.ops if name.endswith(f"/{op}")]
+        _, is_again, name = self.otherwise.rpartition(f"{AGAIN}/")
+        loops = self.plan.every_loop() if is_again else ()
+        found += [self._as_it_is_left(op) for one in loops for op in one.recomputed if op == name]
         return frozenset([max(found, key=len)] if found else ())
+
+    def _as_it_is_left(self, name: str) -> str:
+        """The op of a step net, or what TensorFlow makes of it with others: the first behind it.
+
+        What is fused is nowhere, and to save it would change how the loop computes.
+        """
+        nets = () if self.made is None else (one for _, one in self.made.net.walk())
+        net = next((one for one in nets if name in one.op_by_name), None)
+        if net is None:
+            return name
+        left = ops_left(self.concrete)
+        behind = reached([name], functools.partial(waiting_for, net))
+        return next((op for op in behind if any(one.endswith(f"/{op}") for one in left)), name)
 
     def reordered(self, before: Any, after: Any) -> str:
         """Why a sum would add up in another order in a rewritten FuncGraph; empty: none does."""
@@ -178,8 +196,18 @@ class Work:
         net = self.nets()[0] if self.made is None else self.made.net
         return frozenset() if net is None else sums_of_nothing(known_net(net))
 
-    def accept(self, graphs: Any, pair: Any, made: Any) -> bool:
-        """Whether a rewritten pair may run instead of TensorFlow's; if not, the plan says why."""
+    def accept(self, graphs: Any, pair: Any, made: Any) -> Any:
+        """True where a rewritten pair may run instead of TensorFlow's; else what to try next.
+
+        That is a pair of graphs in which what was computed otherwise does not run again; None where
+        there is no such pair, and the plan says why.
+        """
+        verdict = self._verdict(graphs, pair, made)
+        if not self.keeps_nets and (verdict is True or verdict is None):
+            self.forget_nets()
+        return verdict
+
+    def _verdict(self, graphs: Any, pair: Any, made: Any) -> Any:
         if self._may_differ():
             return True
         count = private.result_count(self.concrete)
@@ -187,16 +215,17 @@ class Work:
         if not reason:
             return True
         forward, backward = graphs
+        if len(self.options.runs_once) < _MOST_LEFT and (names := self._computed_otherwise()):
+            once = self.options.runs_once | names
+            self.options = dataclasses.replace(self.options, runs_once=once)
+            return self.gradient(forward, backward)
         try:
             with paused():
                 leave = functools.partial(self._compile_gradient, left=reason)
                 rewrite_gradient(forward, backward, count, leave)
         except Exception as error:
             self.give_up(error)
-        finally:
-            if not self.keeps_nets:
-                self.forget_nets()
-        return False
+        return None
 
     def _may_differ(self) -> bool:
         """Whether the plan gives other bits anyway, or other ops that give the same."""
@@ -313,7 +342,11 @@ class Work:
         return self._keep(compile_net(as_asked(net, target), target)).rewritten
 
     def gradient(self, forward: Any, backward: Any) -> tuple[Any, Any] | None:
-        """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them."""
+        """TensorFlow's graphs of the function and its gradient, rewritten; None to leave them.
+
+        Nets are kept for `accept`, which is asked about what is made of the graphs.
+        """
+        made = None
         count, began = private.result_count(self.concrete), time.perf_counter()
         compiled = private.is_compiled(self.concrete)
 
@@ -336,7 +369,7 @@ class Work:
             return None
         finally:
             self.log_since(began)
-            if not self.keeps_nets:
+            if made is None and not self.keeps_nets:
                 self.forget_nets()
 
     def log_since(self, began: float) -> None:

@@ -32,3 +32,15 @@ def neutral_operand(net: Net, op: Op, blobs: Mapping[str, Blob]) -> str | None:
         ),
         None,
     )
+
+
+def other_factor(net: Net, op: Op) -> str | None:
+    """The blob that a product multiplies by the number one, which changes no bit of it."""
+    if op.type != "Mul":
+        return None
+    pairs = op.inputs, op.inputs[::-1]
+    return next((blob for blob, number in pairs if _is_one(net, number)), None)
+
+
+def _is_one(net: Net, blob: str) -> bool:
+    return net.blobs[blob].shape == () and constant_value(net, blob) == _UNIT["Mul"]

@@ -47,7 +47,7 @@ class Options:
       profile: seconds for which times are measured instead of estimated; 0: not at all.
       keep: patterns of names of ops and name scopes whose values are not computed again.
       recompute: the same of values that are not saved.
-      runs_once: names of ops that do not run again outside of loops; no argument of ``optimize``.
+      runs_once: names of ops that do not run again; no argument of ``optimize``.
       merges: ops that are to be merged with congruent ones; no argument of ``optimize`` either.
     """
 

@@ -241,6 +241,7 @@ def candidates_of(
     variables: frozenset[str] | None = None,
     techniques: frozenset[str] = REMATERIALISE,
     beside: Iterable[Pass] = AROUND_LOOPS,
+    runs_once: frozenset[str] = frozenset(),
 ) -> Candidates:
     """All trades between bytes and time that the loop pairs of a Net offer.
 
@@ -252,6 +253,7 @@ def candidates_of(
       variables: of a step net: its inputs that hold a variable each (`Place.variables`).
       techniques: whether blobs may be recomputed, and in which forms they may be saved.
       beside: passes that loops which are rewritten may bring along.
+      runs_once: names of ops that do not run again, though they might.
     """
     beside_loops = own_loop_pairs(net)
     in_branches = branch_pairs(net)
@@ -267,13 +269,13 @@ def candidates_of(
         )
 
     def choices(opens: bool) -> tuple[tuple[LoopPlan, ...], ...]:
-        planner = Planner(machine, 0.0, clock, techniques, opens)
+        planner = Planner(machine, 0.0, clock, techniques, opens, runs_once)
         return tuple(
             _choices(pair, planner, outside(pair), segments and pair.path not in around)
             for pair in pairs
         )
 
-    exact = Planner(machine, 0.0, clock, techniques)
+    exact = Planner(machine, 0.0, clock, techniques, runs_once=runs_once)
     refined: dict[tuple, LoopPlan | None] = {}
 
     def refine(pair: LoopPair, kept: int | None, seconds: float | None) -> LoopPlan | None:

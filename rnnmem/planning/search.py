@@ -141,6 +141,7 @@ class Search:
             variables=self.variables,
             techniques=self.setting.in_loops,
             beside=self.setting.around_loops,
+            runs_once=self.setting.runs_once,
         )
 
     @functools.cached_property

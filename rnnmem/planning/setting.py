@@ -24,7 +24,7 @@ class Setting:
         which runs who knows when.
       scheduling_edges: whether plans are tried with large buffers taking turns where no other plan
         fits.
-      runs_once: names of ops that do not run again outside of loops, though they might.
+      runs_once: names of ops that do not run again, though they might.
     """
 
     machine: Machine

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 from rnnmem.ir.graph import Net, Op, Path
+from rnnmem.ir.neutral import other_factor
 from rnnmem.ir.op_table import BRANCHES, LOOPS
 from rnnmem.ir.order import constant_value
 from rnnmem.verify.effects import GUARDS, TOP, Effects, Place
@@ -160,6 +161,9 @@ class ValueNumbering:
             inputs = tuple([numbers[blob] for blob in op.inputs])
             results: Sequence[int]
             effect = effects.get(op.name)
+            if (factor := other_factor(net, op)) is not None:
+                numbers[op.outputs[0]] = numbers[factor]
+                continue
             if effect is None and not op.nets and op.type not in _OF_THEIR_OWN:
                 for blob, operator in zip(op.outputs, self._operators_of(op), strict=True):
                     numbers[blob] = make(operator, inputs, op.name)

@@ -14,8 +14,10 @@ from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.keepalive import missed_results, results_read
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.ir.editor import LoopEditor
-from rnnmem.ir.graph import Blob, DType, Op, Shape
+from rnnmem.ir.graph import Blob, DType, Net, Op, Shape
+from rnnmem.ir.neutral import other_factor
 from rnnmem.ir.op_table import facts
+from rnnmem.ir.order import constant_value
 from rnnmem.passes.rematerialise.branches import kinds_with_values, with_values
 from rnnmem.passes.rematerialise.decision import OVERLAPPING, LoopPlan
 from rnnmem.passes.rematerialise.hoisted_reads import InnerRead
@@ -164,6 +166,7 @@ class Materialiser:
 
     def _clone(self, op: Op) -> Op:
         if op.name not in self.clones:
+            name, op = op.name, self._as_folded(op)
             body = self.gradient.body
             reads = reads_in_step(self.forward, op) or {}
             inputs = tuple(
@@ -185,8 +188,36 @@ class Materialiser:
                 device=op.device,
                 source=op.source,
             )
-            self.clones[op.name] = clone
+            self.clones[name] = clone
+            return clone
         return self.clones[op.name]
+
+    def _as_folded(self, op: Op) -> Op:
+        """The op, or what TensorFlow makes of a product by one in the forward step net.
+
+        Where others in the gradient read such a one, its product would leave an edge from it behind
+        (``constant_folding.cc``), and with an edge nothing is fused.
+        """
+        factor = other_factor(self.body, op)
+        if factor is None or not self._leaves_no_one(self.body.blobs[factor].dtype):
+            return op
+        kind = {"T": DType(self.body.blobs[factor].dtype)}
+        return op.replace(type="Identity", inputs=(factor,), attributes=kind)
+
+    def _leaves_no_one(self, dtype: str) -> bool:
+        """Whether nobody in the forward step net reads a one but products by it."""
+        net = self.body
+        ones = (
+            op.outputs[0]
+            for op in net.ops
+            if op.type == "Const" and constant_value(net, op.outputs[0]) == 1
+        )
+        return all(
+            blob not in net.outputs
+            and all(_folds(net, op, blob) for op in net.readers.get(blob, ()))
+            for blob in ones
+            if net.blobs[blob].dtype == dtype
+        )
 
     def _kinds(self, op: Op) -> tuple[Blob, ...]:
         """What the op gives in the forward step net."""
@@ -276,3 +307,10 @@ class Materialiser:
         if not waits:
             return ""
         return body.add("NoOp", (), (), {}, name="rnnmem/gate", controls=waits).name
+
+
+def _folds(net: Net, op: Op, one: str) -> bool:
+    """Whether an op multiplies by a one, or hands it on to nobody."""
+    if op.type == "IdentityN":
+        return not net.fan_out(op.outputs[op.inputs.index(one)])
+    return other_factor(net, op) is not None

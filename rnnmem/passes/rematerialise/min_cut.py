@@ -58,6 +58,7 @@ class Step:
       seconds_to_keep: estimated time of saving so many bytes, and of reading them later.
       free: blobs that are saved whatever is chosen (someone else reads their accumulator).
       never: names of ops that may not be recomputed here, whatever their type.
+      otherwise: those of them that TensorFlow was found to compute in another way again.
       addends: blobs that a sum may add up in place, or may not: where the original does not save
         one, saving it would show in the order of the sum.
       hoisted: blobs that read a variable which stays the same: one read beside the loop will do.
@@ -79,6 +80,7 @@ class Step:
     seconds_to_keep: Callable[[int], float] = lambda size: 0.0
     free: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
+    otherwise: frozenset[str] = frozenset()
     addends: frozenset[str] = frozenset()
     hoisted: frozenset[str] = frozenset()
     hoists: frozenset[str] = frozenset()

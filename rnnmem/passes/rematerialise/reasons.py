@@ -18,7 +18,7 @@ from rnnmem.passes.rematerialise.decision import (
     ResidualDecision,
 )
 from rnnmem.passes.rematerialise.min_cut import SavedSet, Step, is_constant
-from rnnmem.passes.rematerialise.requests import READ_ELSEWHERE, SUM_ORDER
+from rnnmem.passes.rematerialise.requests import OTHERWISE, READ_ELSEWHERE, SUM_ORDER
 from rnnmem.sizes import format_bytes
 
 ASKED = "you asked for it"
@@ -101,6 +101,8 @@ def _why_saved(blob: str, producer: Op | None, step: Step, chosen: SavedSet) -> 
         return "state at the start of the iteration"
     if facts(producer) is None and producer.name not in step.reading:
         return why_never_twice(producer)
+    if producer.name in step.otherwise:
+        return OTHERWISE
     if producer.name in step.never and producer.type not in LOOPS:
         return SUM_ORDER
     if blob not in step.pushed:

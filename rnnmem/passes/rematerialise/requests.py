@@ -18,6 +18,7 @@ NOT_FROM_SAVED = "what it is computed from can be neither saved nor computed aga
 READ_ELSEWHERE = "its accumulator is read elsewhere, or keeps a sum in order"
 STATE = "it is a state at the start of the iteration"
 SUM_ORDER = "a sum whose order the gradient step net would not keep"
+OTHERWISE = "TensorFlow's graph optimizer would compute it in another way"
 
 
 def ops_kept(body: Net, opened: Collection[str] = ()) -> frozenset[str]:
@@ -84,6 +85,8 @@ def _why_refused(step: Step, blob: str) -> str:
     if is_constant(op):
         return ""
     if not step.may_run_twice(op):
+        if op.name in step.otherwise:
+            return OTHERWISE
         impure = facts(op) is None and op.name not in step.reading
         return why_never_twice(op) if impure else SUM_ORDER
     return "" if _may_run(step, op, {}) else NOT_FROM_SAVED

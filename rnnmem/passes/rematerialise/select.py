@@ -79,6 +79,7 @@ class Planner:
     clock: Clock
     techniques: frozenset[str] = REMATERIALISE
     opens: bool = False
+    runs_once: frozenset[str] = frozenset()  # names of ops that do not run again
     steps: dict[tuple[str, ...], Step] = dataclasses.field(default_factory=dict)  # at any price
 
     def codecs(self, pair: LoopPair) -> Codecs:
@@ -237,7 +238,8 @@ class Planner:
             | racing(pair.forward)
             | _merged_as_called(pair, pushed - read)
             | self._counted(pair)
-            | (ops_kept(pair.forward.body, opened) if recomputes else frozenset()),
+            | (ops_kept(pair.forward.body, opened) | self.runs_once if recomputes else frozenset()),
+            otherwise=self.runs_once,
             hoisted=hoisted,
             hoists=frozenset(
                 op.name for op in pair.forward.body.ops if is_hoisted(pair.forward, op, hoisted)

@@ -28,7 +28,8 @@ def with_gradient(concrete: Any, rewrite: Any, accept: Any, leave: Any) -> Any:
       rewrite: called once with TensorFlow's ``(forward FuncGraph, backward FuncGraph)``; returns
         such a pair to use instead, or None to use the one given.
       accept: called with TensorFlow's graphs, the functions that it made of them, and those of the
-        rewritten pair; returns whether these may run instead.
+        rewritten pair; returns True where these may run instead, else another pair of graphs to
+        try, or None to use TensorFlow's.
       leave: called with the inputs of a call inside a graph, TensorFlow's pair of functions and
         the rewritten one; returns whether TensorFlow's differentiates this call.
     """
@@ -76,16 +77,18 @@ class _RewrittenGradient(_concrete_function._DelayedRewriteGradientFunctions):
         if graphs is None:
             return pair
         originals = self._original._func_graph, pair[1].graph
-        self._func_graph, backward = graphs
-        made = _concrete_function._create_forward_backward_with_graph(
-            self._attrs, self._func_graph, backward
-        )
-        if not self._accept(originals, pair, made):
-            self._func_graph = originals[0]
-            return pair
-        for one in (made[0], made[1]._inference_function):
-            tell_lines_of(one, *originals)
-        return made
+        while graphs is not None:
+            self._func_graph, backward = graphs
+            made = _concrete_function._create_forward_backward_with_graph(
+                self._attrs, self._func_graph, backward
+            )
+            graphs = self._accept(originals, pair, made)
+            if graphs is True:
+                for one in (made[0], made[1]._inference_function):
+                    tell_lines_of(one, *originals)
+                return made
+        self._func_graph = originals[0]
+        return pair
 
     def _rewrite_forward_and_call_backward(self, op, *doutputs):
         if self._is_left_to_tensorflow(op):
