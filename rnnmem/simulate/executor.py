@@ -417,9 +417,8 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            most = self.setting.steady_state
-            spares = step.window + 1 > most
-            steady_state = most if spares else self._window(step) + STEADY_AFTER
+            most, steady_state = self.setting.steady_state, self._window(step) + STEADY_AFTER
+            steady_state = most if step.window >= most else steady_state
             iterations = trips if trips <= 2 * steady_state + 1 else steady_state
             run = Run(step.inner[0], self.setting, iterations, self._window(step))
             run.ends = iterations == trips
