@@ -1,4 +1,4 @@
-"""A product by the number one is the other factor; by another number, or by ones that widen, not."""
+"""A product by the number one is the other factor; by another, or by ones that widen, it is not."""
 
 import pytest
 
