@@ -85,10 +85,10 @@ class Work:
         return self._keep(compile_function(self._target(left)))
 
     def simpler(self, reason: str) -> Iterator[Work]:
-        """The same work where less is done outside of loops, for that reason.
+        """The same work where less runs again, for that reason.
 
-        First what was computed otherwise does not run again, or congruent ops are merged as
-        TensorFlow merged them; then nothing runs again that did.
+        First what was computed otherwise does not, or congruent ops are merged as TensorFlow merged
+        them; then nothing does outside of loops.
         """
         tried = self
         for _ in range(_MOST_LEFT):
@@ -121,14 +121,14 @@ class Work:
         return merged_in(self.made.net, ops_left(self.concrete))
 
     def _computed_otherwise(self) -> frozenset[str]:
-        """The op, at most, whose clone TensorFlow was found to compute in another way."""
+        """The op, at most, whose clone TensorFlow was now found to compute in another way."""
         name, is_clone, _ = f"/{self.otherwise}".partition(f"/{CLONE}")
         regions = self.plan.at_every_depth("straight_line") if is_clone else ()
         found = [op for one in regions for op in one.ops if name.endswith(f"/{op}")]
         _, is_again, name = self.otherwise.rpartition(f"{AGAIN}/")
         loops = self.plan.every_loop() if is_again else ()
         found += [self._as_it_is_left(op) for one in loops for op in one.recomputed if op == name]
-        return frozenset([max(found, key=len)] if found else ())
+        return frozenset([max(found, key=len)] if found else ()) - self.options.runs_once
 
     def _as_it_is_left(self, name: str) -> str:
         """The op of a step net, or what TensorFlow makes of it with others: the first behind it.
