@@ -122,13 +122,23 @@ class Work:
 
     def _computed_otherwise(self) -> frozenset[str]:
         """The op, at most, whose clone TensorFlow was now found to compute in another way."""
+        found = self._cloned_outside() or self._cloned_in_loop()
+        return frozenset([found] if found else ()) - self.options.runs_once
+
+    def _cloned_outside(self) -> str:
+        """That op where it is outside of loops; empty: it is not."""
         name, is_clone, _ = f"/{self.otherwise}".partition(f"/{CLONE}")
         regions = self.plan.at_every_depth("straight_line") if is_clone else ()
-        found = [op for one in regions for op in one.ops if name.endswith(f"/{op}")]
-        _, is_again, name = self.otherwise.rpartition(f"{AGAIN}/")
-        loops = self.plan.every_loop() if is_again else ()
-        found += [self._as_it_is_left(op) for one in loops for op in one.recomputed if op == name]
-        return frozenset([max(found, key=len)] if found else ()) - self.options.runs_once
+        found = (op for one in regions for op in one.ops if name.endswith(f"/{op}"))
+        return max(found, key=len, default="")
+
+    def _cloned_in_loop(self) -> str:
+        """That op, or the branch or loop op that it is inside of, where it is in a loop."""
+        _, is_clone, name = self.otherwise.rpartition(f"{AGAIN}/")
+        again = {op for one in self.plan.every_loop() for op in one.recomputed if is_clone}
+        if name in again:
+            return self._as_it_is_left(name)
+        return max((op for op in again if name.startswith(f"{op}/")), key=len, default="")
 
     def _as_it_is_left(self, name: str) -> str:
         """The op of a step net, or what TensorFlow makes of it with others: the first behind it.
