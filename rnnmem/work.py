@@ -28,7 +28,7 @@ from rnnmem.passes.normalise.congruent_ops import merged_in
 from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.rematerialise.clone import AGAIN
 from rnnmem.passes.straight_line.apply import CLONE
-from rnnmem.planning.choice import budget_for, cannot_be_met
+from rnnmem.planning.choice import budget_for, cannot_be_met, is_cut
 from rnnmem.planning.intervals import at_sizes, with_intervals
 from rnnmem.planning.names import with_origins
 from rnnmem.planning.options import Options, left_outside
@@ -49,6 +49,7 @@ _BESIDE_SHAPES = (
 )
 _MOST_LEFT = 4
 """Ops that are tried to run once because their clones would be computed in another way."""
+_NO_SEGMENTS = "no iteration is replayed in segments: {}"
 _NO_GRADIENT = "TensorFlow makes no gradient of the function, so that none is rewritten: {}"
 _OTHERWISE = (
     "TensorFlow's graph optimizer would compute {} in another way than in the original, and last "
@@ -88,17 +89,21 @@ class Work:
         """The same work where less runs again, for that reason.
 
         First what was computed otherwise does not, or congruent ops are merged as TensorFlow merged
-        them; then nothing does outside of loops.
+        them, or no segment is replayed; then nothing does outside of loops.
         """
-        tried = self
+        tried, remarks = self, self.remarks
         for _ in range(_MOST_LEFT):
             if names := tried._computed_otherwise():
                 once = tried.options.runs_once | names
                 tried = self.asked(dataclasses.replace(tried.options, runs_once=once))
             elif merges := tried._merged():
                 tried = self.asked(dataclasses.replace(tried.options, merges=merges))
+            elif tried.options.plan is None and is_cut(tried.plan):
+                tried = self.asked(tried.options.without(("checkpoint",)))
+                remarks = (_NO_SEGMENTS.format(reason),)
             else:
                 break
+            tried.remarks = remarks
             yield tried
         for options, left in self.options.simpler(self.plan):
             made = self.asked(options)

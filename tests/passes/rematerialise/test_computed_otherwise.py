@@ -113,3 +113,15 @@ def test_what_is_saved_for_that_says_why():
     assert len(seen) == 2 and first not in loop.recomputed
     (told,) = (one for one in loop.residuals if one.blob.startswith(f"{first}:"))
     assert "in another way" in told.reason
+
+
+def test_where_a_replay_would_compute_otherwise_nothing_is_replayed(monkeypatch):
+    def differs(work, function):
+        cut = any(loop.segments for loop in work.plan.loops)
+        return work._otherwise("gradient/body/_1/rnnmem/segment/then/_2/Sigmoid" if cut else None)
+
+    monkeypatch.setattr("rnnmem.work.Work.differs", differs)
+    plan = rnnmem.optimize(differentiated(chain, layers()), max_slowdown=4.0).plan(start())
+    (loop,) = plan.loops
+    assert loop.recomputed and not loop.segments
+    assert any("replayed in segments" in note for note in plan.notes)
