@@ -93,9 +93,8 @@ class Work:
         """
         tried, remarks = self, self.remarks
         for _ in range(_MOST_LEFT):
-            if names := tried._computed_otherwise():
-                once = tried.options.runs_once | names
-                tried = self.asked(dataclasses.replace(tried.options, runs_once=once))
+            if once := tried._running_once():
+                tried = self.asked(once)
             elif merges := tried._merged():
                 tried = self.asked(dataclasses.replace(tried.options, merges=merges))
             elif tried.options.plan is None and is_cut(tried.plan):
@@ -125,10 +124,12 @@ class Work:
             return ()
         return merged_in(self.made.net, ops_left(self.concrete))
 
-    def _computed_otherwise(self) -> frozenset[str]:
-        """The op, at most, whose clone TensorFlow was now found to compute in another way."""
-        found = self._cloned_outside() or self._cloned_in_loop()
-        return frozenset([found] if found else ()) - self.options.runs_once
+    def _running_once(self) -> Options | None:
+        """Options where the op runs once whose clone was found to be computed in another way."""
+        found, once = self._cloned_outside() or self._cloned_in_loop(), self.options.runs_once
+        if not found or found in once:
+            return None
+        return dataclasses.replace(self.options, runs_once=once | {found})
 
     def _cloned_outside(self) -> str:
         """That op where it is outside of loops; empty: it is not."""
@@ -230,9 +231,8 @@ class Work:
         if not reason:
             return True
         forward, backward = graphs
-        if len(self.options.runs_once) < _MOST_LEFT and (names := self._computed_otherwise()):
-            once = self.options.runs_once | names
-            self.options = dataclasses.replace(self.options, runs_once=once)
+        if len(self.options.runs_once) < _MOST_LEFT and (once := self._running_once()):
+            self.options = once
             return self.gradient(forward, backward)
         try:
             with paused():

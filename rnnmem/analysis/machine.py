@@ -84,10 +84,6 @@ class Machine:
         rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
         return self._starting(op, net) + max(work / rate, moved / self.bytes_per_second)
 
-    def is_fast(self, seconds: float) -> bool:
-        """Whether TensorFlow runs an op that takes so long in the thread that made it ready."""
-        return seconds - self.launch_seconds < CHEAP_SECONDS
-
     def least_seconds(self, op: Op, net: Net) -> float:
         """Estimated time of an op that hands on what it reads; of any, where costs are known."""
         return self.launch_seconds if self.costs is None else self.seconds(op, net)
@@ -116,11 +112,11 @@ class Machine:
         if self.device == ACCELERATOR and not _starts_kernel(op, net):
             return 0.0
         if _multiplies(op):
-            taken = self.costs.product(work, _is_thin(op, net)) * self._by_dtype(op, net)
-            found = max(taken, self.costs.moving(moved)) + seconds_to_pack(op, net)
+            taken = self.costs.product(work, _is_thin(op, net))
         else:
-            taken = self.costs.computing(op.type, work) * self._by_dtype(op, net)
-            found = max(taken, self.costs.moving(moved))
+            taken = self.costs.computing(op.type, work)
+        found = max(taken * self._by_dtype(op, net), self.costs.moving(moved))
+        found += seconds_to_pack(op, net)
         return found + _wakes(op, net, moved) * self.costs.woken
 
     def _by_dtype(self, op: Op, net: Net) -> float:

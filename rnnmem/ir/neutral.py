@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import slots, types
@@ -22,25 +22,21 @@ def neutral_operand(net: Net, op: Op, blobs: Mapping[str, Blob]) -> str | None:
     """
     if op.type not in _UNIT:
         return None
-    pairs = (op.inputs, op.inputs[::-1]) if op.type in _COMMUTES else (op.inputs,)
     shape = blobs[op.outputs[0]].shape
-    return next(
-        (
-            blob
-            for blob, number in pairs
-            if blobs[blob].shape == shape and constant_value(net, number) == _UNIT[op.type]
-        ),
-        None,
-    )
+    return next((blob for blob, _ in _neutral(net, op) if blobs[blob].shape == shape), None)
 
 
 def other_factor(net: Net, op: Op) -> str | None:
     """The blob that a product multiplies by the number one, which changes no bit of it."""
     if op.type != "Mul":
         return None
-    pairs = op.inputs, op.inputs[::-1]
-    return next((blob for blob, number in pairs if _is_one(net, number)), None)
+    pairs = _neutral(net, op)
+    return next((blob for blob, number in pairs if net.blobs[number].shape == ()), None)
 
 
-def _is_one(net: Net, blob: str) -> bool:
-    return net.blobs[blob].shape == () and constant_value(net, blob) == _UNIT["Mul"]
+def _neutral(net: Net, op: Op) -> Iterator[tuple[str, str]]:
+    """An operand, and the other one that is the constant which changes nothing."""
+    pairs = (op.inputs, op.inputs[::-1]) if op.type in _COMMUTES else (op.inputs,)
+    for blob, number in pairs:
+        if constant_value(net, number) == _UNIT[op.type]:
+            yield blob, number

@@ -29,8 +29,8 @@ from rnnmem.ir.marks import (
 )
 from rnnmem.passes.checkpoint.schedule import evaluations
 from rnnmem.planning.overlap import factor_one_by_one
-from rnnmem.simulate.program import compile_net
-from rnnmem.simulate.steps import NEW_ELEMENTS, Kind, Program, Step
+from rnnmem.simulate.program import compile_net, is_cheap
+from rnnmem.simulate.steps import Kind, Program, Step
 
 FEW = 0.2
 """Part of the iterations on the way to a segment whose state is kept, about."""
@@ -94,15 +94,12 @@ class _Walk:
         if step.window > 1 or threads == 1:
             return trips * (handed + sum(taken))
         # Each iteration finds the other threads asleep, and wakes them.
-        cheap = [self.is_cheap(*one) for one in zip(body.steps, taken, strict=True)]
+        cheap = [
+            not step.inner and is_cheap(step, one, self.machine)
+            for step, one in zip(body.steps, taken, strict=True)
+        ]
         waits = factor_one_by_one(body, taken, cheap, threads)
         return trips * (handed + waits * sum(taken) + costs.woken)
-
-    def is_cheap(self, step: Step, seconds: float) -> bool:
-        """Whether a step that takes so long runs at once, in the thread that made it ready."""
-        if step.kind is not Kind.ALLOCATE and step.kind not in NEW_ELEMENTS:
-            return not step.inner
-        return not step.scratch and self.machine.is_fast(seconds)
 
     def branch(self, step: Step, around: int) -> float:
         """Seconds of one run of a branch op, or of a call."""

@@ -19,7 +19,7 @@ import collections
 import dataclasses
 from heapq import heappop, heappush
 
-from rnnmem.analysis.machine import PAUSE, STEADY_AFTER
+from rnnmem.analysis.machine import PAUSE
 from rnnmem.ir.marks import REFILLS
 from rnnmem.simulate.actions import ACTIONS
 from rnnmem.simulate.buffers import Buffer, Ledger, ListValue, Span, Value
@@ -417,20 +417,15 @@ class Run:
         if key not in self.begun:
             step = self.program.steps[index]
             trips = 1 if step.trips is None else step.trips
-            most, steady_state = self.setting.steady_state, self._window(step) + STEADY_AFTER
-            steady_state = most if step.window >= most else steady_state
+            steady_state = self.setting.iterations(step)
             iterations = trips if trips <= 2 * steady_state + 1 else steady_state
-            run = Run(step.inner[0], self.setting, iterations, self._window(step))
+            run = Run(step.inner[0], self.setting, iterations, self.setting.window(step))
             run.ends = iterations == trips
             self.begun[key] = _Begun(run, trips, len(self.ledger.log))
             for position, slot in enumerate(step.inputs):
                 if slot < 0:
                     run.give(position, None)
         return self.begun[key]
-
-    def _window(self, step: Step) -> int:
-        """Iterations of a loop under way at once."""
-        return 1 if self.setting.in_turn else min(step.window, self.setting.steady_state)
 
     def _feed(self) -> None:
         """Lets loops that wait for inputs do with the others what they can."""
@@ -473,7 +468,7 @@ class Run:
             skipped, before = begun.trips - 2 * steady_state, len(log)
             extrapolation(state, steady_state, skipped, begun.run.made)
             leapt = before, len(log)
-            last = Run(step.inner[0], self.setting, steady_state, self._window(step))
+            last = Run(step.inner[0], self.setting, steady_state, self.setting.window(step))
             last.begins, last.made = False, begun.run.made
             state = last.execute(state)
             span = Span(loops, begun.entries, len(log), begun.trips, leapt, skipped, steady_state)

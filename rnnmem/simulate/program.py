@@ -13,7 +13,13 @@ from collections.abc import Iterable, Mapping
 from rnnmem.analysis.copied_reads import copied_inside, copied_when_read
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import Loop
-from rnnmem.analysis.machine import FEW_STRINGS, STRING_BYTES, Machine, rounded
+from rnnmem.analysis.machine import (
+    CHEAP_SECONDS,
+    FEW_STRINGS,
+    STRING_BYTES,
+    Machine,
+    rounded,
+)
 from rnnmem.analysis.segment_lengths import longest_segment, segment_count
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.analysis.shared_rows import source_of_rows
@@ -52,7 +58,7 @@ from rnnmem.simulate.buffers import Origin
 from rnnmem.simulate.folding import PLAIN, Folding, Simplified, copies
 from rnnmem.simulate.lists import fill_in, kept_states
 from rnnmem.simulate.scratch import scratch_bytes
-from rnnmem.simulate.steps import NEW_ELEMENTS, Kind, Program, Step, connect
+from rnnmem.simulate.steps import Kind, Program, Step, connect
 from rnnmem.simulate.traits import moves_only_ones, names_functions
 
 _KINDS: Mapping[str, Kind] = {
@@ -75,6 +81,7 @@ _CROSS_ENTROPY = types("cross_entropy")
 _HANDLES = frozenset({"resource", "variant"})
 """Dtypes of blobs that hold no numbers themselves."""
 _NEW_BUFFERS = frozenset({Kind.ALLOCATE, Kind.POP, Kind.GET, Kind.READ})
+_NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
 _TOLD_LENGTHS = frozenset({Kind.EMPTY, Kind.SET})
 _KINDS_OF_LISTS: Mapping[str, Kind] = {"zeros": Kind.ZEROS, "add": Kind.ADD_LISTS}
 _OF_LISTS = {name: _KINDS_OF_LISTS[role] for name, role in column("variant").items()}
@@ -128,6 +135,14 @@ def compile_net(
     if asked not in compiled:
         compiled[asked] = _Compiler(known, machine, simplified, place).run(live), live
     return compiled[asked][0]
+
+
+def is_cheap(step: Step, seconds: float, machine: Machine) -> bool:
+    """Whether an op that takes so long runs at once, in the thread that made it ready."""
+    if step.kind is not Kind.ALLOCATE and step.kind not in _NEW_ELEMENTS:
+        return True
+    fast = seconds - machine.launch_seconds < CHEAP_SECONDS
+    return fast and not step.scratch  # to lay that out takes longer
 
 
 def _compiled(net: Net) -> dict[tuple, tuple[Program, Needed | None]]:
@@ -294,7 +309,7 @@ class _Compiler:
         )
         if op.nets:
             self._descend(op, step)
-        elif kind in NEW_ELEMENTS:
+        elif kind in _NEW_ELEMENTS:
             fill_in(step, self.known, self.folding.constant, self.unknown)
             self._time(op, step)
         elif kind is Kind.ALLOCATE:
@@ -308,8 +323,7 @@ class _Compiler:
 
     def _time(self, op: Op, step: Step) -> None:
         step.seconds = self.machine.seconds(op, self.net)
-        # To lay out what it needs for itself takes longer.
-        step.cheap = not step.scratch and self.machine.is_fast(step.seconds)
+        step.cheap = is_cheap(step, step.seconds, self.machine)
 
     def _origin(self, op: Op, blob: Blob) -> Origin:
         return Origin(op.name, blob.name, op.source, self.loops, "", False, blob.dtype, blob.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from rnnmem.analysis.machine import STALL
+from rnnmem.analysis.machine import STALL, STEADY_AFTER
 from rnnmem.simulate.buffers import Ledger
 from rnnmem.simulate.steps import Step
 
@@ -53,6 +53,15 @@ class Setting:
     keepalives_lag: bool = False
     in_turn: bool = False
     is_good: bool = False
+
+    def window(self, loop: Step) -> int:
+        """Iterations of a loop under way at once."""
+        return 1 if self.in_turn else min(loop.window, self.steady_state)
+
+    def iterations(self, loop: Step) -> int:
+        """Iterations of a loop until all are alike, or as many as may be simulated."""
+        spares = loop.window >= self.steady_state
+        return self.steady_state if spares else self.window(loop) + STEADY_AFTER
 
     def seconds(self, step: Step) -> float:
         """How long a step runs."""

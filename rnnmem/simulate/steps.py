@@ -36,10 +36,6 @@ class Kind(enum.Enum):
     CALL = "runs a Net once"
 
 
-NEW_ELEMENTS = frozenset({Kind.COPY, Kind.SCATTER, Kind.ZEROS, Kind.ADD_LISTS})
-"""What lists get elements by that are made for them."""
-
-
 @dataclasses.dataclass(slots=True, eq=False)
 class Step:
     """One op, with slots for blobs.

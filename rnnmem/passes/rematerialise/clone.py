@@ -166,7 +166,7 @@ class Materialiser:
 
     def _clone(self, op: Op) -> Op:
         if op.name not in self.clones:
-            name, op = op.name, self._as_folded(op)
+            op = self._as_folded(op)
             body = self.gradient.body
             reads = reads_in_step(self.forward, op) or {}
             inputs = tuple(
@@ -188,8 +188,7 @@ class Materialiser:
                 device=op.device,
                 source=op.source,
             )
-            self.clones[name] = clone
-            return clone
+            self.clones[op.name] = clone
         return self.clones[op.name]
 
     def _as_folded(self, op: Op) -> Op:
@@ -199,25 +198,12 @@ class Materialiser:
         (``constant_folding.cc``), and with an edge nothing is fused.
         """
         factor = other_factor(self.body, op)
-        if factor is None or not self._leaves_no_one(self.body.blobs[factor].dtype):
+        if factor is None:
             return op
-        kind = {"T": DType(self.body.blobs[factor].dtype)}
-        return op.replace(type="Identity", inputs=(factor,), attributes=kind)
-
-    def _leaves_no_one(self, dtype: str) -> bool:
-        """Whether nobody in the forward step net reads a one but products by it."""
-        net = self.body
-        ones = (
-            op.outputs[0]
-            for op in net.ops
-            if op.type == "Const" and constant_value(net, op.outputs[0]) == 1
-        )
-        return all(
-            blob not in net.outputs
-            and all(_folds(net, op, blob) for op in net.readers.get(blob, ()))
-            for blob in ones
-            if net.blobs[blob].dtype == dtype
-        )
+        dtype = self.body.blobs[factor].dtype
+        if dtype in self.body.once(_dtypes_of_ones_left):
+            return op
+        return op.replace(type="Identity", inputs=(factor,), attributes={"T": DType(dtype)})
 
     def _kinds(self, op: Op) -> tuple[Blob, ...]:
         """What the op gives in the forward step net."""
@@ -307,6 +293,19 @@ class Materialiser:
         if not waits:
             return ""
         return body.add("NoOp", (), (), {}, name="rnnmem/gate", controls=waits).name
+
+
+def _dtypes_of_ones_left(net: Net) -> frozenset[str]:
+    """Dtypes of the constants 1 that somebody in a step net reads who does not multiply by them."""
+    return frozenset(
+        net.blobs[blob].dtype
+        for blob in (op.outputs[0] for op in net.ops if op.type == "Const")
+        if constant_value(net, blob) == 1
+        and (
+            blob in net.outputs
+            or not all(_folds(net, op, blob) for op in net.readers.get(blob, ()))
+        )
+    )
 
 
 def _folds(net: Net, op: Op, one: str) -> bool:
