@@ -12,6 +12,7 @@ sum begins with an addend whose buffer nobody else holds.
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Hashable, Iterable, Iterator
 
 from rnnmem.analysis.loops import loops_of
@@ -149,7 +150,8 @@ def fan_out(net: Net, blob: str) -> int:
     """How many slots read a blob, or an equal one, once TensorFlow has merged equal ops.
 
     The gradient of ``x * x`` multiplies twice alike, which is one reader of what both read. What
-    Identity hands on is read by its readers.
+    Identity hands on is read by its readers. A shape that is asked for to know along which axes a
+    gradient is summed up is no reader where TensorFlow knows that before the run.
     """
     numbers, counts = net.once(_slots)
     return counts.get(numbers.get(blob, blob), 0)
@@ -161,9 +163,42 @@ def _slots(net: Net) -> tuple[dict[str, str], dict[str, int]]:
     counts = collections.Counter(numbers.of.get(blob, blob) for blob in net.outputs)
     merged = {second for _, second in numbers.merged}
     for op in net.ops:
-        if op.type != "Identity" and op.name not in merged:
+        if op.type != "Identity" and op.name not in merged and not _is_known_early(net, op):
             counts.update(numbers.of.get(blob, blob) for blob in op.inputs)
     return numbers.of, counts
+
+
+def _is_known_early(net: Net, op: Op) -> bool:
+    """Whether a shape only tells how a gradient is summed up, and is not asked for in the end.
+
+    TensorFlow takes two unknown sizes for one where the same goes into both, as it does in most
+    steps. The axes to sum up along are constants then, and what is summed up has the shape
+    (``constant_folding.cc``, ``MaterializeBroadcastGradientArgs``).
+    """
+    if op.type != "Shape" or op.outputs[0] in net.outputs:
+        return False
+    readers = net.readers.get(op.outputs[0], ())
+    return bool(readers) and all(_sums_up(net, one) for one in readers)
+
+
+def _sums_up(net: Net, op: Op) -> bool:
+    """Whether an op finds the axes that a gradient is summed up along, or has the sum's shape."""
+    if op.type == "BroadcastGradientArgs":
+        return _has_constant_axes(net, op)
+    summed = net.producer.get(op.inputs[0]) if op.type == "Reshape" else None
+    axes = None if summed is None or summed.type != "Sum" else net.producer.get(summed.inputs[1])
+    return axes is not None and axes.type == "BroadcastGradientArgs"
+
+
+def _has_constant_axes(net: Net, op: Op) -> bool:
+    asking = [net.producer.get(blob) for blob in op.inputs]
+    asked = [one.inputs[0] for one in asking if one is not None and one.type == "Shape"]
+    shapes = [net.blobs[blob].shape for blob in asked]
+    first, second = (shapes + [None, None])[:2]
+    if first is None or second is None:
+        return False
+    sizes = itertools.zip_longest(first[::-1], second[::-1], fillvalue=1)
+    return all(one == other or 1 in (one, other) for one, other in sizes)
 
 
 def congruence_classes(net: Net) -> list[tuple[str, ...]]:

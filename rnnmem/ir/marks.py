@@ -13,6 +13,9 @@ STANDS_FOR = "_rnnmem_stands_for"
 """On an optimization barrier: the blob it hides. It keeps congruent ops apart: merged, as two pops
 never are, their readers would be merged too, and a sum may not begin with what it adds twice."""
 
+OWN_SHAPE = "_rnnmem_own_shape"
+"""On a BroadcastTo that copies nothing: it gives the value that it reads its shape of."""
+
 RENAME_MAP = "_rnnmem_rename_map"
 """On a loop op and on its gradient op: what stands for each blob."""
 

@@ -54,7 +54,7 @@ BitwiseOr                            rerun pointwise=1 commutes bits
 BitwiseXor                           rerun pointwise=1 commutes bits
 BroadcastArgs                        rerun none
 BroadcastGradientArgs                rerun none host
-BroadcastTo                          rerun moves repeats sized=1 bits tokens=sizes
+BroadcastTo                          rerun moves repeats skips sized=1 bits tokens=sizes
 Bucketize                            rerun reads=6
 Case                                 runs=branch nets=branches
 Cast                                 rerun pointwise=1 folds in_place=none bits finishes

@@ -36,6 +36,7 @@ from rnnmem.verify.lowering.checkpoint import lower_checkpoints
 from rnnmem.verify.lowering.chunked_loss import lower_chunked_losses
 from rnnmem.verify.lowering.encode import lower_encodings, verify_roundings
 from rnnmem.verify.lowering.induction_variables import lower_induction_variables
+from rnnmem.verify.lowering.own_shape import lower_own_shapes
 from rnnmem.verify.nested import Handles, handles_of, without_nested
 from rnnmem.verify.order import RunningOrder
 from rnnmem.verify.signatures import Signs
@@ -88,7 +89,7 @@ def _verify(
     verify_form(rewritten, order, signs, signatures)
     verify_signature(original, rewritten)
     verify_devices(original, rewritten)
-    flat = without_nested(original, rewritten, handles, _verify)
+    flat = lower_own_shapes(without_nested(original, rewritten, handles, _verify))
     as_imported = original
     original = lowered_original(original, flat)
     original, flat = lower_accumulated_products(original, flat)

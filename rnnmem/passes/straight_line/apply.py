@@ -10,6 +10,10 @@ that arrives at the region; so no clone is merged with its op, and none runs ear
 clones of the neighbours that its op saw, and is named after its op, for names decide how sums and
 products are sorted. A blob that loses readers gets a keep-alive use where its last reader might be
 fused with it.
+
+Where a dimension is unknown, the graph optimizer takes two shapes for equal that the same sizes go
+into, and behind a barrier it sees none: it would add up a sum of clones in another order. So what
+comes through one is broadcast to the shape that it has, which copies nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.grappler.cse import fan_out
-from rnnmem.ir.builders import Encode, empty_list, number, pop, push
+from rnnmem.grappler.summation_order import merged_sums
+from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op, Shape
+from rnnmem.ir.marks import OWN_SHAPE
 from rnnmem.ir.op_table import may_fuse
 from rnnmem.ir.order import topological, without_dead_ops
 from rnnmem.passes.rematerialise.clone import INLINED
@@ -37,6 +43,8 @@ ADDEND = "rnnmem/addend"
 """Behind an op's name: what it gives a sum, which is sorted as the op is."""
 SUM = "rnnmem/sum"
 """Behind the name of a sum: what shows its shape to those who read it."""
+BEHIND, SHAPE = "rnnmem/behind", "rnnmem/shape"
+"""A blob behind its barrier that is not as large yet as it is known to be, and how large it is."""
 LAST = "zfunc/"
 """Before the names of arguments of a step net where ``INLINED`` stands behind other names."""
 EXPECTED = 200 * 2**20
@@ -100,6 +108,7 @@ def _run_again(
     """Adds the clones of a region, and gives them to its readers."""
     net = editor.original
     clones: dict[str, str] = {}
+    addends = merged_sums(net).addends
     for name in region.ops:
         op = net.op_by_name[name]
         inputs = []
@@ -111,17 +120,22 @@ def _run_again(
                     blob if plain else _hidden(editor, blob, _name(net, blob, nested_step), waits)
                 )
             inputs.append(clones[blob])
+        sized = op.type == "Reshape" and _is_sized(editor, op.outputs[0], addends)
         clone = editor.add(
             op.type,
             inputs,
             ((editor.blobs[blob].dtype, editor.blobs[blob].shape) for blob in op.outputs),
             {key: value for key, value in op.attributes.items() if key != "_class"},
-            name=f"{name}/{CLONE}",
+            name=BEHIND if sized else f"{name}/{CLONE}",
             nets=op.nets,
             device=op.device,
             source=op.source,
         )
-        clones.update(zip(op.outputs, clone.outputs, strict=True))
+        made_now = clone.outputs
+        if sized:
+            (blob,) = op.outputs
+            made_now = (_as_large_as(editor, made_now[0], blob, f"{name}/{CLONE}"),)
+        clones.update(zip(op.outputs, made_now, strict=True))
     made = {blob for name in region.ops for blob in net.op_by_name[name].outputs}
     for name in region.readers:
         op = editor.ops[name]
@@ -142,15 +156,56 @@ def _name(net: Net, blob: str, nested_step: NestedStep | None) -> str:
 
 def _hidden(editor: NetEditor, blob: str, name: str, waits: tuple[str, ...]) -> str:
     """The blob behind a barrier that waits for the gradient."""
-    return hidden(
+    kind = editor.blobs[blob]
+    sized = _is_sized(editor, blob)
+    value = hidden(
         editor,
         blob,
-        editor.blobs[blob].shape,
-        name=name,
+        kind.shape,
+        name=BEHIND if sized else name,
         stands_for=blob,
         optional=True,
         controls=waits,
     )
+    return _as_large_as(editor, value, blob, name) if sized else value
+
+
+def _is_sized(editor: NetEditor, blob: str, addends: Collection[str] = ()) -> bool:
+    """Whether a blob's sizes are to be seen behind what stands for it: some are unknown.
+
+    An addend's buffer has no reader more.
+    """
+    kind = editor.blobs[blob]
+    return kind.dtype in BYTES_PER_ELEMENT and None in (kind.shape or ()) and blob not in addends
+
+
+def _as_large_as(editor: NetEditor, value: str, blob: str, name: str) -> str:
+    """A value whose sizes the graph optimizer sees to be those of the blob that it stands for."""
+    kind = editor.blobs[blob]
+    asking = (
+        op for op in editor.original.readers.get(blob, ()) if _asks_shape(editor.original, op)
+    )
+    asked = next(asking, None)
+    shape = (
+        made(
+            editor,
+            "Shape",
+            (blob,),
+            INT,
+            (len(kind.shape or ()),),
+            SHAPE,
+            T=kind.dtype,
+            out_type=INT,
+        )
+        if asked is None
+        else asked.outputs[0]
+    )
+    kinds = {"T": kind.dtype, "Tidx": INT, OWN_SHAPE: True}
+    return made(editor, "BroadcastTo", (value, shape), kind.dtype, kind.shape, name, **kinds)
+
+
+def _asks_shape(net: Net, op: Op) -> bool:
+    return op.type == "Shape" and not op.controls and net.blobs[op.outputs[0]].dtype == INT
 
 
 def _keep_sums_whole(editor: NetEditor) -> None:

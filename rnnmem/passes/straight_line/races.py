@@ -95,7 +95,7 @@ class Races:
             behind = all_waiting_for(net, [last.name])
             ordered = inside | all_needed_by(net, [last.name]) | behind
             for blob in dict.fromkeys(addends_of(net, tree)):
-                maker = net.producer.get(blob)
+                maker = self._maker(sums.sharing(blob))
                 readers = dict.fromkeys(
                     reader.name
                     for shared in sums.sharing(blob)
@@ -109,6 +109,15 @@ class Races:
                         else self._edge(tree, behind, net.op_by_name[name], maker)
                     )
                     yield Race(last.name, name, "" if maker is None else maker.name, edge)
+
+    def _maker(self, blobs: Collection[str]) -> Op | None:
+        """The op that makes what stands in a buffer first; None where it is given."""
+        makers = [self._net.producer.get(blob) for blob in blobs]
+        return min(
+            (one for one in makers if one is not None),
+            key=lambda op: self._line.place[op.name],
+            default=None,
+        )
 
     def _edge(
         self, tree: Collection[Op], last: Collection[str], reader: Op, maker: Op
@@ -129,6 +138,8 @@ class Races:
     def _comes_first(self, reader: Op, adding: Op, maker: Op) -> bool:
         """Whether the reader is surely done before the sum can begin, from what both wait for."""
         far, net, line = self._until(maker), self._net, self._line
+        if reader.name not in far or adding.name not in far:
+            return False
         made = [net.producer[blob] for blob in reader.inputs if blob in net.producer]
         early = all(one.name in far or line.place[one.name] < line.turn for one in made)
         alone = far[adding.name] - self._seconds(adding, net)
