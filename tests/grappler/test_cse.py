@@ -194,3 +194,24 @@ def test_equal_readers_are_one():
     net = net_of(squared, ("s", "t"))
     assert [net.fan_out(blob) for blob in "xyab"] == [2, 3, 1, 1]
     assert [fan_out(net, blob) for blob in "xyab"] == [1, 2, 2, 2]
+
+
+def test_a_shape_that_only_tells_how_a_gradient_is_summed_up_is_no_reader():
+    def net(first, second, **more):
+        ops = [
+            op("h", "Tanh", "x", first),
+            op("c", "Cos", "y", second),
+            op("a", "AddV2", "h c", first),
+            op("one", "Shape", "h", "i[2]"),
+            op("other", "Shape", "c", "i[2]"),
+            op("axes", "BroadcastGradientArgs", "one other", "i[?] i[?]"),
+            op("sum", "Sum", "a axes:0", first),
+            op("g", "Reshape", "sum one", first),
+        ]
+        outputs = ["a", "g", *more.get("outputs", ())]
+        return make_net({"x": first, "y": second}, ops, outputs)
+
+    assert fan_out(net("f[?,4]", "f[?,4]"), "h") == 1
+    assert fan_out(net("f[?,4]", "f[1,4]"), "h") == 1
+    assert fan_out(net("f[?,4]", "f[3,4]"), "h") == 2  # which of them is one, only a run tells
+    assert fan_out(net("f[?,4]", "f[?,4]", outputs=["one"]), "h") == 2

@@ -13,7 +13,7 @@ F = "f[256,256]"
 CHAIN = 8
 
 
-def drawn(weight="Sum", adds="AddN", far=CHAIN):
+def drawn(weight="Sum", adds="AddN", far=CHAIN, behind=False):
     """``d`` is added up ``far`` products later; ``dw`` needs it and what runs again, ``s``."""
     forward = [
         const("axes", (0, 1)),
@@ -41,6 +41,15 @@ def drawn(weight="Sum", adds="AddN", far=CHAIN):
             op("gradients/half", "AddV2", f"gradients/d {last}", F),
             op("gradients/dx", "AddV2", "gradients/half x", F),
         ]
+    if behind:  # as the gradient of a sum of unknown sizes, which hands its input on
+        handed_on = [
+            op("gradients/one", "Reshape", "gradients/d sizes", F),
+            op("gradients/other", "Reshape", "gradients/d sizes", F),
+        ]
+        sums = [const("sizes", (256, 256)), *handed_on, *sums]
+        sums[-1] = op("gradients/dx", "AddN", f"gradients/one {last} x", F)
+        gradient[1] = op("gradients/dw", "MatMul", "s gradients/other", F)
+        gradient[3] = op("gradients/c0", "MatMul", "gradients/other w", F)
     last_sum = op("gradients/v", "Sum", "gradients/dx axes", "f[]")
     outputs = ["loss", "gradients/u", "gradients/v"]
     return make_net({"x": F, "w": F}, [*forward, *gradient, *sums, last_sum], outputs)
@@ -72,3 +81,8 @@ def test_the_region_stays_where_no_edge_may_be(net):
 
 def test_a_sum_that_no_clone_holds_up_is_not_made_to_wait():
     assert settled(drawn(), "dw") is None
+
+
+def test_the_race_begins_where_the_buffer_is_made_that_both_read():
+    edges = settled(drawn(behind=True), "dw", "m").edges
+    assert edges == (Edge("gradients/dx", None, "gradients/u"),)

@@ -1,0 +1,87 @@
+"""Steps whose batch, or length, only a run tells run again what they saved; every bit stays."""
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from tests.cases import Case, assert_same_bits, numbers, train, values, weights
+
+pytestmark = [
+    pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
+    pytest.mark.usefixtures("deterministic"),
+]
+
+
+def case(loss, made, signature, *batches):
+    step = tf.function(train(loss, made), input_signature=signature)
+    return Case(step, [((one,), {}) for one in (*batches, batches[0])], values(*made))
+
+
+def scaled(x, axes):
+    """A layer's normalisation in Keras's way: a product and a sum, which add up three."""
+    mean, variance = tf.nn.moments(x, axes, keepdims=True)
+    scale = tf.math.rsqrt(variance + 1e-3)
+    shift = tf.fill([1] * (len(x.shape) - 1) + [x.shape[-1]], 0.25)
+    return x * scale + (shift - mean * scale)
+
+
+def dense():
+    made = weights(*[(128, 128)] * 6)
+
+    def loss(x):
+        for kernel in made:
+            x = scaled(tf.nn.gelu(x @ kernel), [-1])
+        return tf.reduce_mean(tf.square(x))
+
+    signature = [tf.TensorSpec([None, 128])]
+    return case(loss, made, signature, numbers(512, 128), numbers(384, 128))
+
+
+def convolutions():
+    made = weights((3, 3, 8, 8), (3, 3, 8, 8), (3, 3, 8, 8), (3, 3, 8, 8))
+
+    def loss(x):
+        for kernel in made:
+            x = x + tf.nn.relu(scaled(tf.nn.conv2d(x, kernel, 1, "SAME"), [0, 1, 2]))
+        return tf.reduce_mean(tf.square(x))
+
+    signature = [tf.TensorSpec([None, 32, 32, 8])]
+    return case(loss, made, signature, numbers(6, 32, 32, 8), numbers(4, 32, 32, 8))
+
+
+def attention(width=64, heads=4, layers=2):
+    """Of unknown batch and length: projections by reshapes, scores, residual connections."""
+    made = weights(*[(width, 3 * width), (width, width), (width, width)] * layers)
+
+    def loss(x):
+        batch, length = tf.shape(x)[0], tf.shape(x)[1]
+        for at in range(0, len(made), 3):
+            rows = tf.reshape(scaled(x, [-1]), [-1, width]) @ made[at]
+            split = tf.reshape(rows, [batch, length, 3, heads, width // heads])
+            q, k, v = tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
+            mixed = tf.nn.softmax(tf.matmul(q, k, transpose_b=True)) @ v
+            mixed = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, width]) @ made[at + 1]
+            x = x + tf.reshape(mixed, [batch, length, width])
+            given = tf.reshape(scaled(x, [-1]), [-1, width]) @ made[at + 2]
+            x = x + tf.nn.gelu(tf.reshape(given, [batch, length, width]))
+        return tf.reduce_mean(tf.square(x))
+
+    signature = [tf.TensorSpec([None, None, width])]
+    return case(loss, made, signature, numbers(8, 64, width), numbers(5, 48, width))
+
+
+@pytest.mark.parametrize("make", [dense, convolutions, attention])
+def test_every_bit_is_the_same(make):
+    assert_same_bits(make, max_slowdown=1.5)
+
+
+@pytest.mark.parametrize("make", [dense, attention])
+def test_memory_is_saved_as_where_all_sizes_are_known(make):
+    made = make()
+    arguments, _ = made.calls[0]
+    step = rnnmem.optimize(made.fn, max_slowdown=1.5)
+    before = rnnmem.measure(made.fn, *arguments, repeats=3).peak_bytes
+    after = rnnmem.measure(step, *arguments, repeats=3).peak_bytes
+    plan = step.plan(*arguments)
+    assert plan.of("straight_line") and not plan.notes[1:], plan.notes
+    assert after < 0.8 * before
