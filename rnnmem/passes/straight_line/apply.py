@@ -131,11 +131,10 @@ def _run_again(
             device=op.device,
             source=op.source,
         )
-        made_now = clone.outputs
+        clones.update(zip(op.outputs, clone.outputs, strict=True))
         if sized:
             (blob,) = op.outputs
-            made_now = (_as_large_as(editor, made_now[0], blob, f"{name}/{CLONE}"),)
-        clones.update(zip(op.outputs, made_now, strict=True))
+            clones[blob] = _as_large_as(editor, clones[blob], blob, f"{name}/{CLONE}")
     made = {blob for name in region.ops for blob in net.op_by_name[name].outputs}
     for name in region.readers:
         op = editor.ops[name]
@@ -181,31 +180,20 @@ def _is_sized(editor: NetEditor, blob: str, addends: Collection[str] = ()) -> bo
 
 def _as_large_as(editor: NetEditor, value: str, blob: str, name: str) -> str:
     """A value whose sizes the graph optimizer sees to be those of the blob that it stands for."""
-    kind = editor.blobs[blob]
-    asking = (
-        op for op in editor.original.readers.get(blob, ()) if _asks_shape(editor.original, op)
-    )
-    asked = next(asking, None)
-    shape = (
-        made(
-            editor,
-            "Shape",
-            (blob,),
-            INT,
-            (len(kind.shape or ()),),
-            SHAPE,
-            T=kind.dtype,
-            out_type=INT,
-        )
-        if asked is None
-        else asked.outputs[0]
-    )
+    kind, shape = editor.blobs[blob], _shape_of(editor, blob)
     kinds = {"T": kind.dtype, "Tidx": INT, OWN_SHAPE: True}
     return made(editor, "BroadcastTo", (value, shape), kind.dtype, kind.shape, name, **kinds)
 
 
-def _asks_shape(net: Net, op: Op) -> bool:
-    return op.type == "Shape" and not op.controls and net.blobs[op.outputs[0]].dtype == INT
+def _shape_of(editor: NetEditor, blob: str) -> str:
+    """The sizes of a blob, asked once."""
+    net = editor.original
+    for op in net.readers.get(blob, ()):
+        if op.type == "Shape" and not op.controls and net.blobs[op.outputs[0]].dtype == INT:
+            return op.outputs[0]
+    kind = editor.blobs[blob]
+    rank = (len(kind.shape or ()),)
+    return made(editor, "Shape", (blob,), INT, rank, SHAPE, T=kind.dtype, out_type=INT)
 
 
 def _keep_sums_whole(editor: NetEditor) -> None:

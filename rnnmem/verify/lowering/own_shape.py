@@ -2,9 +2,9 @@
 
     b ─► Shape ─► s        v ─► BroadcastTo(v, s) ─► y        is        v ─► y, where v is b
 
-Of sizes that only a run tells, TensorFlow's graph optimizer sees none behind an optional, and others
-behind a Reshape that runs again; what is broadcast so has those of ``b`` for it. That ``v`` always
-is ``b`` is what `SAME` claims.
+Of sizes that only a run tells, TensorFlow's graph optimizer sees none behind an optional, and
+others behind a Reshape that runs again; what is broadcast so has those of ``b`` for it. That ``v``
+always is ``b`` is what `SAME` claims.
 """
 
 from __future__ import annotations
