@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.graph import Net
+from rnnmem.ir.op_table import LOOPS
 from rnnmem.simulate.timeline import counted_peak
 
 TRIPS = ((3, 0), (3, 1), (8, 3), (64, 3))
@@ -44,9 +45,13 @@ Peaks = tuple[int | None, ...]
 
 def assumed_peaks(net: Net) -> Peaks:
     """Predicted peaks of a Net at each of the sizes that are assumed."""
-    return tuple(
-        counted_peak(known_net(net, None, trips[0], unknown_trips=trips)) for trips in TRIPS
-    )
+    loops = any(op.type in LOOPS for _, inner in net.walk() for op in inner.ops)
+    apart = {trips: trips if loops else trips[:1] for trips in TRIPS}
+    peaks = {
+        one: counted_peak(known_net(net, None, one[0], unknown_trips=one))
+        for one in dict.fromkeys(apart.values())
+    }
+    return tuple(peaks[apart[trips]] for trips in TRIPS)
 
 
 def are_told(*peaks: Sequence[int | None]) -> bool:
