@@ -191,13 +191,14 @@ def _sums_up(net: Net, op: Op) -> bool:
 
 
 def _has_constant_axes(net: Net, op: Op) -> bool:
+    """Whether the sizes that two values have along an axis are alike, or one of them is 1."""
     asking = [net.producer.get(blob) for blob in op.inputs]
     asked = [one.inputs[0] for one in asking if one is not None and one.type == "Shape"]
-    shapes = [net.blobs[blob].shape for blob in asked]
-    first, second = (shapes + [None, None])[:2]
-    if first is None or second is None:
+    shapes = (net.blobs[blob].shape for blob in asked)
+    known = [shape[::-1] for shape in shapes if shape is not None]
+    if len(known) < len(op.inputs):
         return False
-    sizes = itertools.zip_longest(first[::-1], second[::-1], fillvalue=1)
+    sizes = itertools.zip_longest(*known, fillvalue=1)
     return all(one == other or 1 in (one, other) for one, other in sizes)
 
 

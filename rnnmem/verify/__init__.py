@@ -7,6 +7,7 @@ cannot prove:
     devices     an op of the original runs where it ran
     effects     each stateful op runs once, in its place and in its turn
     reads       a new read of a variable stands for one in a loop that sees the same state
+    own shapes  what is broadcast to the shape of a value is that value
     nested      a step net that is a step by itself is the same by itself
     lists       each pop gives back one push of one iteration
     counters    what a gradient loop counts itself is what was saved

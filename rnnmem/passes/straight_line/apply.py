@@ -120,7 +120,9 @@ def _run_again(
                     blob if plain else _hidden(editor, blob, _name(net, blob, nested_step), waits)
                 )
             inputs.append(clones[blob])
-        sized = op.type == "Reshape" and _is_sized(editor, op.outputs[0], addends)
+        # An addend's buffer gets no further reader.
+        reshaped = op.type == "Reshape" and addends.isdisjoint(op.outputs)
+        sized = reshaped and _has_unknown_sizes(editor, op.outputs[0])
         clone = editor.add(
             op.type,
             inputs,
@@ -156,7 +158,7 @@ def _name(net: Net, blob: str, nested_step: NestedStep | None) -> str:
 def _hidden(editor: NetEditor, blob: str, name: str, waits: tuple[str, ...]) -> str:
     """The blob behind a barrier that waits for the gradient."""
     kind = editor.blobs[blob]
-    sized = _is_sized(editor, blob)
+    sized = _has_unknown_sizes(editor, blob)
     value = hidden(
         editor,
         blob,
@@ -169,13 +171,10 @@ def _hidden(editor: NetEditor, blob: str, name: str, waits: tuple[str, ...]) -> 
     return _as_large_as(editor, value, blob, name) if sized else value
 
 
-def _is_sized(editor: NetEditor, blob: str, addends: Collection[str] = ()) -> bool:
-    """Whether a blob's sizes are to be seen behind what stands for it: some are unknown.
-
-    An addend's buffer has no reader more.
-    """
+def _has_unknown_sizes(editor: NetEditor, blob: str) -> bool:
+    """Whether only a run tells some sizes, which the graph optimizer must see to be the blob's."""
     kind = editor.blobs[blob]
-    return kind.dtype in BYTES_PER_ELEMENT and None in (kind.shape or ()) and blob not in addends
+    return kind.dtype in BYTES_PER_ELEMENT and None in (kind.shape or ())
 
 
 def _as_large_as(editor: NetEditor, value: str, blob: str, name: str) -> str:

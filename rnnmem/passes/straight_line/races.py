@@ -37,7 +37,7 @@ class Race:
     Attributes:
       adding: name of the sum, the last op of its tree.
       reader: name of the other.
-      maker: name of the op that makes what both read; empty: it is given.
+      maker: name of the op that makes the buffer that both read; empty: it is given.
       edge: lets the sum wait for the reader, which comes first as it is; None: no edge may.
     """
 
@@ -95,10 +95,11 @@ class Races:
             behind = all_waiting_for(net, [last.name])
             ordered = inside | all_needed_by(net, [last.name]) | behind
             for blob in dict.fromkeys(addends_of(net, tree)):
-                maker = self._maker(sums.sharing(blob))
+                sharing = sums.sharing(blob)
+                maker = self._maker(sharing)
                 readers = dict.fromkeys(
                     reader.name
-                    for shared in sums.sharing(blob)
+                    for shared in sharing
                     for reader in net.readers.get(shared, ())
                     if reader.name not in ordered and reader.type not in ASKS_SHAPE
                 )
