@@ -33,8 +33,10 @@ from rnnmem.passes.normalise.decision import dead_code, zero_lists
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
 from rnnmem.passes.normalise.loop_invariants import past_loops
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
+from rnnmem.planning.call_sizes import telling
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
+from rnnmem.planning.intervals import at_sizes
 from rnnmem.planning.losses import decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import left_outside
@@ -182,9 +184,10 @@ def _least(net: Net, target: Target) -> Compiled:
     made = _planned(net, target)
     if made.search is None:
         return made
-    bound, chosen = options.max_slowdown, (made.search, made.plan, made.rewritten)
-    within = functools.partial(_within, made, target)
-    return _unless_only_merged(_having(made, outside_of_loops(net, chosen, bound, within)))
+    chosen = _in_the_call(net, (made.search, made.plan, made.rewritten))
+    bound, within = options.max_slowdown, functools.partial(_within, made, target)
+    found = outside_of_loops(net, chosen, bound, within)
+    return _unless_only_merged(made if found[1].changes_nothing else _having(made, found))
 
 
 def _unless_only_merged(made: Compiled) -> Compiled:
@@ -214,7 +217,18 @@ def _within(made: Compiled, target: Target, max_slowdown: float) -> Chosen | Non
     if rewritten is None and any(map(made.plan.of, _ALONE)):
         rewritten, plan = search.net, search.with_own_peak(plan)
     names = _BEFORE_LOOPS if rewritten is not None else _LOSSES
-    return search, plan.having(**{name: made.plan.of(name) for name in names}), rewritten
+    plan = plan.having(**{name: made.plan.of(name) for name in names})
+    return _in_the_call(made.net, (search, plan, rewritten))
+
+
+def _in_the_call(net: Net, chosen: Chosen) -> Chosen:
+    """The same; its peaks are those in a call where the function does not tell them."""
+    search, plan, rewritten = chosen
+    sizes = search.setting.sizes
+    if sizes is None or plan.predicted_peak is not None:
+        return chosen
+    changed = None if rewritten is None else sizes.known(rewritten)
+    return search, at_sizes(plan, sizes.known(net), changed), rewritten
 
 
 def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
@@ -333,6 +347,7 @@ def _setting(net: Net, target: Target) -> Setting:
         and not target.differentiated
         and may_take_turns(net, target),
         runs_once=options.runs_once,
+        sizes=telling(net, target.given),
     )
 
 

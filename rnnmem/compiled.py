@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from rnnmem.analysis.loops import loops_of, own_loop_pairs
 from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.tape import ends_with_gradient
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.ir.graph import Net
@@ -62,6 +63,7 @@ class Target:
         such a Net is split again, and no loop may hold ops of both halves.
       left: why nothing may be changed; empty where something may.
       memo: what plans for the function begin with.
+      given: what is known of the function's inputs in a call; empty: nobody calls it yet.
     """
 
     concrete: Any
@@ -70,6 +72,7 @@ class Target:
     differentiated: bool = False
     left: str = ""
     memo: Memo = dataclasses.field(default_factory=Memo, compare=False)
+    given: tuple[Fact, ...] = ()
 
     @property
     def by_xla(self) -> bool:

@@ -71,8 +71,9 @@ def optimize(model: Any, **options: Any) -> Any:
         cell = private.keras_step_cell(function) if step == model.train_step else None
         if cell is not None and private.is_polymorphic(cell.cell_contents):
             cell.cell_contents = api.optimize(cell.cell_contents, **options)
-            if options.get("verify") or options.get("profile"):
-                return _first_eagerly(function, cell.cell_contents)
+            runs_it = bool(options.get("verify") or options.get("profile"))
+            if runs_it or not model.jit_compile:
+                return _first_eagerly(function, cell.cell_contents, runs_it)
         elif step == model.train_step and not model.run_eagerly:
             _say_that_it_is_left()
         return function
@@ -274,28 +275,39 @@ def _report_on_step(model: Any, batch_size: int | None) -> Report | None:
         return None
 
 
-def _first_eagerly(function: Callable[[Any], Any], step: Optimized) -> Callable[[Any], Any]:
+def _first_eagerly(
+    function: Callable[[Any], Any], step: Optimized, always: bool
+) -> Callable[[Any], Any]:
     """A train function of Keras whose first steps on batches of a kind run outside of a graph.
 
-    Inside of one, where ``fit`` has them, nothing can run twice.
+    Inside of one, where ``fit`` has them, nothing can run twice, and a batch has no size yet.
 
     Args:
       function: as Keras makes it; takes an iterator, of TensorFlow or of Python.
       step: what it runs on a batch.
+      always: whether that is so where the iterator tells all sizes, too.
     """
     seen = []
 
     @functools.wraps(function)
-    def verified(iterator: Any) -> Any:
+    def run(iterator: Any) -> Any:
         if not isinstance(iterator, tf.data.Iterator) or iterator.element_spec in seen:
             return function(iterator)
-        first = next(iterator)
         seen.append(iterator.element_spec)
+        if not always and _tells_sizes(iterator.element_spec):
+            return function(iterator)
+        first = next(iterator)
         # The trace that the graph will find, its batch dimension as open as the iterator's.
-        step.get_concrete_function(iterator.element_spec)
+        step.plan_for(iterator.element_spec, first)
         return function(itertools.chain([first], iterator))
 
-    return verified
+    return run
+
+
+def _tells_sizes(spec: Any) -> bool:
+    """Whether elements of a dataset have no open dimension."""
+    parts = tf.nest.flatten(spec, expand_composites=True)
+    return all(isinstance(one, tf.TensorSpec) and one.shape.is_fully_defined() for one in parts)
 
 
 def _check(options: dict[str, Any]) -> None:

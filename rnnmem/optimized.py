@@ -11,7 +11,7 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
@@ -390,6 +390,11 @@ class Optimized(Generic[P, R]):
             return self._outer.get_concrete_function(*args, **kwargs)
         return trace.function
 
+    def plan_for(self, spec: Any, argument: Any) -> None:
+        """Plans for an argument as open as a specification, at the sizes of one that fits it."""
+        concrete = private.trace(self._base, (spec,), {})
+        self._trace(concrete, (argument,), {})
+
     def _trace_asked_for(self, args: tuple, kwargs: dict[str, Any]) -> Trace:
         """The trace for these arguments; for none, where a call needs some, the last one."""
         if args or kwargs or not self._needs_arguments:
@@ -415,9 +420,10 @@ class Optimized(Generic[P, R]):
         return False
 
     def _trace_of(self, args: tuple, kwargs: dict[str, Any]) -> Trace:
-        if self._concrete is not None:
-            return self._trace(self._concrete)
-        return self._trace(private.trace(self._base, args, kwargs))
+        concrete = self._concrete
+        if concrete is None:
+            concrete = private.trace(self._base, args, kwargs)
+        return self._trace(concrete, args, kwargs)
 
     @tf.autograph.experimental.do_not_convert
     def _run_traced(self, *args: Any, **kwargs: Any) -> Any:
@@ -427,11 +433,19 @@ class Optimized(Generic[P, R]):
         function = trace.original if reordered else trace.function
         return private.call(self._base, function, args, kwargs)
 
-    def _trace(self, concrete: Any) -> Trace:
+    def _trace(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Trace:
         with self._lock:
             if id(concrete) not in self._traces:
-                self._traces[id(concrete)] = trace_of(concrete, self._options, self._where)
+                given = self._given(concrete, args, kwargs)
+                self._traces[id(concrete)] = trace_of(concrete, self._options, self._where, given)
             return self._traces[id(concrete)]
+
+    def _given(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Sequence[Any]:
+        """The tensors of a call; none where it is traced for specifications, or in a graph."""
+        flat = tf.nest.flatten((args, kwargs))
+        if not tf.executing_eagerly() or any(isinstance(one, tf.TypeSpec) for one in flat):
+            return ()
+        return private.flat_inputs(self._base, concrete, args, kwargs)
 
     def _raise_as_original(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raises what the undecorated function raises for arguments that do not fit it."""

@@ -19,6 +19,7 @@ from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of
 from rnnmem.tf.gc import paused
 from rnnmem.tf.inlined_calls import shapes_of_call
+from rnnmem.tf.trips import facts_given
 from rnnmem.work import Work
 
 DISABLE = "RNNMEM_DISABLE"
@@ -66,13 +67,15 @@ class Trace:
         return self.work.plan
 
 
-def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
+def trace_of(concrete: Any, options: Options, where: str = "", given: Sequence[Any] = ()) -> Trace:
     """Compiles one traced function; whatever fails, the original runs.
 
     Args:
       concrete: the function as TensorFlow traced it.
       options: what the user asks for.
       where: the user's line, in brackets, for warnings.
+      given: tensors of a call, whose sizes choose the plan where the function tells none; empty:
+        nobody calls it yet.
 
     Raises:
       BudgetError: no plan is predicted to stay within the budget.
@@ -82,7 +85,7 @@ def trace_of(concrete: Any, options: Options, where: str = "") -> Trace:
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return left_as_it_was(concrete, options, where, f"{DISABLE} is set")
     check_budget(options.budget)
-    work, began = Work(concrete, options, where), time.perf_counter()
+    work, began = Work(concrete, options, where, given=facts_given(given)), time.perf_counter()
     with paused():
         try:
             made = _exported(work)

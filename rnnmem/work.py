@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from rnnmem import log
 from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.sums import sums_of_nothing
 from rnnmem.compile import as_asked, compile_function, compile_net
@@ -29,7 +30,7 @@ from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.rematerialise.clone import AGAIN
 from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.choice import budget_for, cannot_be_met, is_cut
-from rnnmem.planning.intervals import at_sizes, with_intervals
+from rnnmem.planning.intervals import SEEN, at_sizes, with_intervals
 from rnnmem.planning.names import with_origins
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan, without_peaks
@@ -65,8 +66,16 @@ class Work:
     call lets go of them, and whoever asks for them then has them made again.
     """
 
-    def __init__(self, concrete: Any, options: Options, where: str, machine: Machine | None = None):
+    def __init__(
+        self,
+        concrete: Any,
+        options: Options,
+        where: str,
+        machine: Machine | None = None,
+        given: tuple[Fact, ...] = (),
+    ):
         self.concrete = concrete
+        self.given = given  # what is known of the inputs in the call that it is planned for
         self.where = where
         self.options = options
         self.machine = machine
@@ -111,7 +120,7 @@ class Work:
 
     def asked(self, options: Options) -> Work:
         """The same function, of which something else is asked."""
-        work = Work(self.concrete, options, self.where, self.machine)
+        work = Work(self.concrete, options, self.where, self.machine, self.given)
         work.memo = self.memo
         return work
 
@@ -259,14 +268,22 @@ class Work:
         return _OTHERWISE.format(line or name)
 
     def _target(self, left: str, differentiated: bool = False) -> Target:
-        target = Target(self.concrete, self.options, self.machine, differentiated, memo=self.memo)
+        target = Target(
+            self.concrete,
+            self.options,
+            self.machine,
+            differentiated,
+            memo=self.memo,
+            given=() if differentiated else self.given,
+        )
         return target.leaving(left) if left else target
 
     def _keep(self, made: Compiled) -> Compiled:
         made = dataclasses.replace(made, plan=made.plan.noting(*self.remarks))
         self.made, self.plan = made, made.plan
         if made.search is not None:
-            self.machine = made.search.setting.machine
+            self.machine, sizes = made.search.setting.machine, made.search.setting.sizes
+            self.seen = sizes.known if sizes is not None and SEEN in made.plan.notes else None
         return made
 
     def see(self, inputs: Callable[[], Sequence[Any]]) -> None:
@@ -345,7 +362,7 @@ class Work:
 
     def _again(self, options: Options) -> Compiled | None:
         """The same compiled again, on the same estimates of time; None where it failed."""
-        again = Work(self.concrete, options, self.where, self.machine)
+        again = Work(self.concrete, options, self.where, self.machine, self.given)
         if self.make_again is not None:
             with paused():
                 self.make_again(again)

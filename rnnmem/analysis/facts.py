@@ -98,6 +98,7 @@ class Fact:
       unset: of an element, whether there is none yet: all that is known is what one may be.
       pushed: of a list that one element was pushed to just now, the list before and that element.
       asked: of a list, the shape of what it was told its elements' shape by: a vector, or -1 alone.
+      matrix: the rows of a small matrix of integers.
     """
 
     shape: Shape = None
@@ -107,6 +108,7 @@ class Fact:
     unset: bool = False
     pushed: tuple[Fact, Fact] | None = None
     asked: Shape = None
+    matrix: tuple[tuple[int, ...], ...] | None = None
 
 
 Rule = Callable[[Op, list[Fact]], list[Fact]]
@@ -131,6 +133,8 @@ class Rules(dict[str, _Rule]):
 
 SHAPES: Rules[Rule] = Rules()
 """Op type -> what is known of its results, given what is known of its inputs."""
+LEADING: Rules[Callable[[Op, list[Fact]], Shape]] = Rules()
+"""Op type -> the first dimensions of its only result, of which the trace tells the others."""
 
 
 def possible(fact: Fact) -> Fact:
@@ -186,8 +190,7 @@ def merged(declared: Blob | Fact, found: Fact) -> Fact:
         shape = tuple(b if a is None else a for a, b in zip(shape, found.shape, strict=True))
     if shape == found.shape:
         return found
-    fields = found.value, found.element, found.length, found.unset, found.pushed, found.asked
-    return Fact(shape, *fields)
+    return dataclasses.replace(found, shape=shape)
 
 
 def vector(fact: Fact) -> tuple[int | None, ...] | None:
@@ -243,18 +246,22 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError
 """What a rule raises where inputs or attributes fit neither the op nor each other."""
 
 
-def results_of(op: Op, ins: Sequence[Fact]) -> list[Fact]:
+def results_of(op: Op, ins: Sequence[Fact], declared: Sequence[Blob] = ()) -> list[Fact]:
     """What is known of each result of an op; of what no rule understands, nothing.
 
     Args:
       op: the op.
       ins: what is known of its inputs, which a mistaken trace or caller may have got wrong.
+      declared: its results as they were traced.
     """
     rule, count = SHAPES.get(op.type), len(op.outputs)
     try:
         found = rule(op, list(ins))[:count] if rule else []
     except MALFORMED:
         found = []
+    if op.type in LEADING and declared and declared[0].shape is not None:
+        first = LEADING[op.type](op, list(ins))
+        found = [] if first is None else [Fact((*first, *declared[0].shape[len(first) :]))]
     if PART in op.attributes:
         found = [_part(one, op.attributes[PART]) for one in found or [Fact((None,))]]
     found = [UNKNOWN if one.shape and _is_negative(one.shape) else one for one in found]

@@ -18,7 +18,7 @@ from rnnmem.analysis.list_lengths import lengths_behind, reads_lengths
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.analysis.trip_count import growth, trip_count
-from rnnmem.ir.graph import Blob, Net, Op, Path
+from rnnmem.ir.graph import Blob, FindsOnce, Net, Op, Path
 from rnnmem.ir.marks import TRIPS
 from rnnmem.ir.op_table import BRANCHES, LOOPS, types
 from rnnmem.ir.order import through_identities, topological
@@ -30,7 +30,7 @@ _OUTERMOST = Path()
 
 
 @dataclasses.dataclass(frozen=True)
-class KnownNet:
+class KnownNet(FindsOnce):
     """A Net with its shapes filled in, and what else was found out.
 
     Attributes:
@@ -179,7 +179,7 @@ class _Filler:
         # Most of a Net reads the same when it is looked at again, and when it was rewritten.
         asked, latest = (ins, declared, self.unknown), op.once(_latest)
         if latest.asked != asked:
-            results = results_of(op, ins)
+            results = results_of(op, ins, declared)
             latest.asked = asked
             latest.facts = [self._settled(*one) for one in zip(declared, results, strict=False)]
         return latest.facts

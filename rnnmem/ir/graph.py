@@ -67,6 +67,7 @@ class Constant:
     shape: Shape
     encoded: bytes
     value: int | float | bool | tuple[int, ...] | None = None  # of one number or a short int vector
+    rows: tuple[tuple[int, ...], ...] | None = None  # of a small int matrix
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ Atan2                                rerun pointwise=30
 Atanh                                rerun pointwise=12
 AvgPool                              rerun reads=9
 AvgPool3D                            rerun reads=9
-AvgPool3DGrad                        pure
-AvgPoolGrad                          pure
+AvgPool3DGrad                        pure sized=0
+AvgPoolGrad                          pure sized=0
 BandedTriangularSolve                rerun solves=0.2
 BatchMatMul                          rerun product matmul wakes
 BatchMatMulV2                        rerun product matmul wakes
@@ -73,11 +73,11 @@ Conj                                 rerun pointwise=1 folds
 ConjugateTranspose                   rerun moves folds wakes
 Const                                rerun none folds resident quiet
 Conv2D                               rerun product=1.2 wakes=3
-Conv2DBackpropFilter                 pure product=2 wakes=3 patches
-Conv2DBackpropInput                  pure product=1.5 wakes=3 patches
+Conv2DBackpropFilter                 pure product=2 wakes=3 patches sized=1
+Conv2DBackpropInput                  pure product=1.5 wakes=3 patches sized=0
 Conv3D                               rerun product=1.2 wakes=3
-Conv3DBackpropFilterV2               pure product=2 wakes=3
-Conv3DBackpropInputV2                pure product=1.5 wakes=3
+Conv3DBackpropFilterV2               pure product=2 wakes=3 sized=1
+Conv3DBackpropInputV2                pure product=1.5 wakes=3 sized=0
 Cos                                  rerun pointwise=6 takes bits
 Cosh                                 rerun pointwise=12 takes bits
 CropAndResize                        rerun moves
@@ -99,8 +99,8 @@ DebugIdentityV3                      effect=seen
 DeepCopy                             effect=none
 DepthToSpace                         rerun moves
 DepthwiseConv2dNative                rerun product
-DepthwiseConv2dNativeBackpropFilter  pure product
-DepthwiseConv2dNativeBackpropInput   pure product
+DepthwiseConv2dNativeBackpropFilter  pure product sized=1
+DepthwiseConv2dNativeBackpropInput   pure product sized=0
 DeviceIndex                          effect=none
 Diag                                 rerun moves
 DiagPart                             rerun moves
@@ -115,7 +115,7 @@ EagerPyFunc                          effect=seen python
 Einsum                               rerun product sums_products wakes
 Elu                                  rerun pointwise=4 bits
 EluGrad                              rerun pointwise=2 bits
-Empty                                effect=none
+Empty                                effect=none sized=0
 EmptyTensorList                      rerun none list=empty quiet
 EnsureShape                          none view=same hides
 Equal                                rerun pointwise=1 commutes bits
@@ -346,7 +346,7 @@ SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
-ScatterNd                            pure
+ScatterNd                            pure sized=2
 ScatterNdNonAliasingAdd              pure
 SegmentMax                           rerun reads=2
 SegmentMean                          pure

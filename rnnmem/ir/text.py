@@ -138,7 +138,8 @@ def _value(value: Any) -> str:
             return f"shape{_shape(value.dims)}"
         case Constant():
             held = f"constant {value.dtype}{_shape(value.shape)}"
-            return f"{held} {_value(value.value)} {_encoded(value.encoded)}"
+            known = value.value if value.rows is None else value.rows
+            return f"{held} {_value(known)} {_encoded(value.encoded)}"
         case FunctionRef():
             return f"function {_name(value.name)} {_encoded(value.encoded)}"
         case tuple():
@@ -354,9 +355,9 @@ def _read_value(reader: _Reader) -> Any:
     if reader.took("shape"):
         return ShapeValue(_read_shape(reader))
     if reader.took("constant"):
-        return Constant(
-            reader.name(), _read_shape(reader), value=_read_value(reader), encoded=_data(reader)
-        )
+        dtype, shape, value = reader.name(), _read_shape(reader), _read_value(reader)
+        rows = value if isinstance(value, tuple) and value and type(value[0]) is tuple else None
+        return Constant(dtype, shape, _data(reader), value if rows is None else None, rows)
     if reader.took("function"):
         return FunctionRef(reader.name(), _data(reader))
     return _number(reader, int if re.fullmatch(r"[+-]?\d+", word) else float)

@@ -54,6 +54,12 @@ def assumed_peaks(net: Net) -> Peaks:
     return tuple(peaks[apart[trips]] for trips in TRIPS)
 
 
+def may_be_larger(net: Net, before: Peaks) -> bool:
+    """Whether a rewritten Net is above these peaks of the original, or nothing tells."""
+    pairs = zip(assumed_peaks(net), before, strict=True)
+    return any(new is None or old is None or are_larger([new], [old]) for new, old in pairs)
+
+
 def are_told(*peaks: Sequence[int | None]) -> bool:
     """Whether the assumed sizes tell all of the peaks."""
     return all(peak is not None for some in peaks for peak in some)

@@ -128,7 +128,7 @@ def _made(base: Net, plan: Plan, search: Search, families: tuple[Family, ...]) -
     if "readers_in_turn" in setting.passes:
         edges = readers_in_turn(with_known_shapes(rewritten))
         rewritten = with_edges(rewritten, edges)
-    known = slowdown_of(rewritten, search.original_seconds, setting.machine)
+    known = slowdown_of(setting.known(rewritten), search.original.seconds, setting.machine)
     slower = plan.slowdown + sum(one.seconds for one in chains) / search.seconds
     plan = dataclasses.replace(
         plan,

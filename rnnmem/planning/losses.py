@@ -114,4 +114,5 @@ def _better(options: Options, before: Found, after: Found) -> Found:
 def _alive(found: Found) -> int | None:
     """Most bytes alive at once, as simulated; how they lie in memory is left to chance."""
     one, _, rewritten = found
-    return simulate(one.net if rewritten is None else rewritten).peak_bytes
+    net = one.net if rewritten is None else rewritten
+    return simulate(one.setting.known(net)).peak_bytes

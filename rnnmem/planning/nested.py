@@ -62,7 +62,7 @@ def _decided(
 ) -> tuple[Search, Plan, Net | None]:
     plans: tuple[NestedPlan, ...] = ()
     whole = plain.net
-    alone = dataclasses.replace(plain.setting, scheduling_edges=False)
+    alone = dataclasses.replace(plain.setting, scheduling_edges=False, sizes=None)
     for nested_step in reversed(found):
         inner = step_net(whole, nested_step.path)
         own = _of_step(Search(inner, alone, nested_step=nested_step), options, slowdown)
@@ -86,7 +86,7 @@ def _decided(
         return plain, dataclasses.replace(plan, nested=closed), rewritten
     slower = plan.slowdown + below.slowdown - 1.0
     final = whole if rewritten is None else rewritten
-    known = slowdown_of(final, plain.original_seconds, plain.setting.machine)
+    known = slowdown_of(plain.setting.known(final), plain.original.seconds, plain.setting.machine)
     slower = slower if known is None else known
     plan = dataclasses.replace(plan, nested=plans, slowdown=slower)
     return around, plan, final

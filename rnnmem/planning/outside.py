@@ -32,8 +32,9 @@ def outside_of_loops(
         best = loops_and_regions(net, loops, max_slowdown, within)
     elif "straight_line" in setting.passes:
         best = with_regions_where_they_pay(net, loops, max_slowdown)
-    # Whose rows keep their bits was measured on a CPU.
-    if "elementwise_chunks" not in setting.passes or setting.machine.device != CPU.device:
+    # Whose rows keep their bits was measured on a CPU, and that of numbers that the Net tells.
+    on_cpu = setting.machine.device == CPU.device
+    if "elementwise_chunks" not in setting.passes or not on_cpu or setting.sizes is not None:
         return best
     others = [] if best is loops or best[1].must_recompute else [loops]
     return by_chunks_where_it_pays(net, [*others, best], max_slowdown)

@@ -83,7 +83,7 @@ class Search:
         self.beside = beside
         self.nested_step = nested_step
         self.variables = None if nested_step is None else nested_step.variables
-        self.regions: Choices | None = None  # for what was looked at last outside of loops
+        self.regions: tuple[Net, Choices] | None = None  # looked at last
         self._simulated: dict[tuple, Plan] = {}
         self._higher: dict[tuple, Plan] = {}  # of which a limit was all that was asked
         self._latest: tuple[Plan, Net | None] | None = None
@@ -91,14 +91,9 @@ class Search:
 
     def apply(self, plan: Plan) -> Net:
         """The Net that a plan makes."""
-        setting = self.setting
-        return apply_plan(
-            self.net,
-            plan,
-            setting.constant,
-            keeps_alive=setting.keeps_alive,
-            nested_step=self.nested_step,
-        )
+        setting, step = self.setting, self.nested_step
+        keeps = setting.keeps_alive
+        return apply_plan(self.net, plan, setting.constant, keeps_alive=keeps, nested_step=step)
 
     @functools.cached_property
     def known(self) -> KnownNet:
@@ -113,12 +108,17 @@ class Search:
     @functools.cached_property
     def seconds(self) -> float:
         """Estimated time of the Net as it is."""
+        return run_seconds(self.setting.known(self.net), self.setting.machine)
+
+    @functools.cached_property
+    def _as_declared(self) -> float:
+        """The same at the sizes that are declared, by which trades are estimated."""
         return run_seconds(self.known, self.setting.machine)
 
     @property
-    def original_seconds(self) -> float:
-        """The same of the original."""
-        return self.seconds if self.beside is None else self.beside.original_seconds
+    def original(self) -> Search:
+        """The search for the Net as it was at first."""
+        return self if self.beside is None else self.beside.original
 
     @functools.cached_property
     def _timed(self) -> Timed | None:
@@ -136,7 +136,7 @@ class Search:
         return candidates_of(
             self.filled,
             self.setting.machine,
-            self.seconds,
+            self._as_declared,
             segments=self.setting.segments,
             variables=self.variables,
             techniques=self.setting.in_loops,
@@ -162,7 +162,7 @@ class Search:
         """What chunks of tokens add to the factor of step time."""
         if self.beside is None or not self.losses or not self.beside.seconds:
             return 0.0
-        return sum(one.seconds for one in self.losses) / self.beside.seconds
+        return sum(one.seconds for one in self.losses) / self.beside._as_declared
 
     def with_losses(self, plan: Plan) -> Plan:
         """The plan with what runs by chunks of tokens already."""

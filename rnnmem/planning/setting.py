@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.builders import Encode
+from rnnmem.ir.graph import Net
 from rnnmem.passes.registry import AROUND_LOOPS, PASSES, Kind, Pass, passes_of
 from rnnmem.passes.rematerialise.select import REMATERIALISE
+from rnnmem.planning.call_sizes import CallSizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +28,8 @@ class Setting:
       scheduling_edges: whether plans are tried with large buffers taking turns where no other plan
         fits.
       runs_once: names of ops that do not run again, though they might.
+      sizes: those of a call, where the function does not tell its own; None where it does, or
+        nothing tells them.
     """
 
     machine: Machine
@@ -34,6 +39,14 @@ class Setting:
     reads_again: bool = False
     scheduling_edges: bool = False
     runs_once: frozenset[str] = frozenset()
+    sizes: CallSizes | None = None
+
+    def known(self, net: Net) -> KnownNet:
+        """The whole function, rewritten or not, with its shapes: in the call, where there is one.
+
+        They are for estimates. What is decided on them must be right whatever the sizes are.
+        """
+        return known_net(net) if self.sizes is None else self.sizes.known(net)
 
     @property
     def in_loops(self) -> frozenset[str]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from rnnmem.analysis.costs import Costs
 from rnnmem.analysis.machine import CPU, Machine
 from rnnmem.analysis.segment_lengths import segment_count
-from rnnmem.analysis.shapes import KnownNet, filled, known_net
+from rnnmem.analysis.shapes import KnownNet, filled
 from rnnmem.analysis.times import step_seconds
 from rnnmem.analysis.trip_count import UNKNOWN_TRIPS
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Op
 from rnnmem.ir.marks import (
     ADVANCES,
     AGAIN,
@@ -49,17 +49,17 @@ def run_seconds(net: KnownNet, machine: Machine) -> float:
     return _Walk(machine, machine.costs).program(compile_net(net, CPU), 1)
 
 
-def slowdown_of(rewritten: Net, original: float, machine: Machine) -> float | None:
+def slowdown_of(rewritten: KnownNet, original: float, machine: Machine) -> float | None:
     """The factor of step time of a rewritten Net; None where no costs were measured.
 
     Args:
-      rewritten: by a plan.
+      rewritten: by a plan, with its shapes.
       original: seconds of the Net as it was.
       machine: whose costs are counted.
     """
     if machine.costs is None or not original:
         return None
-    return run_seconds(known_net(rewritten), machine) / original
+    return run_seconds(rewritten, machine) / original
 
 
 class _Walk:

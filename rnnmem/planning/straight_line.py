@@ -6,16 +6,17 @@ Loops and the code outside of them share the time that is allowed, and are chose
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from rnnmem.analysis.shapes import known_net, with_known_shapes
+from rnnmem.analysis.shapes import filled, known_net, with_known_shapes
 from rnnmem.analysis.times import Clock
-from rnnmem.ir.graph import Blob, Net
+from rnnmem.ir.graph import Net, Op
 from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.passes.straight_line.select import Candidate, Choices
 from rnnmem.passes.straight_line.starts import begun_earlier, begun_in_turn, can_run
-from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks
+from rnnmem.planning.assumed_sizes import TRIPS, are_larger, assumed_peaks, may_be_larger
 from rnnmem.planning.choice import NEGLIGIBLE
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.search import Search
@@ -37,6 +38,8 @@ MORE = 0.03
 """Part of the peak that must be gained beside what loops gain already."""
 ALIKE = 0.05
 """Part of the estimated peak, or of the time, by which choices must differ to be both simulated."""
+LESS = 0.95
+"""Part of the time left in which choices are looked at again that took too long."""
 CLOSE = 0.03
 """Part of the least peak by which a faster choice may be above it."""
 
@@ -101,31 +104,24 @@ def regions_where_they_pay(
     Returns:
       The plan with the regions, and the Net with them; None where nothing is gained.
     """
-    step = search.seconds
-    most = (max_slowdown - plan.slowdown) * step
-    known, sizes = with_known_shapes(net), known_net(net, None, MANY)
-    apart = _apart(_candidates(known, search, most, sizes.net.blobs))
-    found = [begun_in_turn(known, one) for one in apart[:TRIED]]
-    if not found:
+    if not _candidates(net, search, (max_slowdown - plan.slowdown) * search.seconds):
         return None
-    before = _peaks(net) if plan.predicted_peak is None else (plan.predicted_peak,)
-    if not before:
-        return None
-    asked = any(one.asked for one in found)
-    limit = math.inf if asked else _limit(before[-1], plan.original_peak)
-    tried = _tried(found, before, limit, net, search)
-    if search.setting.machine.costs is not None:
-        tried = [
-            one for one in tried if one[1].asked or _slowdown(plan, one, search) <= max_slowdown
-        ]
+    before = _peaks(net, search) if plan.predicted_peak is None else (plan.predicted_peak,)
+    tried = _in_time(net, plan, search, max_slowdown, before) if before else []
     if not tried:
         return None
     _, best, _ = min(tried, key=lambda one: (one[0][-1], one[1].seconds))
-    earlier = begun_earlier(known, best)
+    earlier, asked = begun_earlier(with_known_shapes(net), best), best.asked > 0
+    limit = _limit(before[-1], plan.original_peak, asked)
     tried += _tried([earlier] if earlier != best else [], before, limit, net, search)
     least = min(peaks[-1] for peaks, _, _ in tried)
     close = [one for one in tried if one[0][-1] <= (1 + CLOSE) * least]
-    peaks, chosen, rewritten = min(close, key=lambda one: (one[1].seconds, one[0]))
+    fastest = sorted(close, key=lambda one: (one[1].seconds, one[0]))
+    if search.setting.sizes is not None and not asked:
+        fastest = _no_larger(net, [fastest[0], *sorted(tried, key=lambda one: one[0])])
+    if not fastest:
+        return None
+    peaks, chosen, rewritten = fastest[0]
     if len(before) == 1:
         original = before[0] if plan.original_peak is None else plan.original_peak
         plan = dataclasses.replace(plan, original_peak=original, predicted_peak=peaks[0])
@@ -134,23 +130,67 @@ def regions_where_they_pay(
     return plan.having(straight_line=chosen.regions), rewritten
 
 
+def _in_time(
+    net: Net, plan: Plan, search: Search, max_slowdown: float, before: tuple[int, ...]
+) -> list[_Made]:
+    """Choices below the limit that are within the bound on time as they run.
+
+    Kernels alone tell which are looked at; where all of these take longer with what stands around
+    them, it is done once more with as much less.
+    """
+    most = left = max_slowdown - plan.slowdown
+    for _ in range(2):
+        apart = _apart(_candidates(net, search, most * search.seconds))[:TRIED]
+        found = [begun_in_turn(with_known_shapes(net), one) for one in apart]
+        limit = _limit(before[-1], plan.original_peak, any(one.asked for one in found))
+        tried = _tried(found, before, limit, net, search)
+        if search.setting.machine.costs is None:
+            return tried
+        taken = [_slowdown(plan, one, search) for one in tried]
+        pairs = zip(tried, taken, strict=True)
+        fit = [one for one, slower in pairs if one[1].asked or slower <= max_slowdown]
+        if fit or not tried:
+            return fit
+        most *= LESS * left / (min(taken) - plan.slowdown)
+    return []
+
+
+def _no_larger(net: Net, tried: list[_Made]) -> list[_Made]:
+    """The first choice that is no larger at other sizes than those of the call, if there is one."""
+    before = assumed_peaks(net)
+    return list(itertools.islice((one for one in tried if not may_be_larger(one[2], before)), 1))
+
+
 def _slowdown(plan: Plan, made: _Made, search: Search) -> float:
     """The factor of step time with the regions; as it runs, where costs were measured."""
     _, chosen, rewritten = made
-    known = slowdown_of(rewritten, search.original_seconds, search.setting.machine)
-    return plan.slowdown + chosen.seconds / search.seconds if known is None else known
+    if (machine := search.setting.machine).costs is not None:
+        known = slowdown_of(search.setting.known(rewritten), search.original.seconds, machine)
+        if known is not None:
+            return known
+    return plan.slowdown + chosen.seconds / search.seconds
 
 
-def _candidates(
-    known: Net, search: Search, most: float, sizes: Mapping[str, Blob] | None = None
-) -> tuple[Candidate, ...]:
-    """Choices of regions for a Net whose shapes are known, that take so many seconds at most."""
-    clock, rest = Clock(search.setting.machine), (search.nested_step, search.setting.runs_once)
-    if sizes is not None and sizes != known.blobs:
-        return Choices(known, clock, sizes, *rest).within(most)
-    if search.regions is None or search.regions.net is not known:
-        search.regions = Choices(known, clock, None, *rest)
-    return search.regions.within(most)
+def _candidates(net: Net, search: Search, most: float) -> tuple[Candidate, ...]:
+    """Choices of regions that take so many seconds at most."""
+    if search.regions is None or search.regions[0] is not net:
+        search.regions = net, _choices(net, search)
+    return search.regions[1].within(most)
+
+
+def _choices(net: Net, search: Search) -> Choices:
+    """Choices of regions, at the sizes of a call, or at assumed ones where the Net tells none."""
+    setting, known = search.setting, with_known_shapes(net)
+    clock, rest = Clock(setting.machine), (search.nested_step, setting.runs_once)
+    if setting.sizes is not None:
+        sized = filled(setting.sizes.known(net))
+
+        def seconds(op: Op, _: Net) -> float:
+            return clock(sized.op_by_name[op.name], sized)
+
+        return Choices(known, seconds, sized.blobs, *rest)
+    assumed = known_net(net, None, MANY).net.blobs
+    return Choices(known, clock, None if assumed == known.blobs else assumed, *rest)
 
 
 def _apart(found: Iterable[Candidate]) -> list[Candidate]:
@@ -167,8 +207,13 @@ def _is_like(one: Candidate, other: Candidate) -> bool:
     return near and abs(one.seconds - other.seconds) <= ALIKE * other.seconds
 
 
-def _limit(peak: int, original: int | None) -> float:
-    """The predicted peak from which on a choice gains too little over what loops leave."""
+def _limit(peak: int, original: int | None, asked: bool) -> float:
+    """The predicted peak from which on a choice gains too little over what loops leave.
+
+    What the user asked for need not gain.
+    """
+    if asked:
+        return math.inf
     least = (1 - LEAST_GAIN) * (peak if original is None else original)
     return min(least, (1 - MORE) * peak) - NEGLIGIBLE
 
@@ -183,11 +228,12 @@ def _tried(
     """Of some choices those below a limit: the predicted peaks, the choice, its Net."""
     tried = []
     for one in found:
-        hopeless = len(before) == 1 and _at_peak(net, one) * before[0] < before[0] - limit
+        at_peak = _at_peak(net, one, search) if len(before) == 1 else 1.0
+        hopeless = len(before) == 1 and at_peak * before[0] < before[0] - limit
         if hopeless or not can_run(net, one):
             continue
         rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
-        peaks = _peaks(rewritten, limit)
+        peaks = _peaks(rewritten, search, limit)
         larger = limit < math.inf and are_larger(peaks, before)
         if peaks and peaks[-1] < limit and not larger:
             tried.append((peaks, one, rewritten))
@@ -211,15 +257,15 @@ def spared_outside(net: Net | None, plan: Plan, search: Search, max_slowdown: fl
     if taken <= LITTLE * (max_slowdown - 1.0):
         return 0
     most = (max_slowdown - 1.0) * search.seconds
-    found = _candidates(with_known_shapes(net), search, most)
-    spared = (min(one.spared, int(_at_peak(net, one) * plan.predicted_peak)) for one in found)
+    found, peak = _candidates(net, search, most), plan.predicted_peak
+    spared = (min(one.spared, int(_at_peak(net, one, search) * peak)) for one in found)
     largest = max(spared, default=0)
-    return largest if largest > PROMISING * plan.predicted_peak else 0
+    return largest if largest > PROMISING * peak else 0
 
 
-def _at_peak(net: Net, candidate: Candidate) -> float:
+def _at_peak(net: Net, candidate: Candidate, search: Search) -> float:
     """The part of the peak that is taken by what regions make, so that it may be spared there."""
-    alive = net.once(simulate)
+    alive = search.setting.known(net).once(simulate)
     if not alive.peak_bytes:
         return 1.0
     held = {one.label: one.bytes for one in alive.live_at_peak if not one.loops}
@@ -228,12 +274,12 @@ def _at_peak(net: Net, candidate: Candidate) -> float:
     return sum(held.get(blob, 0) for blob in made) / alive.peak_bytes
 
 
-def _peaks(net: Net, limit: float = math.inf) -> tuple[int, ...]:
+def _peaks(net: Net, search: Search, limit: float = math.inf) -> tuple[int, ...]:
     """The predicted peak of a Net; where a size is unknown, those at sizes that are assumed.
 
     Empty where not even these tell. From the limit on, nobody asks how high it is.
     """
-    peak = counted_peak(net, limit=limit)
+    peak = counted_peak(search.setting.known(net), limit=limit)
     if peak is not None:
         return (peak,)
     many = known_net(net, None, MANY, unknown_trips=TRIPS[-1])

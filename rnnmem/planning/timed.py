@@ -46,9 +46,10 @@ class Timed:
         if plan.changes_nothing:
             return plan, self.search.net
         decided = _decisions(plan)
-        rewritten, machine = self._apply(decided), self.search.setting.machine
+        rewritten, setting = self._apply(decided), self.search.setting
+        machine = setting.machine
         if decided not in self._slowdowns:
-            found = slowdown_of(rewritten, self.search.original_seconds, machine)
+            found = slowdown_of(setting.known(rewritten), self.search.original.seconds, machine)
             self._slowdowns[decided] = plan.slowdown if found is None else found
         slowdown, by = self._slowdowns[decided], machine.calibrated
         return dataclasses.replace(plan, slowdown=slowdown, calibrated=by), rewritten

@@ -100,11 +100,13 @@ class Timeline:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def simulate(net: Net, *, unknown_dimension: int | None = None, machine: Machine = CPU) -> Timeline:
+def simulate(
+    net: Net | KnownNet, *, unknown_dimension: int | None = None, machine: Machine = CPU
+) -> Timeline:
     """Simulates the memory of one run of a function.
 
     Args:
-      net: the whole function, inlined.
+      net: the whole function, inlined; or what `known_net` found of it.
       unknown_dimension: stands for a dimension, and a trip count, that the Net does not tell; None:
         they stay unknown.
       machine: whose threads and times are assumed.

@@ -10,7 +10,7 @@ from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2, types_pb
 
 from rnnmem.ir.graph import Constant, DType, FunctionRef, ShapeValue
 
-_SHORT = 16  # integer vectors up to this length (shapes, indices) are kept readable
+_SHORT = 16  # integers up to this number (shapes, indices, paddings) are kept readable
 _REF = 100  # a reference dtype's enum is its base's plus this
 
 
@@ -52,12 +52,14 @@ def encode_shape(shape) -> tensor_shape_pb2.TensorShapeProto:
 def _decode_constant(proto) -> Constant:
     shape = decode_shape(proto.tensor_shape)
     dtype = dtype_name(proto.dtype)
-    value = None
+    value = rows = None
     if shape == () and proto.dtype not in (types_pb2.DT_STRING, types_pb2.DT_VARIANT):
         value = tf.make_ndarray(proto).item()
     elif dtype in ("int32", "int64") and len(shape) == 1 and shape[0] <= _SHORT:
         value = tuple(tf.make_ndarray(proto).tolist())
-    return Constant(dtype, shape, proto.SerializeToString(deterministic=True), value)
+    elif dtype in ("int32", "int64") and len(shape) == 2 and 0 < shape[0] * shape[1] <= _SHORT:
+        rows = tuple(map(tuple, tf.make_ndarray(proto).tolist()))
+    return Constant(dtype, shape, proto.SerializeToString(deterministic=True), value, rows)
 
 
 def decode(value: attr_value_pb2.AttrValue) -> Any:

@@ -36,8 +36,13 @@ def facts_of(net: Net, inputs: Sequence[Any], batch: int | None = None) -> list[
       batch: stands for a first dimension that one of them leaves open.
     """
     count = len(net.inputs)
-    known = [_fact(one, batch) if _is_dense(one) else Fact() for one in inputs]
-    return known[:count] + [Fact()] * (count - len(known))
+    known = facts_given(inputs, batch)
+    return [*known[:count], *[Fact()] * (count - len(known))]
+
+
+def facts_given(inputs: Sequence[Any], batch: int | None = None) -> tuple[Fact, ...]:
+    """What tensors are in a call, of which nothing but the shape is kept; see `facts_of`."""
+    return tuple(_fact(one, batch) if _is_dense(one) else Fact() for one in inputs)
 
 
 def _fact(value: Any, batch: int | None) -> Fact:

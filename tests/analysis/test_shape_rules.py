@@ -190,12 +190,153 @@ CASES = [
     ("StatelessRandomGetKeyCounter", {}, [ints(1, 2)]),
     ("StatelessRandomUniform", {}, [ints(2, 3), ints(1, 2)]),
     ("RandomStandardNormal", {"dtype": DType("float32")}, [ints(2, 3)]),
+    *(
+        (
+            name,
+            {"strides": (1, 2, 1, 1), "padding": pad, **more},
+            [floats(2, 7, 6, 4), floats(3, 2, 4, 5)],
+        )
+        for name in ("Conv2D", "DepthwiseConv2dNative")
+        for pad in (b"SAME", b"VALID")
+        for more in ({}, {"dilations": (1, 1, 2, 1)})
+        if name == "Conv2D" or not more
+    ),
+    (
+        "Conv2D",
+        {
+            "strides": (1, 1, 2, 1),
+            "padding": b"EXPLICIT",
+            "explicit_paddings": (0, 0, 2, 1, 0, 1, 0, 0),
+        },
+        [floats(2, 7, 6, 4), floats(3, 2, 4, 5)],
+    ),
+    (
+        "Conv3D",
+        {"strides": (1, 2, 1, 1, 1), "padding": b"SAME"},
+        [floats(2, 5, 6, 4, 3), floats(2, 2, 2, 3, 4)],
+    ),
+    (
+        "Conv2DBackpropInput",
+        {"strides": (1, 1, 1, 1), "padding": b"SAME"},
+        [ints(2, 7, 6, 4), floats(3, 2, 4, 5), floats(2, 7, 6, 5)],
+    ),
+    (
+        "Conv2DBackpropFilter",
+        {"strides": (1, 1, 1, 1), "padding": b"SAME"},
+        [floats(2, 7, 6, 4), ints(3, 2, 4, 5), floats(2, 7, 6, 5)],
+    ),
+    *(
+        (
+            name,
+            {"ksize": (1, 3, 2, 1), "strides": (1, 2, 2, 1), "padding": pad},
+            [floats(2, 7, 6, 4)],
+        )
+        for name in ("AvgPool", "MaxPool")
+        for pad in (b"SAME", b"VALID")
+    ),
+    *(
+        (
+            name,
+            {"ksize": (1, 2, 2, 2, 1), "strides": (1, 2, 1, 2, 1), "padding": b"VALID"},
+            [floats(2, 4, 5, 6, 3)],
+        )
+        for name in ("AvgPool3D", "MaxPool3D")
+    ),
+    (
+        "MaxPoolGrad",
+        {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": b"VALID"},
+        [floats(2, 4, 4, 3), floats(2, 2, 2, 3), floats(2, 2, 2, 3)],
+    ),
+    (
+        "MaxPool3DGrad",
+        {"ksize": (1, 2, 2, 2, 1), "strides": (1, 2, 2, 2, 1), "padding": b"VALID"},
+        [floats(2, 2, 4, 4, 3), floats(2, 1, 2, 2, 3), floats(2, 1, 2, 2, 3)],
+    ),
+    (
+        "AvgPoolGrad",
+        {"ksize": (1, 2, 2, 1), "strides": (1, 2, 2, 1), "padding": b"VALID"},
+        [ints(2, 4, 4, 3), floats(2, 2, 2, 3)],
+    ),
+    *(
+        (name, {"strides": (1, 1, 1, 1), "padding": b"SAME"}, inputs)
+        for name, inputs in {
+            "DepthwiseConv2dNativeBackpropInput": [
+                ints(2, 7, 6, 4),
+                floats(3, 2, 4, 1),
+                floats(2, 7, 6, 4),
+            ],
+            "DepthwiseConv2dNativeBackpropFilter": [
+                floats(2, 7, 6, 4),
+                ints(3, 2, 4, 1),
+                floats(2, 7, 6, 4),
+            ],
+        }.items()
+    ),
+    *(
+        (name, {"strides": (1, 1, 1, 1, 1), "padding": b"SAME"}, inputs)
+        for name, inputs in {
+            "Conv3DBackpropInputV2": [
+                ints(2, 3, 3, 3, 4),
+                floats(2, 2, 2, 4, 5),
+                floats(2, 3, 3, 3, 5),
+            ],
+            "Conv3DBackpropFilterV2": [
+                floats(2, 3, 3, 3, 4),
+                ints(2, 2, 2, 4, 5),
+                floats(2, 3, 3, 3, 5),
+            ],
+        }.items()
+    ),
+    (
+        "AvgPool3DGrad",
+        {"ksize": (1, 2, 2, 2, 1), "strides": (1, 2, 2, 2, 1), "padding": b"VALID"},
+        [ints(2, 2, 4, 4, 3), floats(2, 1, 2, 2, 3)],
+    ),
+    ("FusedBatchNormV3", {}, [floats(2, 4, 4, 3), floats(3), floats(3), floats(0), floats(0)]),
+    ("FusedBatchNormV2", {}, [floats(2, 4, 4, 3), floats(3), floats(3), floats(0), floats(0)]),
+    (
+        "FusedBatchNormGradV3",
+        {},
+        [floats(2, 4, 4, 3), floats(2, 4, 4, 3), floats(3), floats(3), floats(3), floats(0)],
+    ),
+    *(
+        (name, {}, [floats(2, 3, 4, 5), ints(6, 7)])
+        for name in (
+            "ResizeBicubic",
+            "ResizeBilinear",
+            "ResizeNearestNeighbor",
+            "ResizeNearestNeighborGrad",
+        )
+    ),
+    *(
+        (name, {}, [floats(2, 6, 7, 5), floats(2, 3, 4, 5)])
+        for name in ("ResizeBicubicGrad", "ResizeBilinearGrad")
+    ),
+    ("Pad", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32)]),
+    ("PadV2", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32), np.float32(1)]),
+    ("MirrorPad", {"mode": b"REFLECT"}, [floats(3, 3), np.array([[1, 2], [0, 1]], np.int32)]),
+    ("IdentityN", {}, [[floats(2, 3), ints(1, 2)]]),
+    ("GatherNd", {}, [floats(2, 3, 4), np.zeros((5, 2), np.int32)]),
+    ("TopKV2", {"sorted": True}, [floats(2, 5), scalar(3)]),
+    ("StatelessMultinomial", {}, [floats(2, 5), scalar(3), ints(1, 2)]),
+    ("Multinomial", {}, [floats(2, 5), scalar(3)]),
+    ("ScatterNd", {}, [np.array([[1], [2]], np.int32), floats(2, 3), ints(4, 3)]),
+    ("MatrixDiagV3", {}, [floats(2, 3), scalar(0), scalar(-1), scalar(-1), np.float32(0)]),
+    ("MatrixDiagV3", {}, [floats(2, 3), scalar(1), scalar(-1), scalar(-1), np.float32(0)]),
+    ("MatrixSolve", {}, [np.eye(3, dtype=np.float32), floats(3, 2)]),
+    ("MatrixTriangularSolve", {}, [np.eye(3, dtype=np.float32), floats(3, 2)]),
+    (
+        "CTCLoss",
+        {},
+        [floats(6, 2, 4), np.array([[0, 0], [1, 0]], np.int64), ints(1, 2), ints(6, 5)],
+    ),
 ]
 BY_LISTS = {name for name in RULES if name.startswith(("TensorList", "Empty", "Optional"))}
 ALIKE = {
     *(name for name in RULES if RULES[name] is RULES["Tanh"]),
     *(name for name in RULES if name.startswith(("Random", "Stateful", "Stateless", "Truncated"))),
     "BatchMatMulV3",
+    "CTCLossV2",  # has a kernel for GPUs alone
     "Const",
 }
 """Types whose rule another type's case tries, and constants."""
@@ -209,6 +350,8 @@ def whole(array):
     value = None
     if array.dtype in (np.int32, np.int64) and array.ndim < 2:
         value = array.item() if array.ndim == 0 else tuple(array.tolist())
+    if array.dtype == np.int32 and array.ndim == 2:
+        return Fact(tuple(array.shape), matrix=tuple(map(tuple, array.tolist())))
     return Fact(tuple(array.shape), value)
 
 
@@ -252,10 +395,16 @@ def made(op_type, attributes, inputs):
 
 RESULTS = {
     "BroadcastGradientArgs": 2,
+    "CTCLoss": 2,
+    "FusedBatchNormGradV3": 5,
+    "FusedBatchNormV2": 5,
+    "FusedBatchNormV3": 6,
+    "IdentityN": 2,
     "ShapeN": 2,
     "SoftmaxCrossEntropyWithLogits": 2,
     "SparseSoftmaxCrossEntropyWithLogits": 2,
     "StatelessRandomGetKeyCounter": 2,
+    "TopKV2": 2,
 }
 
 
@@ -300,7 +449,8 @@ def test_with_everything_known_most_rules_tell_the_shape():
         one, flat = made(op_type, attributes, inputs)
         if any(found.shape is None for found in results_of(one, [whole(value) for value in flat])):
             silent.add(op_type)
-    assert silent == {"StatelessRandomGetKeyCounter"}
+    statistics = {name for name in silent if name.startswith("FusedBatchNorm")}  # as traced
+    assert silent - statistics == {"StatelessRandomGetKeyCounter"}
 
 
 def test_every_rule_is_tried():

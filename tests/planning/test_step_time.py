@@ -48,7 +48,7 @@ def test_the_bound_holds_for_what_the_net_of_a_plan_takes(bound):
     search, plan, rewritten = plan_within(bound)
     assert plan.slowdown <= bound
     if rewritten is not None:
-        assert plan.slowdown == pytest.approx(taken(rewritten) / search.original_seconds)
+        assert plan.slowdown == pytest.approx(taken(rewritten) / search.original.seconds)
 
 
 def test_more_time_never_leaves_a_larger_peak():

@@ -7,7 +7,7 @@ are two domains, each with its registry: facts (`rnnmem.analysis.facts`), and pa
 
 from rnnmem.analysis.facts import SHAPES
 from rnnmem.analysis.row_values import ROWS
-from rnnmem.analysis.rules import elementwise, indexing, layout, lists, reductions
+from rnnmem.analysis.rules import elementwise, indexing, layout, lists, reductions, windows
 from rnnmem.analysis.rules.lists import RESIZES, scattered
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "lists",
     "reductions",
     "scattered",
+    "windows",
 ]

@@ -57,6 +57,8 @@ def _first(op: Op, ins: list[Fact]) -> list[Fact]:
     "MatrixInverse",
     "MatrixSetDiagV3",
     "MatrixSquareRoot",
+    "MaxPool3DGrad",
+    "MaxPoolGrad",
     "OnesLike",
     "QuantizeAndDequantizeV2",
     "QuantizeAndDequantizeV3",
@@ -129,7 +131,7 @@ def _const(op: Op, ins: list[Fact]) -> list[Fact]:
     if not isinstance(held, Constant):
         return []
     value = held.value if isinstance(held.value, int | tuple) else None
-    return [Fact(held.shape, None if isinstance(value, bool) else value)]
+    return [Fact(held.shape, None if isinstance(value, bool) else value, matrix=held.rows)]
 
 
 @SHAPES.of("AddN")
@@ -145,7 +147,12 @@ def _zeros_like(op: Op, ins: list[Fact]) -> list[Fact]:
     return [changed(ins[0], value=None)]
 
 
-@SHAPES.of("InTopKV2")
+@SHAPES.of("IdentityN")
+def _each(op: Op, ins: list[Fact]) -> list[Fact]:
+    return ins
+
+
+@SHAPES.of("InTopKV2", "MatrixSolve", "MatrixTriangularSolve")
 def _like_second(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[1].shape)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
+    LEADING,
     SHAPES,
     Dim,
     Fact,
@@ -175,6 +176,38 @@ def _gather(op: Op, ins: list[Fact]) -> list[Fact]:
     shared = op.attributes.get("batch_dims") or 0
     shared += len(indices.shape) if shared < 0 else 0
     return [Fact((*held.shape[:at], *indices.shape[shared:], *held.shape[at + 1 :]))]
+
+
+@SHAPES.of("GatherNd")
+def _gather_nd(op: Op, ins: list[Fact]) -> list[Fact]:
+    held, indices = ins[0].shape, ins[1].shape
+    if held is None or not indices or indices[-1] is None:
+        return []
+    return [Fact((*indices[:-1], *held[indices[-1] :]))]
+
+
+@LEADING.of("ResourceGather")
+def _lookup(op: Op, ins: list[Fact]) -> Shape:
+    return ins[1].shape
+
+
+@LEADING.of("ResourceGatherNd")
+def _lookup_nd(op: Op, ins: list[Fact]) -> Shape:
+    return None if not ins[1].shape else ins[1].shape[:-1]
+
+
+@SHAPES.of("TopKV2")
+def _top(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, count = ins[0].shape, ins[1].value
+    if not shape:
+        return []
+    return [Fact((*shape[:-1], count if isinstance(count, int) else None))] * 2
+
+
+@SHAPES.of("Multinomial", "StatelessMultinomial")
+def _drawn(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, count = ins[0].shape, ins[1].value
+    return [Fact((shape[0] if shape else None, count if isinstance(count, int) else None))]
 
 
 @SHAPES.of("DynamicStitch")

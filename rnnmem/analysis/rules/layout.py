@@ -111,6 +111,17 @@ def _tile(op: Op, ins: list[Fact]) -> list[Fact]:
     ]
 
 
+@SHAPES.of("MatrixDiagV3")
+def _diagonal(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    beside = ins[1].value
+    square = ins[2].value == -1 and ins[3].value == -1
+    if not shape or shape[-1] is None or not isinstance(beside, int) or not square:
+        return []
+    size = shape[-1] + abs(beside)
+    return [Fact((*shape[:-1], size, size))]
+
+
 @SHAPES.of("Fill")
 def _fill(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = to_shape(ins[0].value)

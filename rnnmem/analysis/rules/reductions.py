@@ -98,6 +98,12 @@ def _cross_entropy(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(None if shape is None else shape[:1]), Fact(shape)]
 
 
+@SHAPES.of("CTCLoss", "CTCLossV2")
+def _ctc(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape  # [frames, batch, classes]
+    return [Fact(None if shape is None else shape[1:2]), Fact(shape)]
+
+
 @SHAPES.of("UnsortedSegmentSum")
 def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
     data, ids, count = ins[0].shape, ins[1].shape, ins[2].value

@@ -1,0 +1,111 @@
+"""Ops that slide a window over an image, a signal or a volume, and those that resize or pad one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnmem.analysis.facts import SHAPES, Fact, to_shape
+from rnnmem.ir.graph import Op, Shape
+
+
+@SHAPES.of("Conv2D", "Conv3D")
+def _convolution(op: Op, ins: list[Fact]) -> list[Fact]:
+    window = ins[1].shape
+    if window is None:
+        return []
+    return [Fact(_slid(op, ins[0].shape, window[:-2], window[-1]))]
+
+
+@SHAPES.of("DepthwiseConv2dNative")
+def _depthwise(op: Op, ins: list[Fact]) -> list[Fact]:
+    window = ins[1].shape
+    if window is None:
+        return []
+    *sizes, channels, times = window
+    made = None if channels is None or times is None else channels * times
+    return [Fact(_slid(op, ins[0].shape, sizes, made))]
+
+
+@SHAPES.of("AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D")
+def _pool(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    if shape is None:
+        return []
+    at = _channels_at(op, len(shape))
+    sizes = tuple(size for axis, size in enumerate(op.attributes["ksize"]) if axis not in (0, at))
+    if op.attributes["ksize"][at] != 1 or op.attributes["strides"][at] != 1:
+        return []
+    return [Fact(_slid(op, shape, sizes, shape[at]))]
+
+
+@SHAPES.of("FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGradV3")
+def _batch_norm(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[0].shape)]
+
+
+@SHAPES.of("ResizeBicubic", "ResizeBilinear", "ResizeNearestNeighbor", "ResizeNearestNeighborGrad")
+def _resized(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, sizes = ins[0].shape, to_shape(ins[1].value)
+    return [] if shape is None or sizes is None else [Fact((shape[0], *sizes, shape[-1]))]
+
+
+@SHAPES.of("ResizeBicubicGrad", "ResizeBilinearGrad")
+def _like_image(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(ins[1].shape)]
+
+
+@SHAPES.of("MirrorPad", "Pad", "PadV2")
+def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, added = ins[0].shape, ins[1].matrix
+    if shape is None or added is None:
+        return []
+    pairs = zip(shape, added, strict=True)
+    return [
+        Fact(
+            tuple(
+                None if size is None else before + size + behind for size, (before, behind) in pairs
+            )
+        )
+    ]
+
+
+def _slid(op: Op, shape: Shape, window: Sequence[int | None], channels: int | None) -> Shape:
+    """The shape that a window makes of one, by the op's strides, padding and order of dimensions.
+
+    Args:
+      op: the convolution or pool.
+      shape: of what the window slides over.
+      window: its sizes.
+      channels: of the result.
+    """
+    if shape is None:
+        return None
+    at = _channels_at(op, len(shape))
+    along = [axis for axis in range(len(shape)) if axis not in (0, at)]
+    wide = dict(zip(along, window, strict=True))
+    return tuple(
+        _places(op, axis, size, wide[axis]) if axis in wide else channels if axis == at else size
+        for axis, size in enumerate(shape)
+    )
+
+
+def _places(op: Op, axis: int, size: int | None, window: int | None) -> int | None:
+    """How many places a window has along a dimension."""
+    attributes = op.attributes
+    stride, kind = attributes["strides"][axis], attributes["padding"]
+    if size is None:
+        return None
+    if kind == b"SAME":
+        return -(-size // stride)
+    if window is None:
+        return None
+    if kind == b"EXPLICIT":
+        size += sum(attributes["explicit_paddings"][2 * axis : 2 * axis + 2])
+    dilations = attributes.get("dilations")
+    reach = (window - 1) * (dilations[axis] if dilations else 1)
+    return max(0, (size - reach - 1) // stride + 1)
+
+
+def _channels_at(op: Op, rank: int) -> int:
+    """Which dimension counts channels."""
+    return 1 if op.attributes.get("data_format", b"")[:2] == b"NC" else rank - 1

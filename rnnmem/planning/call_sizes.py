@@ -1,0 +1,49 @@
+"""Sizes of a call, by which plans are compared where the function does not tell its own.
+
+They choose among plans and promise nothing: every plan computes the same at all sizes. Bounds on
+time and predicted peaks hold at these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rnnmem.analysis.shape_rules import Fact
+from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.ir.graph import Net
+from rnnmem.simulate.timeline import counted_peak
+
+SMALL = 4 * 2**20
+"""Predicted peak below which a call says nothing of those that follow: it may warm up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CallSizes:
+    """What is known of a function's inputs in one call.
+
+    Attributes:
+      facts: of each input, in order.
+    """
+
+    facts: tuple[Fact, ...]
+
+    def known(self, net: Net) -> KnownNet:
+        """The function, before or after it was rewritten, with its shapes in the call."""
+        return known_net(net, self.facts)
+
+
+def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
+    """The sizes of a call, where it tells what the function does not; None where it does not.
+
+    Args:
+      net: the whole function, inlined.
+      facts: what is known of its first inputs in the call.
+    """
+    declared = [net.blobs[blob].shape for blob in net.inputs]
+    if all(one.shape in (None, shape) for one, shape in zip(facts, declared, strict=False)):
+        return None
+    left = len(declared) - len(facts)
+    sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))
+    peak = counted_peak(sizes.known(net))
+    return None if peak is None or peak < SMALL else sizes
