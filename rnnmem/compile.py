@@ -187,7 +187,9 @@ def _least(net: Net, target: Target) -> Compiled:
     chosen = _in_the_call(net, (made.search, made.plan, made.rewritten))
     bound, within = options.max_slowdown, functools.partial(_within, made, target)
     found = outside_of_loops(net, chosen, bound, within)
-    return _unless_only_merged(made if found[1].changes_nothing else _having(made, found))
+    if found[1].changes_nothing and made.search.setting.sizes is not None:
+        return _least(net, dataclasses.replace(target, given=()))  # other calls may be larger
+    return _unless_only_merged(_having(made, found))
 
 
 def _unless_only_merged(made: Compiled) -> Compiled:
@@ -267,7 +269,7 @@ def _planned(net: Net, target: Target) -> Compiled:
     check_offload(net, target.options, machine_here().device)
     if waits_for_gradient(net) and not nested_steps(net) and not _cuts_forward(target):
         return Compiled(net)
-    of = (net, target.within(1.0).options, target.left, target.differentiated)
+    of = (net, target.within(1.0).options, target.left, target.differentiated, target.given)
     prepared = target.memo.latest("prepared", of, lambda: _prepared(net, target))
     search, plan, rewritten = _chosen(prepared, target)
     if rewritten is None and any(prepared.decided[name] for name in _ALONE):

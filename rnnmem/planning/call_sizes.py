@@ -15,7 +15,11 @@ from rnnmem.ir.graph import Net
 from rnnmem.simulate.timeline import counted_peak
 
 SMALL = 4 * 2**20
-"""Predicted peak below which a call says nothing of those that follow: it may warm up."""
+"""Bytes of the predicted peak that must grow with the sizes of a call, or it says nothing of those
+that follow: it may warm up.
+"""
+FEW = 1
+"""Stands for dimensions where it is looked at what does not grow with them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,5 +49,5 @@ def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
         return None
     left = len(declared) - len(facts)
     sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))
-    peak = counted_peak(sizes.known(net))
-    return None if peak is None or peak < SMALL else sizes
+    peak, least = counted_peak(sizes.known(net)), counted_peak(known_net(net, None, FEW))
+    return None if peak is None or least is None or peak - least < SMALL else sizes

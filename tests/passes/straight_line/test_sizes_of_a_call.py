@@ -1,0 +1,84 @@
+"""Where the signature leaves sizes open, those of the first call choose what runs again."""
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+import rnnmem.keras
+from rnnmem.planning.intervals import SEEN
+from tests.cases import Case, assert_same_bits, numbers, train, values, weights
+
+keras = tf.keras
+pytestmark = [
+    pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
+    pytest.mark.usefixtures("deterministic"),
+]
+LONG, SHORT = 1024, 8
+
+
+def two_towers(first=LONG, second=SHORT):
+    """Two stacks of layers, each on rows of its own number."""
+    left, right = weights(*[(128, 128)] * 6), weights(*[(128, 128)] * 6)
+
+    def loss(x, y):
+        for kernel in left:
+            x = tf.nn.gelu(x @ kernel)
+        for kernel in right:
+            y = tf.sin(tf.nn.gelu(y @ kernel))
+        return tf.reduce_mean(tf.square(x)) + tf.reduce_mean(tf.square(y))
+
+    signature = [tf.TensorSpec([None, 128])] * 2
+    made = [*left, *right]
+    step = tf.function(train(loss, made), input_signature=signature)
+    rows = (first, second), (second, first)
+    calls = [((numbers(a, 128), numbers(b, 128)), {}) for a, b in (*rows, *rows)]
+    return Case(step, calls, values(*made))
+
+
+def saved(case, **options):
+    """The plan of the first call, and names of the ops that run again."""
+    step = rnnmem.optimize(case.fn, **options)
+    plan = step.plan(*case.calls[0][0])
+    return plan, {name for region in plan.of("straight_line") for name in region.ops}
+
+
+@pytest.mark.parametrize(("first", "second"), [(LONG, SHORT), (SHORT, LONG)])
+def test_what_is_large_in_the_first_call_runs_again(first, second):
+    plan, ops = saved(two_towers(first, second), max_slowdown=1.5)
+    sines = any(name.lower().startswith("sin") for name in ops)
+    assert ops and sines == (second > first)
+    assert SEEN in plan.notes and plan.predicted_peak < 0.7 * plan.original_peak
+
+
+def test_every_bit_is_the_same_at_other_sizes():
+    assert_same_bits(two_towers, max_slowdown=1.5)
+
+
+def test_a_first_call_that_is_small_does_not_choose():
+    small = two_towers(SHORT, SHORT)
+    open_ended = rnnmem.optimize(small.fn, max_slowdown=1.5)
+    specs = [tf.TensorSpec([None, 128])] * 2
+    plan, _ = saved(small, max_slowdown=1.5)
+    assert plan.of("straight_line") == open_ended.plan(*specs).of("straight_line") != ()
+
+
+def test_the_first_batch_of_fit_chooses():
+    def fitted(optimised):
+        keras.utils.set_random_seed(3)
+        layers = [keras.layers.Dense(256, activation="gelu") for _ in range(8)]
+        model = keras.Sequential([keras.Input((64,)), *layers, keras.layers.Dense(1)])
+        model.compile("adam", "mse", jit_compile=False)
+        if optimised:
+            rnnmem.keras.optimize(model, max_slowdown=1.35)
+        x = numbers(1280, 64)
+        history = model.fit(x, x[:, :1], batch_size=512, epochs=2, shuffle=False, verbose=0)
+        return model, history.history["loss"], [one.numpy().tobytes() for one in model.variables]
+
+    _, *expected = fitted(optimised=False)
+    model, *found = fitted(optimised=True)
+    assert found == expected
+    step = rnnmem.tf.private.keras_step_cell(model.train_function).cell_contents
+    (inspection,) = step.inspect_all()
+    plan = inspection.plan
+    assert SEEN in plan.notes and plan.of("straight_line")
+    assert plan.predicted_peak < 0.8 * plan.original_peak

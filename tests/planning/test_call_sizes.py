@@ -1,0 +1,69 @@
+"""Sizes of a call: where they tell what the function does not, plans are compared by them."""
+
+import dataclasses
+
+import pytest
+
+from rnnmem.analysis.facts import Fact
+from rnnmem.analysis.machine import CPU
+from rnnmem.planning.call_sizes import SMALL, telling
+from rnnmem.planning.search import Search
+from rnnmem.planning.setting import Setting
+from tests.drawing import encoded
+from tests.handmade import const, make_net, op
+
+SIDE = 512
+
+
+def layers(rows="?", count=8):
+    """Layers of rows that only a call tells, and their gradient."""
+    kind, kernel = f"f[{rows},{SIDE}]", f"f[{SIDE},{SIDE}]"
+    ops, given = [], "x"
+    for i in range(count):
+        ops += [op(f"m{i}", "MatMul", f"{given} w", kind), op(f"h{i}", "Tanh", f"m{i}", kind)]
+        given = f"h{i}"
+    ops += [const("axes", (0, 1)), op("loss", "Mean", f"{given} axes", "f[]")]
+    ops.append(op(f"gradients/d{count}", "Mul", f"{given} {given}", kind))
+    for i in reversed(range(count)):
+        ops.append(op(f"gradients/t{i}", "TanhGrad", f"h{i} gradients/d{i + 1}", kind))
+        below = f"h{i - 1}" if i else "x"
+        by = {"transpose_a": True}
+        ops.append(
+            op(f"gradients/w{i}", "MatMul", f"{below} gradients/t{i}", kernel, attributes=by)
+        )
+        ops.append(op(f"gradients/d{i}", "MatMul", f"gradients/t{i} w", kind))
+    ops += [op(f"u{i}", "Sum", f"gradients/w{i} axes", "f[]") for i in range(count)]
+    return make_net({"x": kind, "w": kernel}, ops, ["loss", *(f"u{i}" for i in range(count))])
+
+
+def test_they_are_taken_where_the_function_does_not_tell_its_own():
+    net = layers()
+    sizes = telling(net, [Fact((2048, SIDE))])
+    assert [one.shape for one in sizes.facts] == [(2048, SIDE), None]
+    assert sizes.known(net).net.blobs["h3"].shape == (2048, SIDE)
+
+
+@pytest.mark.parametrize("facts", [[], [Fact()], [Fact((None, SIDE))]])
+def test_a_call_that_tells_nothing_is_none(facts):
+    assert telling(layers(), facts) is None
+
+
+def test_what_the_function_tells_itself_is_not_asked_of_a_call():
+    assert telling(layers(2048), [Fact((2048, SIDE)), Fact((SIDE, SIDE))]) is None
+
+
+def test_a_call_that_is_too_small_says_nothing():
+    rows = SMALL // SIDE // 4 // 32
+    assert telling(layers(), [Fact((rows, SIDE))]) is None
+    assert telling(layers(), [Fact((64 * rows, SIDE))]) is not None
+
+
+@pytest.mark.parametrize("machine", [CPU, dataclasses.replace(CPU, costs=None)])
+def test_times_are_those_of_the_call(machine):
+    def seconds(net, sizes):
+        return Search(net, Setting(machine, encoded, sizes=sizes)).seconds
+
+    net = layers()
+    sizes = telling(net, [Fact((2048, SIDE))])
+    assert seconds(net, sizes) == pytest.approx(seconds(layers(2048), None), rel=0.01)
+    assert seconds(net, None) < 0.5 * seconds(net, sizes)
