@@ -36,7 +36,7 @@ from rnnmem.passes.normalise.zero_lists import without_zero_lists
 from rnnmem.planning.call_sizes import telling
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
-from rnnmem.planning.intervals import at_sizes
+from rnnmem.planning.intervals import SEEN
 from rnnmem.planning.losses import decide_with_losses
 from rnnmem.planning.nested import decide_with_nested_steps
 from rnnmem.planning.options import left_outside
@@ -123,6 +123,8 @@ def _noted(net: Net, target: Target) -> Compiled:
     if made.search is None and waits_for_gradient(made.net):
         return made  # nothing is decided before its gradient is there
     plan = with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
+    if made.search is not None and made.search.setting.sizes is not None:
+        plan = plan.noting(SEEN) if plan.predicted_peak is not None else plan
     return dataclasses.replace(made, plan=plan)
 
 
@@ -184,7 +186,7 @@ def _least(net: Net, target: Target) -> Compiled:
     made = _planned(net, target)
     if made.search is None:
         return made
-    chosen = _in_the_call(net, (made.search, made.plan, made.rewritten))
+    chosen = made.search, made.plan, made.rewritten
     bound, within = options.max_slowdown, functools.partial(_within, made, target)
     found = outside_of_loops(net, chosen, bound, within)
     if found[1].changes_nothing and made.search.setting.sizes is not None:
@@ -219,18 +221,7 @@ def _within(made: Compiled, target: Target, max_slowdown: float) -> Chosen | Non
     if rewritten is None and any(map(made.plan.of, _ALONE)):
         rewritten, plan = search.net, search.with_own_peak(plan)
     names = _BEFORE_LOOPS if rewritten is not None else _LOSSES
-    plan = plan.having(**{name: made.plan.of(name) for name in names})
-    return _in_the_call(made.net, (search, plan, rewritten))
-
-
-def _in_the_call(net: Net, chosen: Chosen) -> Chosen:
-    """The same; its peaks are those in a call where the function does not tell them."""
-    search, plan, rewritten = chosen
-    sizes = search.setting.sizes
-    if sizes is None or plan.predicted_peak is not None:
-        return chosen
-    changed = None if rewritten is None else sizes.known(rewritten)
-    return search, at_sizes(plan, sizes.known(net), changed), rewritten
+    return search, plan.having(**{name: made.plan.of(name) for name in names}), rewritten
 
 
 def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
@@ -255,7 +246,8 @@ def _within_budget(net: Net, target: Target, budget: int) -> Compiled:
             tried = _having(tried, outside_of_loops(net, chosen, bound))
         if tried.plan.predicted_peak is None or tried.rewritten is None:
             continue
-        plan = dataclasses.replace(tried.plan, worst_peak=worst_peak(tried.rewritten))
+        run = tried.search.setting.known(tried.rewritten) if tried.search else tried.rewritten
+        plan = dataclasses.replace(tried.plan, worst_peak=worst_peak(run))
         if budget_for(plan) <= budget:
             return dataclasses.replace(tried, plan=plan)
         refused.append(cannot_be_met(budget, plan))
@@ -269,8 +261,11 @@ def _planned(net: Net, target: Target) -> Compiled:
     check_offload(net, target.options, machine_here().device)
     if waits_for_gradient(net) and not nested_steps(net) and not _cuts_forward(target):
         return Compiled(net)
-    of = (net, target.within(1.0).options, target.left, target.differentiated, target.given)
-    prepared = target.memo.latest("prepared", of, lambda: _prepared(net, target))
+    once, options = target.options.runs_once, target.within(1.0).options
+    options = dataclasses.replace(options, runs_once=frozenset())
+    of = (net, options, target.left, target.differentiated, target.given)
+    first = target.memo.latest("prepared", of, lambda: _prepared(net, target))
+    prepared = target.memo.latest("searches", (*of, once), lambda: first.running_once(once))
     search, plan, rewritten = _chosen(prepared, target)
     if rewritten is None and any(prepared.decided[name] for name in _ALONE):
         rewritten, plan = search.net, search.with_own_peak(plan)

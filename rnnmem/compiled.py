@@ -36,6 +36,17 @@ class Prepared:
     by_chunks: tuple[Search, ...]
     left: Mapping[str, tuple]
 
+    def running_once(self, names: frozenset[str]) -> Prepared:
+        """The same where ops with these names do not run again."""
+        if self.search.setting.runs_once == names:
+            return self
+        setting = dataclasses.replace(self.search.setting, runs_once=names)
+        first = self.search.beside
+        beside = None if first is None else Search(first.net, setting)
+        plain = Search(self.search.net, setting, beside=beside)
+        cut = (Search(one.net, setting, losses=one.losses, beside=plain) for one in self.by_chunks)
+        return dataclasses.replace(self, search=plain, by_chunks=tuple(cut))
+
 
 class Memo:
     """What was made last of each kind; other plans for the same function begin with it."""

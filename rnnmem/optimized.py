@@ -11,11 +11,12 @@ import threading
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
+from rnnmem.analysis.shape_rules import Fact
 from rnnmem.errors import BudgetError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
@@ -34,6 +35,7 @@ from rnnmem.tf import private
 from rnnmem.tf.counting import uncounted
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
+from rnnmem.tf.trips import facts_given
 from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified, verify_differentiated
 from rnnmem.time_bound import held_to_bound
 from rnnmem.traced import Trace, trace_of
@@ -256,11 +258,11 @@ class Optimized(Generic[P, R]):
         budget, predicted = self._options.budget, trace.plan().predicted_peak
         if budget is None or predicted is None or trace.function is trace.original:
             return None
-        if SEEN in trace.work.plan.notes:  # without sizes there is no other plan to be chosen
-            return None
+        if SEEN in trace.work.plan.notes and not trace.work.is_for_call:
+            return None  # without sizes there is no other plan to be chosen
         stricter = dataclasses.replace(self._options, budget=min(predicted, budget**2 // peak))
         try:
-            return trace_of(trace.original, stricter, self._where)
+            return trace_of(trace.original, stricter, self._where, trace.work.given)
         except BudgetError:  # of a budget that the user never wrote
             return None
 
@@ -440,12 +442,12 @@ class Optimized(Generic[P, R]):
                 self._traces[id(concrete)] = trace_of(concrete, self._options, self._where, given)
             return self._traces[id(concrete)]
 
-    def _given(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Sequence[Any]:
-        """The tensors of a call; none where it is traced for specifications, or in a graph."""
+    def _given(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Fact, ...]:
+        """What is known of its inputs in a call; nothing for specifications, or in a graph."""
         flat = tf.nest.flatten((args, kwargs))
         if not tf.executing_eagerly() or any(isinstance(one, tf.TypeSpec) for one in flat):
             return ()
-        return private.flat_inputs(self._base, concrete, args, kwargs)
+        return facts_given(private.flat_inputs(self._base, concrete, args, kwargs))
 
     def _raise_as_original(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raises what the undecorated function raises for arguments that do not fit it."""

@@ -95,19 +95,14 @@ def held_to_bound(
     end = time.perf_counter() + options.profile
     try:
         timer = StepTimer(trace.original, call, inputs)
-        return _measured_within(trace, options, where, timer, end, inputs)
+        return _measured_within(trace, options, where, timer, end)
     except NotUnderstood as reason:
         trace.work.plan = trace.work.plan.noting(_NOT_TIMED.format(reason))
         return trace
 
 
 def _measured_within(
-    trace: Trace,
-    options: Options,
-    where: str,
-    timer: StepTimer,
-    end: float,
-    inputs: Sequence[Any],
+    trace: Trace, options: Options, where: str, timer: StepTimer, end: float
 ) -> Trace:
     bound, tried = options.max_slowdown, list[Trial]()
 
@@ -127,7 +122,7 @@ def _measured_within(
         if time.perf_counter() > end:
             return None
         other = dataclasses.replace(options, max_slowdown=allowed)
-        return run(allowed, trace_of(trace.original, other, where, inputs))
+        return run(allowed, trace_of(trace.original, other, where, trace.work.given))
 
     first = run(bound, trace)
     best = within_bound(first, bound, attempt, lambda one: measured(one.made))

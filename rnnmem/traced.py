@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.compiled import waits_for_gradient
 from rnnmem.errors import BudgetError
@@ -19,7 +20,6 @@ from rnnmem.tf.device import check_budget
 from rnnmem.tf.functions import function_of
 from rnnmem.tf.gc import paused
 from rnnmem.tf.inlined_calls import shapes_of_call
-from rnnmem.tf.trips import facts_given
 from rnnmem.work import Work
 
 DISABLE = "RNNMEM_DISABLE"
@@ -67,15 +67,17 @@ class Trace:
         return self.work.plan
 
 
-def trace_of(concrete: Any, options: Options, where: str = "", given: Sequence[Any] = ()) -> Trace:
+def trace_of(
+    concrete: Any, options: Options, where: str = "", given: tuple[Fact, ...] = ()
+) -> Trace:
     """Compiles one traced function; whatever fails, the original runs.
 
     Args:
       concrete: the function as TensorFlow traced it.
       options: what the user asks for.
       where: the user's line, in brackets, for warnings.
-      given: tensors of a call, whose sizes choose the plan where the function tells none; empty:
-        nobody calls it yet.
+      given: what is known of its inputs in a call, whose sizes choose the plan where the function
+        tells none; empty: nobody calls it yet.
 
     Raises:
       BudgetError: no plan is predicted to stay within the budget.
@@ -85,7 +87,7 @@ def trace_of(concrete: Any, options: Options, where: str = "", given: Sequence[A
     if os.environ.get(DISABLE, "") not in ("", "0"):
         return left_as_it_was(concrete, options, where, f"{DISABLE} is set")
     check_budget(options.budget)
-    work, began = Work(concrete, options, where, given=facts_given(given)), time.perf_counter()
+    work, began = Work(concrete, options, where, given=given), time.perf_counter()
     with paused():
         try:
             made = _exported(work)

@@ -29,6 +29,7 @@ from rnnmem.passes.normalise.congruent_ops import merged_in
 from rnnmem.passes.normalise.decision import CongruentOps
 from rnnmem.passes.rematerialise.clone import AGAIN
 from rnnmem.passes.straight_line.apply import CLONE
+from rnnmem.planning.alternatives import alternatives
 from rnnmem.planning.choice import budget_for, cannot_be_met, is_cut
 from rnnmem.planning.intervals import SEEN, at_sizes, with_intervals
 from rnnmem.planning.names import with_origins
@@ -87,6 +88,7 @@ class Work:
         self.memo = Memo()
         self._called: dict[tuple[str, ...], bool] = {}  # shapes -> whether the original runs
         self.was_called = False
+        self.is_for_call = False  # whether the sizes of a call chose the plan
         self.seen: Callable[[Net], KnownNet] | None = None  # a Net at the sizes of the first call
         self.otherwise = ""  # the op that was found to be computed in another way
 
@@ -283,6 +285,7 @@ class Work:
         self.made, self.plan = made, made.plan
         if made.search is not None:
             self.machine, sizes = made.search.setting.machine, made.search.setting.sizes
+            self.is_for_call = sizes is not None
             self.seen = sizes.known if sizes is not None and SEEN in made.plan.notes else None
         return made
 
@@ -357,7 +360,7 @@ class Work:
             return ()
         made = self.made or self._again(self.options)
         search = None if made is None else made.search
-        found = () if search is None else search.frontier(self.plan)
+        found = () if search is None else alternatives(search, self.plan)
         return tuple(map(without_peaks, found)) if private.is_compiled(self.concrete) else found
 
     def _again(self, options: Options) -> Compiled | None:

@@ -29,7 +29,6 @@ from rnnmem.planning.choice import (
     not_worth_any,
     rises,
     tried_in,
-    unbeaten,
     worth_its_time,
 )
 from rnnmem.planning.parallel_iterations import one_by_one, overlapped, within
@@ -100,6 +99,11 @@ class Search:
         """The Net with all shapes that can be found out."""
         return known_net(self.net)
 
+    @property
+    def as_run(self) -> KnownNet:
+        """The same, with the shapes in a call where there is one."""
+        return self.setting.known(self.net)
+
     @functools.cached_property
     def filled(self) -> Net:
         """The Net with these shapes, here and in all step nets."""
@@ -108,7 +112,7 @@ class Search:
     @functools.cached_property
     def seconds(self) -> float:
         """Estimated time of the Net as it is."""
-        return run_seconds(self.setting.known(self.net), self.setting.machine)
+        return run_seconds(self.as_run, self.setting.machine)
 
     @functools.cached_property
     def _as_declared(self) -> float:
@@ -147,10 +151,10 @@ class Search:
     @functools.cached_property
     def frontier_plans(self) -> tuple[Plan, ...]:
         """Plans from the fastest to the slowest, not held against a simulation yet."""
-        return tuple(sorted(itertools.chain(*self._frontiers), key=lambda plan: plan.slowdown))
+        return tuple(sorted(itertools.chain(*self.frontiers), key=lambda plan: plan.slowdown))
 
     @functools.cached_property
-    def _frontiers(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
+    def frontiers(self) -> tuple[tuple[Plan, ...], tuple[Plan, ...]]:
         """Plans from the fastest to the smallest: at two iterations at once, and at one."""
         steps = tuple(map(self.with_losses, self.candidates.frontier_plans()))
         steps = tuple(itertools.chain(*((plan, *self._tried.beside(plan)) for plan in steps)))
@@ -172,7 +176,12 @@ class Search:
     @functools.cached_property
     def original_peak(self) -> int | None:
         """Predicted peak of the original above the resident state."""
-        return counted_peak(self.known) if self.beside is None else self.beside.original_peak
+        return counted_peak(self.as_run) if self.beside is None else self.beside.original_peak
+
+    @property
+    def is_open(self) -> bool:
+        """Whether each call has sizes of its own."""
+        return self.original_peak is None or self.setting.sizes is not None
 
     def least_memory(self, max_slowdown: float) -> tuple[Plan, Net | None]:
         """The plan that keeps fewest bytes within a bound on time, and what applying it makes."""
@@ -185,7 +194,7 @@ class Search:
         tried = [one for one in tried if one.slowdown <= max_slowdown]
         held = [] if tried and not self.setting.keeps_alive else [chosen]  # XLA has lists whole
         chosen = worth_its_time([*held, *tried], max_slowdown)
-        if self.original_peak is None:
+        if self.is_open:
             chosen = self._no_larger(chosen, plans, left)
         plan, rewritten = self.finished(self._with_longer_segments(chosen))
         if plan.changes_nothing:
@@ -228,8 +237,8 @@ class Search:
         if any(segments is not None and segments.slots for segments in cut):
             # Running iterations again and again is for a peak that it lowers.
             also(self.candidates.without_schedules())
-        if self.original_peak is None and any(map(is_cut, found)):
-            # Nothing predicts what a segment holds while it runs again.
+        if self.is_open and any(map(is_cut, found)):
+            # Nothing predicts what a segment holds while it runs again, in every call.
             also(self.candidates.without_segments())
         return found
 
@@ -302,7 +311,8 @@ class Search:
         for loops in longer_segments(plan.loops):
             least = math.inf if plan.predicted_peak is None else plan.predicted_peak
             longer = self.simulated(dataclasses.replace(plan, loops=loops), least)
-            if longer.predicted_peak is not None and longer.predicted_peak < least:
+            lower = longer.predicted_peak is not None and longer.predicted_peak < least
+            if lower and not (self.is_open and self._is_larger(longer)):
                 plan = longer
         return plan
 
@@ -336,7 +346,7 @@ class Search:
 
         found = None
         if self.net.op_count > _SCANNED:
-            found = next(filter(None, (bisected(steps, fits) for steps in self._frontiers)), None)
+            found = next(filter(None, (bisected(steps, fits) for steps in self.frontiers)), None)
         found = found or next(filter(fits, self.reachable), None)
         if found is None:
             ordered = [one for one, turns in self._serialised if budget_for(turns) <= budget]
@@ -350,17 +360,20 @@ class Search:
     @functools.cached_property
     def _original(self) -> Plan:
         """The plan that changes nothing, with its peak where an op is held up."""
-        known = self.known if self.beside is None else self.beside.known
+        known = self.original.as_run
         return dataclasses.replace(self.as_it_was(""), worst_peak=worst_peak(known))
 
     def _at_worst(self, plan: Plan) -> Plan:
         """The simulated plan with its peak where an op is held up; looked at only for a budget."""
         known, rewritten = self.finished(plan)
         if known.worst_peak is None:
-            known = dataclasses.replace(known, worst_peak=worst_peak(rewritten or self.known))
+            known = dataclasses.replace(known, worst_peak=self._worst(rewritten))
             self._simulated[known.loops, tried_in(known)] = known
             self._latest = known, rewritten
         return known
+
+    def _worst(self, rewritten: Net | None) -> int | None:
+        return worst_peak(self.setting.known(rewritten or self.net))
 
     @functools.cached_property
     def _serialised(self) -> list[tuple[Plan, Plan]]:
@@ -373,9 +386,8 @@ class Search:
         known = [plan for plan in plans if plan.predicted_peak is not None]
         found = []
         for plan in sorted(known, key=lambda plan: plan.predicted_peak)[:_TURNED]:
-            serialised = self._in_turns(
-                self.net if plan.changes_nothing else self.apply(plan), plan
-            )
+            net = self.net if plan.changes_nothing else self.apply(plan)
+            serialised = self._in_turns(net, plan)
             if serialised is not None:
                 found.append((plan, serialised))
         return found
@@ -410,7 +422,7 @@ class Search:
             rewritten, predicted = None, original
             if not plan.changes_nothing:
                 plan, rewritten = self._made(plan)
-                predicted = counted_peak(rewritten, limit=limit)
+                predicted = counted_peak(self.setting.known(rewritten), limit=limit)
             plan = dataclasses.replace(plan, original_peak=original, predicted_peak=predicted)
             if predicted is not None and predicted >= limit:
                 self._higher[decided] = plan
@@ -421,33 +433,10 @@ class Search:
                 self._smallest = self._latest
         return self._simulated[decided]
 
-    def frontier(self, chosen: Plan, count: int = 5) -> tuple[Plan, ...]:
-        """The original, the chosen plan, and others up to the smallest that none of them beats.
-
-        Args:
-          chosen: the plan that runs.
-          count: how many plans, at most.
-        """
-        if not chosen.loops:
-            return ()
-        fast, small = self._frontiers
-        others = (step for step in (*fast, *small[-1:]) if not step.changes_nothing)
-        steps = [step for step in others if step.loops != chosen.loops]
-        wanted = min(len(steps), count - 1 if chosen.changes_nothing else count - 2)
-        indices = {round(i * (len(steps) - 1) / max(1, wanted - 1)) for i in range(wanted)}
-        found = [self.simulated(steps[index]) for index in sorted(indices)]
-        first = (self.as_it_was(""), *(() if chosen.changes_nothing else (chosen,)))
-        beside = (*first[1:], *unbeaten(found, first))
-        return (first[0], *sorted(beside, key=lambda plan: plan.slowdown))
-
     def as_it_was(self, note: str) -> Plan:
         """The plan that changes nothing."""
-        return Plan(
-            loops=self.closed(note or "left"),
-            notes=(note,) if note else (),
-            original_peak=self.original_peak,
-            predicted_peak=self.original_peak,
-        )
+        peaks = {"original_peak": self.original_peak, "predicted_peak": self.original_peak}
+        return Plan(loops=self.closed(note or "left"), notes=(note,) if note else (), **peaks)
 
     def closed(self, reason: str) -> tuple[LoopPlan, ...]:
         """The decisions to leave every loop as it is."""
@@ -473,7 +462,7 @@ class Search:
         Raises:
           BudgetError: its predicted peak does not fit in the budget.
         """
-        predicted = counted_peak(self.known)
+        predicted = counted_peak(self.as_run)
         notes = (_UNKNOWN,) if budget is not None and predicted is None else ()
         plan = Plan(notes=notes, original_peak=self.original_peak, predicted_peak=predicted)
         if budget is None or predicted is None or needed_budget(predicted) <= budget:
@@ -482,7 +471,7 @@ class Search:
 
     def with_own_peak(self, plan: Plan) -> Plan:
         """The plan that does nothing more, with the predicted peak of the Net as it is by now."""
-        peaks = self.original_peak, counted_peak(self.known)
+        peaks = self.original_peak, counted_peak(self.as_run)
         return dataclasses.replace(plan, original_peak=peaks[0], predicted_peak=peaks[1])
 
     def _fitting(self, budget: int, plan: Plan, remark: str) -> Plan:

@@ -95,7 +95,7 @@ class Timed:
         found, candidates = list[Candidates](), self.search.candidates
         if any(one.slots for one in cut):
             found.append(candidates.without_schedules())
-        if cut and self.search.original_peak is None:
+        if cut and self.search.is_open:
             found.append(candidates.without_segments())
         return found
 

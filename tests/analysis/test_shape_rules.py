@@ -315,6 +315,7 @@ CASES = [
     ("Pad", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32)]),
     ("PadV2", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32), np.float32(1)]),
     ("MirrorPad", {"mode": b"REFLECT"}, [floats(3, 3), np.array([[1, 2], [0, 1]], np.int32)]),
+    ("InplaceUpdate", {}, [floats(4, 3), ints(0, 2), floats(2, 3)]),
     ("IdentityN", {}, [[floats(2, 3), ints(1, 2)]]),
     ("GatherNd", {}, [floats(2, 3, 4), np.zeros((5, 2), np.int32)]),
     ("TopKV2", {"sorted": True}, [floats(2, 5), scalar(3)]),

@@ -13,6 +13,7 @@ from rnnmem.errors import BudgetError, OptionError, PlanError
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.checkpoint.decision import Segments
 from rnnmem.passes.rematerialise.decision import LoopPlan
+from rnnmem.planning.alternatives import alternatives
 from rnnmem.planning.choice import bisected, budget_for, needed_budget, unbeaten, worth_its_time
 from rnnmem.planning.choice import least_of as least_of_refusals
 from rnnmem.planning.decide import decide
@@ -400,21 +401,21 @@ def test_bisecting_finds_the_step_that_trying_in_turn_finds():
 def test_the_frontier_has_the_original_the_smallest_and_the_chosen_plan():
     made = decision(chain())
     chosen, _ = decide(made, Options(max_slowdown=1.2))
-    plans = made.frontier(chosen)
+    plans = alternatives(made, chosen)
     assert len(plans) == 5
     assert plans[0].changes_nothing
     assert sum(plan.loops == chosen.loops for plan in plans) == 1
     assert min(plan.predicted_peak for plan in plans) == min(
         made.simulated(plan).predicted_peak for plan in made.frontier_plans
     )
-    assert made.frontier(Plan()) == ()
+    assert alternatives(made, Plan()) == ()
 
 
 @pytest.mark.parametrize("bound", [1.0, 1.2, 1.5, 3.0, math.inf])
 def test_no_plan_of_the_frontier_but_two_is_beaten_in_time_and_peak(bound):
     made = decision(chain())
     chosen, _ = decide(made, Options(max_slowdown=bound))
-    plans = made.frontier(chosen)
+    plans = alternatives(made, chosen)
     assert plans[0].changes_nothing and not any(plan.changes_nothing for plan in plans[1:])
     others = [plan for plan in plans[1:] if plan.loops != chosen.loops]
     for plan in others:

@@ -52,6 +52,7 @@ def _first(op: Op, ins: list[Fact]) -> list[Fact]:
     "IFFT",
     "IFFT2D",
     "IFFT3D",
+    "InplaceUpdate",
     "LogSoftmax",
     "MatrixBandPart",
     "MatrixInverse",

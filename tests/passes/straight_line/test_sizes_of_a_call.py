@@ -62,6 +62,16 @@ def test_a_first_call_that_is_small_does_not_choose():
     assert plan.of("straight_line") == open_ended.plan(*specs).of("straight_line") != ()
 
 
+def test_a_budget_is_met_by_the_fastest_plan_that_fits_the_call():
+    plans = {}
+    for part in (0.9, 0.6):
+        case = two_towers()
+        peak = rnnmem.optimize(case.fn, max_slowdown=1.5).plan(*case.calls[0][0]).original_peak
+        plans[part], _ = saved(case, budget=int(part * peak))
+        assert plans[part].predicted_peak <= part * peak
+    assert 1.0 < plans[0.9].slowdown < plans[0.6].slowdown
+
+
 def test_the_first_batch_of_fit_chooses():
     def fitted(optimised):
         keras.utils.set_random_seed(3)
