@@ -298,7 +298,7 @@ def _first_eagerly(
             return function(iterator)
         first = next(iterator)
         # The trace that the graph will find, its batch dimension as open as the iterator's.
-        step.plan_for(iterator.element_spec, first)
+        step._plan_for(iterator.element_spec, first)
         return function(itertools.chain([first], iterator))
 
     return run

@@ -392,7 +392,7 @@ class Optimized(Generic[P, R]):
             return self._outer.get_concrete_function(*args, **kwargs)
         return trace.function
 
-    def plan_for(self, spec: Any, argument: Any) -> None:
+    def _plan_for(self, spec: Any, argument: Any) -> None:
         """Plans for an argument as open as a specification, at the sizes of one that fits it."""
         concrete = private.trace(self._base, (spec,), {})
         self._trace(concrete, (argument,), {})
@@ -445,9 +445,13 @@ class Optimized(Generic[P, R]):
     def _given(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Fact, ...]:
         """What is known of its inputs in a call; nothing for specifications, or in a graph."""
         flat = tf.nest.flatten((args, kwargs))
-        if not tf.executing_eagerly() or any(isinstance(one, tf.TypeSpec) for one in flat):
+        is_call = flat and not any(isinstance(one, tf.TypeSpec) for one in flat)
+        if not is_call or not tf.executing_eagerly():
             return ()
-        return facts_given(private.flat_inputs(self._base, concrete, args, kwargs))
+        try:
+            return facts_given(private.flat_inputs(self._base, concrete, args, kwargs))
+        except TypeError:  # what does not fit is refused by the call, as the original would
+            return ()
 
     def _raise_as_original(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raises what the undecorated function raises for arguments that do not fit it."""

@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.planning.search import Search
 
 UNITS, BATCH, TRIPS = 32, 64, 50
 
@@ -87,7 +86,7 @@ def test_what_is_missing_is_among_the_notes(monkeypatch, x):
 
 
 def test_other_plans_may_be_missing(monkeypatch, x):
-    monkeypatch.setattr(Search, "frontier", defect)
+    monkeypatch.setattr("rnnmem.work.alternatives", defect)
     with pytest.warns(rnnmem.RnnmemWarning, match="other plans could not be computed"):
         explanation = rnnmem.optimize(tf.function(step)).explain(x)
     assert explanation.plan.loops and "a defect" in str(explanation)

@@ -220,7 +220,7 @@ def test_sizes_that_only_a_run_tells():
 
     signature = [tf.TensorSpec([None, 128])]
     step = tf.function(train(loss, made), input_signature=signature)
-    plan = rnnmem.optimize(step, max_slowdown=1.5).plan(numbers(1024, 128))
+    plan = rnnmem.optimize(step, max_slowdown=1.5).plan(*signature)
     assert plan.of("straight_line") and plan.predicted_peak is None
 
 
