@@ -16,7 +16,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import tensorflow as tf
 
-from rnnmem.analysis.shape_rules import Fact
 from rnnmem.errors import BudgetError, RnnmemWarning
 from rnnmem.ir.graph import Net
 from rnnmem.ir.inline import inline
@@ -35,7 +34,7 @@ from rnnmem.tf import private
 from rnnmem.tf.counting import uncounted
 from rnnmem.tf.functions import net_of
 from rnnmem.tf.measure import run_measured
-from rnnmem.tf.trips import facts_given
+from rnnmem.tf.trips import facts_in_call
 from rnnmem.tf.verify import ROUNDED, TOLERANCE, run_verified, verify_differentiated
 from rnnmem.time_bound import held_to_bound
 from rnnmem.traced import Trace, trace_of
@@ -438,20 +437,9 @@ class Optimized(Generic[P, R]):
     def _trace(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> Trace:
         with self._lock:
             if id(concrete) not in self._traces:
-                given = self._given(concrete, args, kwargs)
+                given = facts_in_call(self._base, concrete, args, kwargs)
                 self._traces[id(concrete)] = trace_of(concrete, self._options, self._where, given)
             return self._traces[id(concrete)]
-
-    def _given(self, concrete: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Fact, ...]:
-        """What is known of its inputs in a call; nothing for specifications, or in a graph."""
-        flat = tf.nest.flatten((args, kwargs))
-        is_call = flat and not any(isinstance(one, tf.TypeSpec) for one in flat)
-        if not is_call or not tf.executing_eagerly():
-            return ()
-        try:
-            return facts_given(private.flat_inputs(self._base, concrete, args, kwargs))
-        except TypeError:  # what does not fit is refused by the call, as the original would
-            return ()
 
     def _raise_as_original(self, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raises what the undecorated function raises for arguments that do not fit it."""

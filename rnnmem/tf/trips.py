@@ -21,6 +21,7 @@ from rnnmem.errors import NetError
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.op_table import LOOPS, acts
 from rnnmem.ir.order import all_needed_by
+from rnnmem.tf import private
 from rnnmem.tf.workspace import Workspace
 
 MOST_RUNS = 100_000
@@ -36,12 +37,35 @@ def facts_of(net: Net, inputs: Sequence[Any], batch: int | None = None) -> list[
       batch: stands for a first dimension that one of them leaves open.
     """
     count = len(net.inputs)
-    known = facts_given(inputs, batch)
+    known = _facts(inputs, batch)
     return [*known[:count], *[Fact()] * (count - len(known))]
 
 
-def facts_given(inputs: Sequence[Any], batch: int | None = None) -> tuple[Fact, ...]:
-    """What tensors are in a call, of which nothing but the shape is kept; see `facts_of`."""
+def facts_in_call(
+    base: Any, concrete: Any, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Fact, ...]:
+    """What the inputs of a traced function are in a call.
+
+    Args:
+      base: the ``tf.function``; None for a ConcreteFunction alone.
+      concrete: its trace.
+      args: of the call.
+      kwargs: of the call.
+
+    Returns:
+      Nothing where it is traced for specifications, or called in a graph.
+    """
+    flat = tf.nest.flatten((args, kwargs))
+    is_call = flat and not any(isinstance(one, tf.TypeSpec) for one in flat)
+    if not is_call or not tf.executing_eagerly():
+        return ()
+    try:
+        return _facts(private.flat_inputs(base, concrete, args, kwargs))
+    except TypeError:  # what does not fit is refused by the call, as the original would
+        return ()
+
+
+def _facts(inputs: Sequence[Any], batch: int | None = None) -> tuple[Fact, ...]:
     return tuple(_fact(one, batch) if _is_dense(one) else Fact() for one in inputs)
 
 
