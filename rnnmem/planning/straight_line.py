@@ -39,7 +39,7 @@ MORE = 0.03
 ALIKE = 0.05
 """Part of the estimated peak, or of the time, by which choices must differ to be both simulated."""
 LESS = 0.95
-"""Part of the time left in which choices are looked at again that took too long."""
+"""Part of the time left that choices may take which are looked at as others took too long."""
 CLOSE = 0.03
 """Part of the least peak by which a faster choice may be above it."""
 
@@ -135,10 +135,11 @@ def _in_time(
 ) -> list[_Made]:
     """Choices below the limit that are within the bound on time as they run.
 
-    Kernels alone tell which are looked at; where all of these take longer with what stands around
-    them, it is done once more with as much less.
+    Kernels alone tell which are looked at; where the best of these take longer with what stands
+    around them, it is done once more with as much less.
     """
     most = left = max_slowdown - plan.slowdown
+    kept: list[_Made] = []
     for _ in range(2):
         apart = _apart(_candidates(net, search, most * search.seconds))[:TRIED]
         found = [begun_in_turn(with_known_shapes(net), one) for one in apart]
@@ -146,13 +147,16 @@ def _in_time(
         tried = _tried(found, before, limit, net, search)
         if search.setting.machine.costs is None:
             return tried
-        taken = [_slowdown(plan, one, search) for one in tried]
-        pairs = zip(tried, taken, strict=True)
-        fit = [one for one, slower in pairs if one[1].asked or slower <= max_slowdown]
-        if fit or not tried:
-            return fit
-        most *= LESS * left / (min(taken) - plan.slowdown)
-    return []
+        taken = [(_slowdown(plan, one, search), one) for one in tried]
+        fit = [one for slower, one in taken if one[1].asked or slower <= max_slowdown]
+        least = min((one[0][-1] for one in fit), default=math.inf)
+        better = [(one, slower) for slower, one in taken if one[0][-1] < (1 - ALIKE) * least]
+        kept += fit
+        if not better:
+            break
+        (_, best, _), slower = min(better, key=lambda one: one[0][0][-1])
+        most = LESS * left * best.seconds / search.seconds / (slower - plan.slowdown)
+    return kept
 
 
 def _no_larger(net: Net, tried: list[_Made]) -> list[_Made]:

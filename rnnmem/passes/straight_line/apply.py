@@ -13,7 +13,8 @@ fused with it.
 
 Where a dimension is unknown, the graph optimizer takes two shapes for equal that the same sizes go
 into, and behind a barrier it sees none: it would add up a sum of clones in another order. So what
-comes through one is broadcast to the shape that it has, which copies nothing.
+comes through one, or begins such sizes among the clones, is broadcast to the shape that it has, which
+copies nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import merged_sums
+from rnnmem.grappler.unknown_sizes import makes_new_sizes
 from rnnmem.ir.builders import INT, Encode, empty_list, made, number, pop, push
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, DType, Net, Op, Shape
@@ -108,7 +110,7 @@ def _run_again(
     """Adds the clones of a region, and gives them to its readers."""
     net = editor.original
     clones: dict[str, str] = {}
-    addends = merged_sums(net).addends
+    addends, new_sizes = merged_sums(net).addends, makes_new_sizes(net)
     for name in region.ops:
         op = net.op_by_name[name]
         inputs = []
@@ -121,8 +123,8 @@ def _run_again(
                 )
             inputs.append(clones[blob])
         # An addend's buffer gets no further reader.
-        reshaped = op.type == "Reshape" and addends.isdisjoint(op.outputs)
-        sized = reshaped and _has_unknown_sizes(editor, op.outputs[0])
+        may_be = (op.type == "Reshape" or op.name in new_sizes) and addends.isdisjoint(op.outputs)
+        sized = may_be and _has_unknown_sizes(editor, op.outputs[0])
         clone = editor.add(
             op.type,
             inputs,

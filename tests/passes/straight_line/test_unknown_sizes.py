@@ -6,6 +6,7 @@ import tensorflow as tf
 import rnnmem
 from tests.cases import Case, assert_same_bits, numbers, train, values, weights
 
+keras = tf.keras
 pytestmark = [
     pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
     pytest.mark.usefixtures("deterministic"),
@@ -70,7 +71,27 @@ def attention(width=64, heads=4, layers=2):
     return case(loss, made, signature, numbers(8, 64, width), numbers(5, 48, width))
 
 
-@pytest.mark.parametrize("make", [dense, convolutions, attention])
+def residual(width=64, layers=4):
+    """Residual connections, each normalised by Keras, with a gain and an offset."""
+    given = keras.Input((None, width))
+    x = given
+    for _ in range(layers):
+        h = keras.layers.LayerNormalization()(x)
+        x = x + keras.layers.MultiHeadAttention(2, width // 2)(h, h)
+        h = keras.layers.LayerNormalization()(x)
+        x = x + keras.layers.Dense(width)(keras.layers.Dense(2 * width, activation="gelu")(h))
+    model = keras.Model(given, x)
+    model.set_weights([tf.random.stateless_normal(v.shape, [3, 4]) * 0.1 for v in model.weights])
+    made = [one.value for one in model.trainable_variables]
+
+    def loss(x):
+        return tf.reduce_mean(tf.square(model(x, training=True)))
+
+    signature = [tf.TensorSpec([None, None, width])]
+    return case(loss, made, signature, numbers(16, 64, width), numbers(5, 48, width))
+
+
+@pytest.mark.parametrize("make", [dense, convolutions, attention, residual])
 def test_every_bit_is_the_same(make):
     assert_same_bits(make, max_slowdown=1.5)
 
@@ -85,3 +106,20 @@ def test_memory_is_saved_as_where_all_sizes_are_known(make):
     plan = step.plan(*arguments)
     assert plan.of("straight_line") and not plan.notes[1:], plan.notes
     assert after < 0.8 * before
+
+
+def test_no_clone_is_computed_in_another_way(monkeypatch):
+    """A residual connection that runs again has the sizes that its normalisation is grouped by."""
+    from rnnmem import work
+
+    found, otherwise = [], work.Work._otherwise
+
+    def told(self, name):
+        found.append(name or "")
+        return otherwise(self, name)
+
+    monkeypatch.setattr(work.Work, "_otherwise", told)
+    made = residual()
+    step = rnnmem.optimize(made.fn, max_slowdown=1.2)
+    assert step.plan(*made.calls[0][0]).of("straight_line")
+    assert found and not any("rnnmem/clone" in name for name in found)
