@@ -13,8 +13,8 @@ fused with it.
 
 Where a dimension is unknown, the graph optimizer takes two shapes for equal that the same sizes go
 into, and behind a barrier it sees none: it would add up a sum of clones in another order. So what
-comes through one, or begins such sizes among the clones, is broadcast to the shape that it has, which
-copies nothing.
+comes through one, or begins such sizes among the clones, is broadcast to the shape that it has,
+which copies nothing.
 """
 
 from __future__ import annotations
