@@ -6,6 +6,7 @@ from rnnmem.analysis.shape_sources import ShapeSources
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType, Net, Op
+from rnnmem.ir.order import all_waiting_for
 from rnnmem.passes.chunked_loss.exact import makers_of_logits
 
 
@@ -17,10 +18,13 @@ def asked_earlier(net: Net, projection: str) -> Net:
       projection: name of the product that makes logits, which tell theirs themselves.
     """
     known, editor = known_net(net), NetEditor(net)
-    logits = [op.outputs[0] for op in makers_of_logits(net, net.op_by_name[projection])]
+    makers = makers_of_logits(net, net.op_by_name[projection])
+    logits = [op.outputs[0] for op in makers]
     sources = ShapeSources(known, logits)
+    behind = all_waiting_for(net, [op.name for op in makers])  # others wait for no loss
     for op in net.ops:
-        shape = known.facts[op.inputs[0]].shape if op.type == "Shape" else None
+        asks = op.type == "Shape" and op.name in behind
+        shape = known.facts[op.inputs[0]].shape if asks else None
         if shape is None or None not in shape:
             continue
         found = sorted(sources.of(op.inputs[0]))

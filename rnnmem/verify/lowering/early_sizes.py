@@ -28,16 +28,21 @@ def with_first_sources(net: Net, last: Iterable[str]) -> Net:
     return editor.net()
 
 
-def _asked_of(blob: str, known: KnownNet, sources: ShapeSources) -> set[str] | None:
-    """The blobs whose shapes, broadcast to each other, a blob holds; None where it holds others."""
+def _asked_of(
+    blob: str, known: KnownNet, sources: ShapeSources, *, within: bool = False
+) -> set[str] | None:
+    """The blobs whose shapes, broadcast to each other, a blob holds; None where it holds others.
+
+    A shape that is known is as well one of those that are broadcast to each other.
+    """
     op = known.net.producer.get(blob)
     if op is None or op.type not in _ASKS:
         return None
     if op.type == "Shape":
         shape = known.facts[op.inputs[0]].shape
-        unknown = shape is not None and None in shape
-        return set(sources.of(op.inputs[0])) if unknown else None
-    found = [_asked_of(one, known, sources) for one in op.inputs]
+        wanted = shape is not None and (within or None in shape)
+        return set(sources.of(op.inputs[0])) if wanted else None
+    found = [_asked_of(one, known, sources, within=True) for one in op.inputs]
     return None if None in found else set().union(*found)  # type: ignore[arg-type]
 
 

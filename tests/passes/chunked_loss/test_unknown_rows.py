@@ -10,6 +10,7 @@ from rnnmem.analysis.row_rules import ROW, rows_of
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.graph import DType
 from rnnmem.ir.marks import CHUNKS
+from rnnmem.ir.order import all_waiting_for
 from rnnmem.passes.chunked_loss import select
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
@@ -105,6 +106,51 @@ def test_any_size_keeps_its_bits(name, open_axes):
         ):
             args = batch(size, 0), batch(size, 1)
             assert_same(optimized(*args), plain(*args))
+
+
+def normalised_step(signature):
+    """Logits of a normalised residual connection, whose shape is that of several blobs."""
+    random = np.random.default_rng(0)
+    table, mixed, offset, kernel = made = [
+        tf.Variable(random.normal(size=size).astype(np.float32))
+        for size in ((WORDS, UNITS), (UNITS, UNITS), (1, 1, UNITS), (UNITS, WORDS))
+    ]
+
+    def step(tokens, labels):
+        with tf.GradientTape() as tape:
+            hidden = tf.gather(table, tokens)
+            hidden = hidden + tf.tanh(tf.einsum("bth,hv->btv", hidden, mixed))
+            mean, variance = tf.nn.moments(hidden, [-1], keepdims=True)
+            scale = tf.math.rsqrt(variance + 1e-3)
+            hidden = hidden * scale + (offset + -mean * scale)
+            rows = tf.reshape(hidden, [-1, UNITS]) @ kernel
+            logits = tf.reshape(rows, tf.concat([tf.shape(hidden)[:2], [WORDS]], 0))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            value = tf.reduce_mean(losses)
+        return value, [tf.convert_to_tensor(one) for one in tape.gradient(value, made)]
+
+    return step, [tf.TensorSpec(size, tf.int32) for size in signature]
+
+
+def test_the_shape_of_a_normalised_residual_connection_is_proven():
+    step, signature = normalised_step([(None, None)] * 2)
+    plain = tf.function(step, input_signature=signature)
+    optimized = rnnmem.optimize(max_slowdown=100.0)(tf.function(step, input_signature=signature))
+    plan = optimized.plan(batch((16, 33), 0), batch((16, 33), 1))
+    assert any(not one.closed for one in plan.of("row_chunks")), (plan.losses, plan.notes)
+    for size in SIZES:
+        args = batch(size, 0), batch(size, 1)
+        assert_same(optimized(*args), plain(*args))
+
+
+def test_shapes_in_front_of_the_logits_are_asked_as_they_were():
+    step, signature = normalised_step([(None, None)] * 2)
+    net = net_of(tf.function(step, input_signature=signature).get_concrete_function())
+    logits = next(one for one in net.ops if one.type == "MatMul")
+    seen = asked_earlier(net, logits.name)
+    behind = all_waiting_for(net, [logits.name])
+    asks = [one for one in net.ops if one.type == "Shape" and one.name not in behind]
+    assert asks and all(seen.op_by_name[one.name] == one for one in asks)
 
 
 def test_labels_of_another_number_fail_as_they_did():
