@@ -155,7 +155,9 @@ MAKERS = [dense, transformer, rms, unet, skips, encoder, aligned]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS)
-def test_every_bit_stays(make, grappler):
+def test_every_bit_stays(make, grappler, request):
+    if make is rms:  # of which one run of the original in some hundreds adds up otherwise
+        request.getfixturevalue("deterministic")
     assert_same_bits(make, max_slowdown=float("inf"))
 
 
