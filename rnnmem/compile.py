@@ -123,8 +123,9 @@ def _noted(net: Net, target: Target) -> Compiled:
     if made.search is None and waits_for_gradient(made.net):
         return made  # nothing is decided before its gradient is there
     plan = with_notes(made.plan, made.net, target.options, target.left, target.by_xla)
-    if made.search is not None and made.search.setting.sizes is not None:
-        plan = plan.noting(SEEN) if plan.predicted_peak is not None else plan
+    in_call = made.search is not None and made.search.setting.sizes is not None
+    if in_call and plan.predicted_peak is not None:
+        plan = plan.noting(SEEN)
     return dataclasses.replace(made, plan=plan)
 
 

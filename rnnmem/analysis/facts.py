@@ -256,16 +256,20 @@ def results_of(op: Op, ins: Sequence[Fact], declared: Sequence[Blob] = ()) -> li
     """
     rule, count = SHAPES.get(op.type), len(op.outputs)
     try:
-        found = rule(op, list(ins))[:count] if rule else []
+        found = rule(op, list(ins))[:count] if rule else _led(op, list(ins), declared)
     except MALFORMED:
         found = []
-    if op.type in LEADING and declared and declared[0].shape is not None:
-        first = LEADING[op.type](op, list(ins))
-        found = [] if first is None else [Fact((*first, *declared[0].shape[len(first) :]))]
     if PART in op.attributes:
         found = [_part(one, op.attributes[PART]) for one in found or [Fact((None,))]]
     found = [UNKNOWN if one.shape and _is_negative(one.shape) else one for one in found]
     return found if len(found) == count else [*found, *[UNKNOWN] * (count - len(found))]
+
+
+def _led(op: Op, ins: list[Fact], declared: Sequence[Blob]) -> list[Fact]:
+    """What is known of a result whose first dimensions a rule tells, and whose others the trace."""
+    first = LEADING[op.type](op, ins) if op.type in LEADING else None
+    traced = declared[0].shape if declared else None
+    return [] if first is None or traced is None else [Fact((*first, *traced[len(first) :]))]
 
 
 def _part(whole: Fact, most: int) -> Fact:

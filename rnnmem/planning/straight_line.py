@@ -6,7 +6,6 @@ Loops and the code outside of them share the time that is allowed, and are chose
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Iterable
 
@@ -104,10 +103,11 @@ def regions_where_they_pay(
     Returns:
       The plan with the regions, and the Net with them; None where nothing is gained.
     """
-    if not _candidates(net, search, (max_slowdown - plan.slowdown) * search.seconds):
+    found = _candidates(net, search, (max_slowdown - plan.slowdown) * search.seconds)
+    if not found:
         return None
     before = _peaks(net, search) if plan.predicted_peak is None else (plan.predicted_peak,)
-    tried = _in_time(net, plan, search, max_slowdown, before) if before else []
+    tried = _in_time(net, plan, search, max_slowdown, before, found) if before else []
     if not tried:
         return None
     _, best, _ = min(tried, key=lambda one: (one[0][-1], one[1].seconds))
@@ -116,35 +116,39 @@ def regions_where_they_pay(
     tried += _tried([earlier] if earlier != best else [], before, limit, net, search)
     least = min(peaks[-1] for peaks, _, _ in tried)
     close = [one for one in tried if one[0][-1] <= (1 + CLOSE) * least]
-    fastest = sorted(close, key=lambda one: (one[1].seconds, one[0]))
+    fastest = min(close, key=lambda one: (one[1].seconds, one[0]))
+    made: _Made | None = fastest
     if search.setting.sizes is not None and not asked:
-        fastest = _no_larger(net, [fastest[0], *sorted(tried, key=lambda one: one[0])])
-    if not fastest:
+        made = _no_larger(net, [fastest, *sorted(tried, key=lambda one: one[0])])
+    if made is None:
         return None
-    peaks, chosen, rewritten = fastest[0]
+    peaks, chosen, rewritten = made
     if len(before) == 1:
         original = before[0] if plan.original_peak is None else plan.original_peak
         plan = dataclasses.replace(plan, original_peak=original, predicted_peak=peaks[0])
-    slower = _slowdown(plan, (peaks, chosen, rewritten), search)
+    slower = _slowdown(plan, made, search)
     plan = dataclasses.replace(plan, slowdown=slower)
     return plan.having(straight_line=chosen.regions), rewritten
 
 
 def _in_time(
-    net: Net, plan: Plan, search: Search, max_slowdown: float, before: tuple[int, ...]
+    net: Net,
+    plan: Plan,
+    search: Search,
+    max_slowdown: float,
+    before: tuple[int, ...],
+    found: tuple[Candidate, ...],
 ) -> list[_Made]:
-    """Choices below the limit that are within the bound on time as they run.
+    """Of the choices found those below the limit that are within the bound on time as they run.
 
-    Kernels alone tell which are looked at; where the best of these take longer with what stands
-    around them, it is done once more with as much less.
+    Kernels alone tell which are found; where the best of these take longer with what stands around
+    them, others are looked at once more that take as much less.
     """
-    most = left = max_slowdown - plan.slowdown
     kept: list[_Made] = []
     for _ in range(2):
-        apart = _apart(_candidates(net, search, most * search.seconds))[:TRIED]
-        found = [begun_in_turn(with_known_shapes(net), one) for one in apart]
+        orderly = [begun_in_turn(with_known_shapes(net), one) for one in _apart(found)[:TRIED]]
         limit = _limit(before[-1], plan.original_peak, any(one.asked for one in found))
-        tried = _tried(found, before, limit, net, search)
+        tried = _tried(orderly, before, limit, net, search)
         if search.setting.machine.costs is None:
             return tried
         taken = [(_slowdown(plan, one, search), one) for one in tried]
@@ -155,24 +159,22 @@ def _in_time(
         if not better:
             break
         (_, best, _), slower = min(better, key=lambda one: one[0][0][-1])
-        most = LESS * left * best.seconds / search.seconds / (slower - plan.slowdown)
+        part = LESS * (max_slowdown - plan.slowdown) / (slower - plan.slowdown)
+        found = _candidates(net, search, part * best.seconds)
     return kept
 
 
-def _no_larger(net: Net, tried: list[_Made]) -> list[_Made]:
-    """The first choice that is no larger at other sizes than those of the call, if there is one."""
+def _no_larger(net: Net, tried: list[_Made]) -> _Made | None:
+    """The first choice that is no larger at other sizes than those of the call; None: all are."""
     before = assumed_peaks(net)
-    return list(itertools.islice((one for one in tried if not may_be_larger(one[2], before)), 1))
+    return next((one for one in tried if not may_be_larger(one[2], before)), None)
 
 
 def _slowdown(plan: Plan, made: _Made, search: Search) -> float:
     """The factor of step time with the regions; as it runs, where costs were measured."""
-    _, chosen, rewritten = made
-    if (machine := search.setting.machine).costs is not None:
-        known = slowdown_of(search.setting.known(rewritten), search.original.seconds, machine)
-        if known is not None:
-            return known
-    return plan.slowdown + chosen.seconds / search.seconds
+    (_, chosen, rewritten), setting = made, search.setting
+    known = slowdown_of(setting.known(rewritten), search.original.seconds, setting.machine)
+    return plan.slowdown + chosen.seconds / search.seconds if known is None else known
 
 
 def _candidates(net: Net, search: Search, most: float) -> tuple[Candidate, ...]:
@@ -232,8 +234,7 @@ def _tried(
     """Of some choices those below a limit: the predicted peaks, the choice, its Net."""
     tried = []
     for one in found:
-        at_peak = _at_peak(net, one, search) if len(before) == 1 else 1.0
-        hopeless = len(before) == 1 and at_peak * before[0] < before[0] - limit
+        hopeless = len(before) == 1 and _at_peak(net, one, search) * before[0] < before[0] - limit
         if hopeless or not can_run(net, one):
             continue
         rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
