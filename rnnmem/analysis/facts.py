@@ -98,7 +98,7 @@ class Fact:
       unset: of an element, whether there is none yet: all that is known is what one may be.
       pushed: of a list that one element was pushed to just now, the list before and that element.
       asked: of a list, the shape of what it was told its elements' shape by: a vector, or -1 alone.
-      matrix: the rows of a small matrix of integers.
+      matrix: the rows of a small matrix of integers (None where one is unknown).
     """
 
     shape: Shape = None
@@ -108,7 +108,7 @@ class Fact:
     unset: bool = False
     pushed: tuple[Fact, Fact] | None = None
     asked: Shape = None
-    matrix: tuple[tuple[int, ...], ...] | None = None
+    matrix: tuple[tuple[int | None, ...], ...] | None = None
 
 
 Rule = Callable[[Op, list[Fact]], list[Fact]]

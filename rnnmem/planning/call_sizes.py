@@ -45,7 +45,10 @@ def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
       facts: what is known of its first inputs in the call.
     """
     declared = [net.blobs[blob].shape for blob in net.inputs]
-    if all(one.shape in (None, shape) for one, shape in zip(facts, declared, strict=False)):
+    if all(
+        one.shape in (None, shape) and one.value is None
+        for one, shape in zip(facts, declared, strict=False)
+    ):
         return None
     left = len(declared) - len(facts)
     sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))

@@ -1,9 +1,8 @@
-"""What a call tells of sizes: its arguments, and how often loops run that only a run can tell of.
+"""What a call tells: shapes and whole numbers of its arguments, and how often loops run.
 
-Of those their part of the function is run.
-
-The Net is cut back to what those loops are made from, so nothing is assigned, and the gradient is
-not computed; it runs op by op in a `Workspace`, which counts.
+Of loops whose count only a run tells their part of the function is run. The Net is cut back to what
+they are made from, so nothing is assigned, and the gradient is not computed; it runs op by op in a
+`Workspace`, which counts.
 """
 
 from __future__ import annotations
@@ -73,7 +72,8 @@ def _fact(value: Any, batch: int | None) -> Fact:
     shape = tuple(value.shape)
     if shape and shape[0] is None:
         shape = batch, *shape[1:]
-    return Fact(shape=shape)
+    is_number = not shape and value.dtype in (tf.int32, tf.int64)
+    return Fact(shape, int(value) if is_number and hasattr(value, "numpy") else None)
 
 
 def _is_dense(value: Any) -> bool:

@@ -21,7 +21,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from rnnmem.verify.addends import HELD, SAME, SHARED, held, order_of_equals
+from rnnmem.verify.addends import ALONE, HELD, SAME, SHARED, held, order_of_equals
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 from rnnmem.verify.value_numbers import FILL, Table
 
@@ -208,7 +208,8 @@ class Numbered:
         blobs, buffers = list(op.inputs), tuple(held(self.graph, blob, op) for blob in op.inputs)
         first = next((at for at, one in enumerate(buffers) if one != HELD), 0)
         if len(reads) > _IN_ORDER or buffers[first] == SHARED:
-            total = self.table.number("AddN", tuple(reads), buffers)
+            asked = buffers[: buffers.index(ALONE) + 1] if ALONE in buffers else buffers
+            total = self.table.number("AddN", tuple(reads), asked)
         else:
             reads[0], reads[first] = reads[first], reads[0]
             blobs[0], blobs[first] = blobs[first], blobs[0]

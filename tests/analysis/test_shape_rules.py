@@ -178,6 +178,10 @@ CASES = [
     ("StridedSliceGrad", {}, [ints(4, 3), ints(1), ints(3), ints(1), floats(2, 3)]),
     ("Tile", {}, [floats(2, 3), ints(3, 1)]),
     ("Transpose", {}, [floats(2, 3, 4), ints(2, 0, 1)]),
+    ("Transpose", {}, [np.array([[1, 2, 3], [4, 5, 6]], np.int32), ints(1, 0)]),
+    ("Transpose", {}, [np.array([[1, 2, 3], [4, 5, 6]], np.int32), ints(0, 1)]),
+    ("Reshape", {}, [np.array([[1, 2], [4, 5], [7, 8]], np.int32), ints(-1)]),
+    ("Reshape", {}, [np.array([[1, 2], [4, 5], [7, 8]], np.int32), ints(3, 2)]),
     ("Unpack", {"num": 3, "axis": 1}, [floats(2, 3)]),
     ("Unpack", {"num": 2, "axis": -1}, [ints(5, 6)]),
     ("UnsortedSegmentSum", {}, [floats(2, 3, 4), np.zeros((2, 3), np.int32), scalar(5)]),
@@ -374,6 +378,10 @@ def partial(fact):
 def agrees(fact, array):
     """Whether nothing that is said of a tensor is wrong."""
     shape = array.shape
+    if fact.matrix is not None:
+        rows = zip(fact.matrix, array.tolist(), strict=True)
+        if any(a not in (None, b) for row in rows for a, b in zip(*row, strict=True)):
+            return False
     if fact.shape is not None:
         if len(fact.shape) != len(shape):
             return False

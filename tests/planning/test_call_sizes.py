@@ -52,6 +52,10 @@ def test_what_the_function_tells_itself_is_not_asked_of_a_call():
     assert telling(layers(2048), [Fact((2048, SIDE)), Fact((SIDE, SIDE))]) is None
 
 
+def test_a_whole_number_alone_tells_nothing_of_known_shapes():
+    assert telling(layers(2048), [Fact((2048, SIDE), None), Fact((), 7)]) is None
+
+
 def test_a_call_that_is_too_small_says_nothing():
     rows = SMALL // SIDE // 4 // 32
     assert telling(layers(), [Fact((rows, SIDE))]) is None

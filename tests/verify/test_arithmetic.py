@@ -112,6 +112,27 @@ def test_a_sum_of_three_begins_with_what_it_may_overwrite():
     assert difference([only], [Half(FlatGraph(both), results=1)]) == "out"
 
 
+@pytest.mark.parametrize(
+    "addends, named", [("s c n m", None), ("s n c m", "out"), ("c n m s", "out")]
+)
+def test_a_race_for_a_buffer_is_over_where_one_is_free(addends, named):
+    """Which of others may be overwritten matters to nobody behind the first that always may."""
+    kinds = [op("s", "Sin", "x"), op("c", "Cos", "y"), op("n", "Neg", "z"), op("m", "Exp", "z")]
+
+    def summed(names, raced):
+        reader = [op("also", "Sum", "s", "z"), op("more", "Sum", raced, "z")]
+        total = op("out", "AddN", *names.split())
+        return [X, Y, Z, *kinds, *reader, total, *results("out", "also", "more")]
+
+    def first(ops):
+        return Half(FlatGraph(ops), results=1)
+
+    found = difference([first(summed("s c n m", "x"))], [first(summed(addends, "m"))])
+    assert found == named
+    # With every one of them raced for, it may begin with any.
+    assert difference([first(summed("s c n m", "x"))], [first(summed("s c n m", "c"))]) == "out"
+
+
 @pytest.mark.parametrize("waits, named", [(("there",), None), ((), "out")])
 def test_what_a_sum_waits_for_has_let_go_of_its_addend(waits, named):
     ops = [op("s", "Sin", "x"), op("c", "Cos", "y"), op("n", "Neg", "z", after=waits)]

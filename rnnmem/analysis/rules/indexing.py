@@ -57,7 +57,17 @@ def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
         scalars = all(one.shape == () for one in ins)
         return [Fact((len(ins),), tuple(one.value for one in ins) if scalars else None)]
     at = axis % (len(ins[0].shape) + 1)
-    return [Fact((*ins[0].shape[:at], len(ins), *ins[0].shape[at:]))]
+    shape = (*ins[0].shape[:at], len(ins), *ins[0].shape[at:])
+    rows = [_numbers(one) for one in ins]
+    if at or len(shape) != 2 or None in rows:
+        return [Fact(shape)]
+    return [Fact(shape, matrix=tuple(rows))]
+
+
+def _numbers(vector: Fact) -> tuple[int | None, ...] | None:
+    if vector.shape is None or len(vector.shape) != 1 or not isinstance(vector.value, tuple):
+        return None
+    return tuple(size if isinstance(size, int) else None for size in vector.value)
 
 
 @SHAPES.of("Unpack")

@@ -47,7 +47,9 @@ def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
         rest = math.prod(size for size in found if size is not None)
         if rest and not math.prod(shape) % rest:
             found[open_axes[0]] = math.prod(shape) // rest
-    return [Fact(tuple(found), _reshaped(ins[0].value, len(found)))]
+    rows = ins[0].matrix
+    held = sum(rows, ()) if rows and len(found) == 1 else _reshaped(ins[0].value, len(found))
+    return [Fact(tuple(found), held)]
 
 
 def _reshaped(value: Value, rank: int) -> Value:
@@ -86,7 +88,11 @@ def _transpose(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, order = ins[0].shape, ins[1].value
     if shape is None or not isinstance(order, tuple) or None in order:
         return []
-    return [Fact(tuple(shape[axis] for axis in order))] if len(order) == len(shape) else []
+    if len(order) != len(shape):
+        return []
+    rows = ins[0].matrix
+    turned = tuple(zip(*rows, strict=True)) if rows and order == (1, 0) else rows
+    return [Fact(tuple(shape[axis] for axis in order), matrix=turned)]
 
 
 @SHAPES.of("InvertPermutation")

@@ -59,14 +59,8 @@ def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, added = ins[0].shape, ins[1].matrix
     if shape is None or added is None:
         return []
-    pairs = zip(shape, added, strict=True)
-    return [
-        Fact(
-            tuple(
-                None if size is None else before + size + behind for size, (before, behind) in pairs
-            )
-        )
-    ]
+    sides = [(before, size, behind) for size, (before, behind) in zip(shape, added, strict=True)]
+    return [Fact(tuple(None if None in sizes else sum(sizes) for sizes in sides))]
 
 
 def _slid(op: Op, shape: Shape, window: Sequence[int | None], channels: int | None) -> Shape:

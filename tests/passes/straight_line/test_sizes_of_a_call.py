@@ -72,6 +72,26 @@ def test_a_budget_is_met_by_the_fastest_plan_that_fits_the_call():
     assert 1.0 < plans[0.9].slowdown < plans[0.6].slowdown
 
 
+def test_an_argument_tells_how_often_a_loop_runs():
+    def solver():
+        kernels = weights((128, 128), (128, 128))
+
+        def loss(x, count):
+            for _ in tf.range(count):
+                x = x + tf.tanh(tf.tanh(x @ kernels[0]) @ kernels[1])
+            return tf.reduce_mean(tf.square(x))
+
+        signature = [tf.TensorSpec([None, 128]), tf.TensorSpec([], tf.int32)]
+        step = tf.function(train(loss, kernels), input_signature=signature)
+        calls = [((numbers(64, 128), tf.constant(count)), {}) for count in (80, 3, 80, 1)]
+        return Case(step, calls, values(*kernels))
+
+    case = solver()
+    plan = rnnmem.optimize(case.fn, max_slowdown=1.5).plan(*case.calls[0][0])
+    assert SEEN in plan.notes and plan.predicted_peak < 0.5 * plan.original_peak
+    assert_same_bits(solver, max_slowdown=1.5)
+
+
 def test_the_first_batch_of_fit_chooses():
     def fitted(optimised):
         keras.utils.set_random_seed(3)
