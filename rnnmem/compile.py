@@ -190,7 +190,8 @@ def _least(net: Net, target: Target) -> Compiled:
     chosen = made.search, made.plan, made.rewritten
     bound, within = options.max_slowdown, functools.partial(_within, made, target)
     found = outside_of_loops(net, chosen, bound, within)
-    if found[1].changes_nothing and made.search.setting.sizes is not None:
+    counted = any(one.counted for one in found[1].of("accumulated_products"))
+    if found[1].changes_nothing and made.search.setting.sizes is not None and not counted:
         return _least(net, dataclasses.replace(target, given=()))  # other calls may be larger
     return _unless_only_merged(_having(made, found))
 
@@ -312,7 +313,7 @@ def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedPr
     if saved is not None:
         return saved.of("accumulated_products")
     may = "accumulated_products" in target.options.passes
-    return products_of(known_net(net), setting.machine) if may else ()
+    return products_of(known_net(net), setting.machine, setting.known(net)) if may else ()
 
 
 def _late_products(net: Net, setting: Setting, target: Target) -> tuple[LateProduct, ...]:

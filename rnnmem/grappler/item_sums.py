@@ -21,17 +21,31 @@ NARROW = 64
 _DTYPES = ("float32", "float64")  # halves are rounded elsewhere
 
 
-def keeps_bits(dtype: str, items: int, rows: int, inner: int, columns: int) -> bool:
-    """Whether items ``[rows, inner] @ [inner, columns]`` alone add up to the bits of the batch."""
+def keeps_bits(dtype: str, items: int | None, rows: int, inner: int | None, columns: int) -> bool:
+    """Whether items ``[rows, inner] @ [inner, columns]`` alone add up to the bits of the batch.
+
+    Args:
+      dtype: of the product.
+      items: how many there are; None: as many as a run has, `MANY` or more.
+      rows: of an item.
+      inner: what is summed; None: what a run has, from the first to the last of `inner_sizes`.
+      columns: of an item.
+    """
     size = rows * columns
+    least, most = inner_sizes(rows, columns)
     return (
         dtype in _DTYPES
-        and items > 1
-        and min(rows, inner, columns) > 1
-        and size * inner > SMALL
-        and size >= NARROW * inner
-        and (items < MANY or size % VECTOR == 0)
+        and (items is None or items > 1)
+        and min(rows, columns) > 1
+        and least <= (least if inner is None else inner) <= most
+        and ((items is not None and items < MANY) or size % VECTOR == 0)
     )
+
+
+def inner_sizes(rows: int, columns: int) -> tuple[int, int]:
+    """The shortest and the longest axis along which an item is summed as it is among others."""
+    size = rows * columns
+    return max(2, SMALL // size + 1), size // NARROW
 
 
 def lanes_of(items: int) -> tuple[tuple[int, int, int], ...]:
@@ -43,6 +57,6 @@ def lanes_of(items: int) -> tuple[tuple[int, int, int], ...]:
     return (*lanes, (whole, items, 1)) if whole < items else lanes
 
 
-def held_items(items: int) -> int:
-    """How many items exist at once where they are added up so: two sums, and an item."""
-    return 2 if items < MANY else 3
+def held_items(items: int, at_once: int = 1) -> int:
+    """How many items exist at once where so many are made at once: sums, and what is added."""
+    return 2 * at_once if items < MANY or at_once > 1 else 3

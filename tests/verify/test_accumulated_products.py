@@ -117,3 +117,122 @@ def test_another_body_is_refused(change):
     original = net(rows=128)
     with pytest.raises(CheckError):
         check(original, edited_body(rewritten(original), change))
+
+
+# --- as many items as a run has
+
+
+def open_net(axes=1, inner="?", factors="x y", adj_x=True):
+    """The same of a product whose items, and what each is summed along, only a run tells."""
+    items, over = ",".join("?" * axes), tuple(range(axes))
+    ops = [
+        op(
+            "p",
+            "BatchMatMulV2",
+            factors,
+            f"f[{items},64,128]",
+            attributes={**PRODUCT, "adj_x": adj_x},
+        ),
+        const("axes", over),
+        op("total", "Sum", "p axes", "f[64,128]", attributes=SUM),
+        op("loss", "Tanh", "total", "f[64,128]"),
+    ]
+    x = f"f[{items},{inner},64]" if adj_x else f"f[{items},64,{inner}]"
+    return make_net({"x": x, "y": f"f[{items},{inner},128]"}, ops, ["loss", "total"])
+
+
+def counted(original, at_once=1):
+    decided = AccumulatedProduct("p", "total", 64, 0, counted=True, at_once=at_once)
+    return writing.apply(original, (decided,), encoded)
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("inner, adj_x", [("?", True), ("?", False), (16, True)])
+def test_a_run_may_count_the_items(axes, inner, adj_x, at_once):
+    original = open_net(axes, inner, adj_x=adj_x)
+    check(original, counted(original, at_once))
+
+
+@pytest.mark.parametrize("items", [16, 19, 64])
+def test_several_may_be_made_at_once(items):
+    original = net(items)
+    decided = AccumulatedProduct("p", "total", items, 0, at_once=4)
+    found = writing.apply(original, (decided,), encoded)
+    assert sum(one.type == "StatelessWhile" for one in found.ops) == (2 if items % 4 else 1)
+    check(original, found)
+
+
+def with_numbers(found, old, new):
+    """The Net in which each of these whole numbers is another."""
+    return found.replace(ops=tuple(_with_number(one, old, new) for one in found.ops))
+
+
+def _with_number(one, old, new):
+    held = one.attributes.get("value")
+    if one.type != "Const" or held.value != old or type(held.value) is not type(old):
+        return one
+    return one.replace(attributes={**one.attributes, "value": encoded(new, held.dtype)})
+
+
+def without(type, place):
+    """The Net in which the operand of ops of a type is read in their place."""
+
+    def edited(found):
+        names = {one.outputs[0]: one.inputs[place] for one in found.ops if one.type == type}
+        ops = [
+            one.replace(inputs=tuple(names.get(blob, blob) for blob in one.inputs))
+            for one in found.ops
+            if one.type != type
+        ]
+        return found.replace(ops=tuple(ops))
+
+    return edited
+
+
+def reads(type, change):
+    """The Net in which ops of a type read something else."""
+
+    def edited(found):
+        ops = [
+            one.replace(inputs=change(one.inputs)) if one.type == type else one for one in found.ops
+        ]
+        return found.replace(ops=tuple(ops))
+
+    return edited
+
+
+EDITS = {
+    "fewer items": lambda found: with_numbers(found, 15, 14),
+    "a longer axis": lambda found: with_numbers(found, 129, 130),
+    "a shorter axis": lambda found: with_numbers(found, 2, 1),
+    "other sums": lambda found: with_numbers(found, 4, 3),
+    "from 0 on": lambda found: with_numbers(found, -0.0, 0.0),
+    "from 1 on": lambda found: with_numbers(found, -0.0, 1.0),
+    "unlike factors": lambda found: with_numbers(found, 1, 2),
+    "no inequality": without("Minimum", 0),
+    "no limit": without("Maximum", 0),
+    "the other way": reads("Sub", lambda inputs: inputs[::-1]),
+    "not what is left": reads("Slice", lambda inputs: (inputs[0], inputs[2], inputs[2])),
+    "left of another": reads("Slice", lambda inputs: ("y", *inputs[1:])),
+}
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("name", EDITS)
+def test_what_counts_otherwise_is_refused(name, axes):
+    original = open_net(axes)
+    found = counted(original)
+    edited = EDITS[name](found)
+    assert edited.ops != found.ops
+    with pytest.raises(CheckError):
+        check(original, edited)
+
+
+@pytest.mark.parametrize("old, new", [((1, 0, 0), (2, 0, 0)), ((3, 0, 0), (4, 0, 0))])
+def test_other_rows_of_sums_are_refused(old, new):
+    original = net(64)
+    decided = AccumulatedProduct("p", "total", 64, 0, at_once=4)
+    found = writing.apply(original, (decided,), encoded)
+    with pytest.raises(CheckError):
+        check(original, with_numbers(found, old, new))

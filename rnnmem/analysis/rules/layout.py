@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
     SHAPES,
+    UNKNOWN,
     Dim,
     Fact,
     Rule,
@@ -200,11 +201,17 @@ def _broadcast_gradient(op: Op, ins: list[Fact]) -> list[Fact]:
         return []
     rank = max(len(left), len(right))
     padded = [(1,) * (rank - len(one)) + one for one in (left, right)]
-    if any(None in (a, b) or (a != b and 1 not in (a, b)) for a, b in zip(*padded, strict=True)):
+    pairs = list(zip(*padded, strict=True))
+    if any(None not in pair and pair[0] != pair[1] and 1 not in pair for pair in pairs):
         return []
-    if left == right:
+    if left == right and None not in left:
         return [of_value(())] * 2
-    return [of_value(tuple(i for i in range(rank) if one[i] == 1)) for one in padded]
+    if len(left) == len(right) and all(a == b or None in (a, b) for a, b in pairs):
+        return []  # no axis is named where the shapes are equal
+    return [
+        UNKNOWN if None in one else of_value(tuple(i for i in range(rank) if one[i] == 1))
+        for one in padded
+    ]
 
 
 ROWS.of("BroadcastArgs", "BroadcastGradientArgs", "Shape", "ShapeN", "Size")(followed)

@@ -60,7 +60,7 @@ def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
     if shape is None or added is None:
         return []
     sides = [(before, size, behind) for size, (before, behind) in zip(shape, added, strict=True)]
-    return [Fact(tuple(None if None in sizes else sum(sizes) for sizes in sides))]
+    return [Fact(tuple(None if None in one else sum(size or 0 for size in one) for one in sides))]
 
 
 def _slid(op: Op, shape: Shape, window: Sequence[int | None], channels: int | None) -> Shape:

@@ -17,6 +17,8 @@ class AccumulatedProduct:
       items: how many there are.
       bytes: of all of them.
       line: the user's line, or empty.
+      counted: whether each run counts them, as sizes are open; these are those of the first call.
+      at_once: how many are made at once: 1, or one for each of the kernel's sums.
     """
 
     product: str
@@ -24,10 +26,13 @@ class AccumulatedProduct:
     items: int
     bytes: int
     line: str = ""
+    counted: bool = False
+    at_once: int = 1
 
     @property
     def sentence(self) -> str:
         """What is decided, in words."""
         where = f" ({self.line})" if self.line else ""
         size = format_bytes(self.bytes)
-        return f"{self.product}{where}: {self.items} products, {size}, are added up one by one"
+        how = "one by one" if self.at_once == 1 else f"{self.at_once} by {self.at_once}"
+        return f"{self.product}{where}: {self.items} products, {size}, are added up {how}"

@@ -2,19 +2,24 @@
 
     x [n, a, k], y [n, k, b] ─► BatchMatMul ─► [n, a, b] ─► Sum over n ─► [a, b]
 
-That is the gradient of a weight that a tensor of rank three was multiplied with. TensorFlow's
-kernels multiply each item by itself, however many there are, unless an item is so small that
-several run side by side, or so narrow that one is cut along ``k``.
+That is the gradient of a weight that a tensor of rank three was multiplied with; of a higher rank,
+there are as many items as the first axes have together. TensorFlow's kernels multiply each item by
+itself, however many there are, unless an item is so small that several run side by side, or so
+narrow that one is cut along ``k``. Where sizes are open, those of a call decide whether it is worth
+its time; a run with others, in which bits would not be kept, makes all items at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator
 
 from rnnmem.analysis.facts import Fact, vector
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import KnownNet, filled
-from rnnmem.grappler.item_sums import held_items, keeps_bits
+from rnnmem.grappler.item_sums import LANES, MANY, held_items, keeps_bits
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Op
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 
@@ -22,43 +27,107 @@ PRODUCT = "BatchMatMulV2"
 SUM = "Sum"
 LEAST_BYTES = 1 << 20
 """That must be spared for a loop to be written."""
-OPS_OF_AN_ITEM = 24
-"""Ops that the loop starts for each item, those that TensorFlow makes of a loop among them."""
+OPS_OF_AN_ITERATION = 24
+"""Ops that the loop starts each time, those that TensorFlow makes of a loop among them."""
 MOST_STARTING = 0.15
 """Part of the time of the products that starting these may take: a third of that of a step."""
 
 
-def products_of(known: KnownNet, machine: Machine) -> tuple[AccumulatedProduct, ...]:
+def products_of(
+    known: KnownNet, machine: Machine, in_call: KnownNet | None = None
+) -> tuple[AccumulatedProduct, ...]:
     """The products of a Net that are to be added up item by item.
 
     Args:
       known: the whole step, inlined, with its shapes.
       machine: what estimates of time assume.
+      in_call: the same with the shapes of a call, which tells the sizes that are open.
     """
-    return tuple(one for op in known.net.ops for one in _decided(known, op, machine))
+    sized = in_call or known
+    whole = functools.cache(lambda: filled(sized))
+    launch = machine.launch_seconds
+
+    def seconds(op: Op) -> float:
+        return machine.seconds(op, whole())
+
+    return tuple(one for op in known.net.ops for one in _decided(known, sized, op, seconds, launch))
 
 
-def _decided(known: KnownNet, op: Op, machine: Machine) -> Iterator[AccumulatedProduct]:
+def _decided(
+    known: KnownNet, sized: KnownNet, op: Op, seconds: Callable[[Op], float], launch: float
+) -> Iterator[AccumulatedProduct]:
     net = known.net
     made = net.producer.get(op.inputs[0]) if op.type == SUM else None
     if made is None or made.type != PRODUCT or net.fan_out(made.outputs[0]) != 1:
         return
     if op.attributes.get("keep_dims") or op.device != made.device:
         return
-    shapes = [known.facts.get(blob, Fact()).shape for blob in (*made.inputs, made.outputs[0])]
-    sizes = [tuple(one for one in shape or () if one is not None) for shape in shapes]
-    if any(len(one) != 3 for one in sizes) or len({one[0] for one in sizes}) > 1:
+    told, found = Product.of(known, made), Product.of(sized, made)
+    if told is None or found is None or not isinstance(found.items, int):
         return
-    if vector(known.facts.get(op.inputs[1], Fact())) != (0,):
+    if vector(known.facts.get(op.inputs[1], Fact())) != tuple(range(told.axes)):
         return
-    x, _, (items, rows, columns) = sizes
-    inner = x[1] if made.attributes.get("adj_x") else x[2]
     dtype = net.blobs[made.outputs[0]].dtype
-    if not keeps_bits(dtype, items, rows, inner, columns):
+    if not all(one.keeps_bits(dtype) for one in (told, found)):
         return
-    item = rows * columns * BYTES_PER_ELEMENT[dtype]
-    starting = items * OPS_OF_AN_ITEM * machine.launch_seconds
-    spared = (items - held_items(items)) * item
-    if spared < LEAST_BYTES or starting > MOST_STARTING * machine.seconds(made, filled(known)):
+    items, counted = found.items, told != found
+    if counted and items < MANY:
         return
-    yield AccumulatedProduct(made.name, op.name, items, items * item, str(op.source or ""))
+    item = found.rows * found.columns * BYTES_PER_ELEMENT[dtype]
+    most = MOST_STARTING * seconds(made)
+    for at_once in _widths(items):
+        starting = items / at_once * OPS_OF_AN_ITERATION * launch
+        if starting <= most:
+            if (items - held_items(items, at_once)) * item >= LEAST_BYTES:
+                line, whole = str(op.source or ""), items * item
+                yield AccumulatedProduct(
+                    made.name, op.name, items, whole, line, counted=counted, at_once=at_once
+                )
+            return
+
+
+def _widths(items: int) -> tuple[int, ...]:
+    """How many items may be made at once, the best first: several take less time, and more room."""
+    if items < MANY:
+        return (1,)
+    return (1, LANES) if items < held_items(items, LANES) * 4 else (LANES, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """The sizes of a batched product; None where only a run tells one.
+
+    Attributes:
+      axes: of the items: all but the last two.
+      items: how many there are.
+      rows: of an item.
+      inner: the axis along which an item is summed.
+      columns: of an item.
+    """
+
+    axes: int
+    items: int | None
+    rows: int
+    inner: int | None
+    columns: int
+
+    @classmethod
+    def of(cls, known: KnownNet, op: Op) -> Product | None:
+        """Those of an op; None where its factors have not as many items each, or no known rows."""
+        x, y = (known.facts.get(blob, Fact()).shape for blob in op.inputs)
+        if x is None or y is None or len(x) != len(y) or len(x) < 3:
+            return None
+        (*items, a, b), (*others, c, d) = x, y
+        rows, inner = (b, a) if op.attributes.get("adj_x") else (a, b)
+        same, columns = (d, c) if op.attributes.get("adj_y") else (c, d)
+        counts = [m if n is None else n for m, n in zip(items, others, strict=True)]
+        if rows is None or columns is None or 1 in (*items, *others):
+            return None
+        if any(None not in pair and pair[0] != pair[1] for pair in zip(items, others, strict=True)):
+            return None
+        count = None if None in counts else math.prod(one or 0 for one in counts)
+        return cls(len(items), count, rows, same if inner is None else inner, columns)
+
+    def keeps_bits(self, dtype: str) -> bool:
+        """Whether items alone add up to the bits of all of them, as far as sizes are told."""
+        return keeps_bits(dtype, self.items, self.rows, self.inner, self.columns)

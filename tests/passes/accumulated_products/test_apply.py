@@ -1,6 +1,7 @@
 """Weight gradients that are added up item by item have the bits of those of the whole batch."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -80,6 +81,22 @@ def doubled():
     return Case(step, thrice(x), values(w))
 
 
+def opened(batch=19, length=32, units=384, words=1024, leading=()):
+    """The head, of which each call has its own batch and length; some keep their bits, some not."""
+    w, b = weights((units, words), (words,))
+
+    def loss(x):
+        return tf.reduce_mean(tf.square(tf.tanh(x @ w + b)))
+
+    unknown = [None] * (len(leading) + 2)
+    signature = [tf.TensorSpec([*unknown, units])]
+    step = tf.function(train(loss, [w, b]), input_signature=signature)
+    sizes = [(batch, length), (3, length), (16, 1), (1, length), (17, 2), (0, 4), (16, 0)]
+    sizes += [(16, 7 * units * words // 64 // words), (4 * batch, length)]
+    calls = [((numbers(*leading, *one, units),), {}) for one in sizes]
+    return Case(step, calls, values(w, b))
+
+
 PROGRAMS = {
     "few": (lambda: head(batch=7), 7),
     "four sums": (lambda: head(batch=16), 16),
@@ -87,6 +104,10 @@ PROGRAMS = {
     "tied": (tied, 16),
     "behind a loop": (recurrent, 16),
     "float64": (doubled, 12),
+    "four at once": (lambda: head(batch=35), 35),
+    "of a call": (opened, 19),
+    "of a call, four at once": (lambda: opened(batch=34), 34),
+    "two axes": (lambda: opened(batch=11, leading=(3,)), 33),
 }
 """Name -> program, and how many items are added up."""
 
@@ -116,10 +137,29 @@ def peaks(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["few", "and some left"])
+@pytest.mark.parametrize("name", ["few", "and some left", "four at once", "two axes"])
 def test_a_few_items_exist_at_once(name):
     before, after, predicted_before, predicted = run_alone(__name__, "peaks", name)
     assert after < before - 5 * MIB and predicted < predicted_before - 5 * MIB
+
+
+def products(w, x, y):
+    with tf.GradientTape() as tape:
+        found = tf.reduce_sum(tf.matmul(x, y, transpose_a=True), [0, 1]) * w
+    return found, tape.gradient(found, w)
+
+
+def test_factors_of_other_sizes_are_broadcast_as_they_were():
+    def make():
+        (w,) = weights((384, 384))
+        unknown = tf.TensorSpec([None, None, None, 384])
+        step = tf.function(functools.partial(products, w), input_signature=[unknown, unknown])
+        sizes = [((4, 8), (4, 8)), ((1, 32), (32, 1)), ((4, 8), (1, 8)), ((8, 4), (8, 4))]
+        calls = [((numbers(*a, 24, 384), numbers(*b, 24, 384)), {}) for a, b in sizes]
+        return Case(step, calls, values(w))
+
+    assert decided(rnnmem.optimize(make().fn), make())
+    assert_same_bits(make)
 
 
 def test_what_is_small_or_not_allowed_stays():
