@@ -77,6 +77,9 @@ REQUEST = "_rnnmem_request"
 ITEMS = "_rnnmem_items"
 """On a loop that adds up products of a batch one by one: which of the sums it makes, from 0."""
 
+SIZES = "rnnmem/sizes"
+"""Name of what asks a factor of such products for its shape; it is asked of no other blob."""
+
 COUNTS = "_rnnmem_counts"
 """On a gradient loop: ``argument, blob`` in lines, for each argument that holds what the blob of
 the forward step net was, a whole number that is in no list."""

@@ -54,10 +54,17 @@ def assumed_peaks(net: Net) -> Peaks:
     return tuple(peaks[apart[trips]] for trips in TRIPS)
 
 
-def may_be_larger(net: Net, before: Peaks) -> bool:
-    """Whether a rewritten Net is above these peaks of the original, or nothing tells."""
+def may_be_larger(net: Net, before: Peaks, in_call: int = 0) -> bool:
+    """Whether a rewritten Net is above these peaks of the original, or nothing tells.
+
+    Args:
+      net: the Net.
+      before: the original's peaks at the sizes that are assumed.
+      in_call: its peak in a call, of which a hundredth more elsewhere is not worth a word.
+    """
     pairs = zip(assumed_peaks(net), before, strict=True)
-    return any(new is None or old is None or are_larger([new], [old]) for new, old in pairs)
+    more = CLOSE * in_call
+    return any(new is None or old is None or are_larger([new], [old + more]) for new, old in pairs)
 
 
 def are_told(*peaks: Sequence[int | None]) -> bool:
@@ -65,7 +72,7 @@ def are_told(*peaks: Sequence[int | None]) -> bool:
     return all(peak is not None for some in peaks for peak in some)
 
 
-def are_larger(after: Sequence[int], before: Sequence[int], cuts_rows: bool = False) -> bool:
+def are_larger(after: Sequence[int], before: Sequence[float], cuts_rows: bool = False) -> bool:
     """Whether one of the peaks is above what it was, by more than is not worth a word."""
     close = CLOSE_OF_ROWS if cuts_rows else CLOSE
     return any(new > (1 + close) * old + SLACK for new, old in zip(after, before, strict=True))

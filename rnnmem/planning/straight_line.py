@@ -119,7 +119,7 @@ def regions_where_they_pay(
     fastest = min(close, key=lambda one: (one[1].seconds, one[0]))
     made: _Made | None = fastest
     if search.setting.sizes is not None and not asked:
-        made = _no_larger(net, [fastest, *sorted(tried, key=lambda one: one[0])])
+        made = _no_larger(net, [fastest, *sorted(tried, key=lambda one: one[0])], before[-1])
     if made is None:
         return None
     peaks, chosen, rewritten = made
@@ -164,10 +164,10 @@ def _in_time(
     return kept
 
 
-def _no_larger(net: Net, tried: list[_Made]) -> _Made | None:
+def _no_larger(net: Net, tried: list[_Made], in_call: int) -> _Made | None:
     """The first choice that is no larger at other sizes than those of the call; None: all are."""
     before = assumed_peaks(net)
-    return next((one for one in tried if not may_be_larger(one[2], before)), None)
+    return next((one for one in tried if not may_be_larger(one[2], before, in_call)), None)
 
 
 def _slowdown(plan: Plan, made: _Made, search: Search) -> float:

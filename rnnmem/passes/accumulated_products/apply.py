@@ -27,7 +27,7 @@ from rnnmem.ir.builders import Encode, element, integer, made, number
 from rnnmem.ir.control_flow import add_input, counted_loop
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Net, Op, ShapeValue, static
-from rnnmem.ir.marks import ITEMS
+from rnnmem.ir.marks import ITEMS, SIZES
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import PRODUCT, SUM
 from rnnmem.passes.decision import await_no_more, planned_op
@@ -167,7 +167,7 @@ class _Items:
         kind = self.editor.blobs[blob]
         rank = len(kind.shape or ())
         kinds = {"T": kind.dtype, "out_type": "int32"}
-        shape = made(self.editor, "Shape", (blob,), "int32", (rank,), "rnnmem/sizes", **kinds)
+        shape = made(self.editor, "Shape", (blob,), "int32", (rank,), SIZES, **kinds)
         return element(self.editor, shape, self._number(axis), self.constant)
 
     def _fits(self) -> str:

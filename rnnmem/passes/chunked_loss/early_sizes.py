@@ -6,6 +6,7 @@ from rnnmem.analysis.shape_sources import ShapeSources
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType, Net, Op
+from rnnmem.ir.marks import SIZES
 from rnnmem.ir.order import all_waiting_for
 from rnnmem.passes.chunked_loss.exact import makers_of_logits
 
@@ -23,7 +24,7 @@ def asked_earlier(net: Net, projection: str) -> Net:
     sources = ShapeSources(known, logits)
     behind = all_waiting_for(net, [op.name for op in makers])  # others wait for no loss
     for op in net.ops:
-        asks = op.type == "Shape" and op.name in behind
+        asks = op.type == "Shape" and op.name in behind and not op.name.startswith(SIZES)
         shape = known.facts[op.inputs[0]].shape if asks else None
         if shape is None or None not in shape:
             continue
