@@ -324,7 +324,10 @@ def _late_products(net: Net, setting: Setting, target: Target) -> tuple[LateProd
     if saved is not None:
         return saved.of("late_products")
     may = "late_products" in target.options.passes
-    return late_products(with_known_shapes(net)) if may else ()
+    if not may:
+        return ()
+    in_call = None if setting.sizes is None else setting.known(net).net.blobs
+    return late_products(with_known_shapes(net), in_call)
 
 
 def _setting(net: Net, target: Target) -> Setting:

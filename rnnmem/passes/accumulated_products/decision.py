@@ -34,5 +34,5 @@ class AccumulatedProduct:
         """What is decided, in words."""
         where = f" ({self.line})" if self.line else ""
         size = format_bytes(self.bytes)
-        how = "one by one" if self.at_once == 1 else f"{self.at_once} by {self.at_once}"
+        how = f"{self.at_once} by {self.at_once}" if self.at_once > 1 else "one by one"
         return f"{self.product}{where}: {self.items} products, {size}, are added up {how}"

@@ -10,13 +10,13 @@ anyway, so that its product need not wait beside it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rnnmem.analysis.shapes import known_net
 from rnnmem.analysis.tape import takes_gradient
 from rnnmem.grappler.constant_products import constants_moved
 from rnnmem.grappler.fusion import NEAR, may_have_proxy
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE
 from rnnmem.ir.order import needed_by, reached
 from rnnmem.passes.late_products.decision import LateProduct
@@ -27,17 +27,18 @@ MANY = 512
 """Stands for an unknown dimension."""
 
 
-def late_products(net: Net) -> tuple[LateProduct, ...]:
+def late_products(net: Net, in_call: Mapping[str, Blob] | None = None) -> tuple[LateProduct, ...]:
     """The products of a Net that are to wait for the gradient.
 
     Args:
       net: the whole step, inlined, with all shapes that are known.
+      in_call: its blobs with the shapes of a call, where the Net does not tell its own.
     """
     factors = net.once(constants_moved).factors
     if not factors or not takes_gradient(net):
         return ()
     open_size = any(net.blobs[net.op_by_name[one].outputs[0]].bytes is None for one in factors)
-    line = Line(net, known_net(net, None, MANY).net.blobs if open_size else None)
+    line = Line(net, in_call or (known_net(net, None, MANY).net.blobs if open_size else None))
     ops = sorted((net.op_by_name[one] for one in factors), key=lambda op: line.place[op.name])
     return tuple(one for op in ops for one in _decided(line, op, factors[op.name]))
 
