@@ -26,6 +26,9 @@ def waves(*shape):
     return floats(*shape).astype(np.complex64)
 
 
+MATRIX = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
+
+
 def scalar(value):
     return np.int32(value)
 
@@ -181,10 +184,15 @@ CASES = [
     ("StridedSliceGrad", {}, [ints(4, 3), ints(1), ints(3), ints(1), floats(2, 3)]),
     ("Tile", {}, [floats(2, 3), ints(3, 1)]),
     ("Transpose", {}, [floats(2, 3, 4), ints(2, 0, 1)]),
-    ("Transpose", {}, [np.array([[1, 2, 3], [4, 5, 6]], np.int32), ints(1, 0)]),
-    ("Transpose", {}, [np.array([[1, 2, 3], [4, 5, 6]], np.int32), ints(0, 1)]),
-    ("Reshape", {}, [np.array([[1, 2], [4, 5], [7, 8]], np.int32), ints(-1)]),
-    ("Reshape", {}, [np.array([[1, 2], [4, 5], [7, 8]], np.int32), ints(3, 2)]),
+    ("ConcatOffset", {}, [scalar(1), [ints(2, 3, 4), ints(2, 5, 4), ints(2, 1, 4)]]),
+    ("ConcatOffset", {}, [scalar(-1), [ints(2, 3), ints(2, 5), ints(2, 1)]]),
+    ("ConcatV2", {}, [[MATRIX, MATRIX], scalar(0)]),
+    ("ConcatV2", {}, [[MATRIX, MATRIX[:, :1]], scalar(1)]),
+    ("Reshape", {}, [ints(1, 2, 3), ints(3, 1)]),
+    ("Transpose", {}, [MATRIX, ints(1, 0)]),
+    ("Transpose", {}, [MATRIX, ints(0, 1)]),
+    ("Reshape", {}, [MATRIX, ints(-1)]),
+    ("Reshape", {}, [MATRIX, ints(3, 2)]),
     ("Unpack", {"num": 3, "axis": 1}, [floats(2, 3)]),
     ("Unpack", {"num": 2, "axis": -1}, [ints(5, 6)]),
     ("UnsortedSegmentSum", {}, [floats(2, 3, 4), np.zeros((2, 3), np.int32), scalar(5)]),
@@ -319,6 +327,23 @@ CASES = [
         (name, {}, [floats(2, 6, 7, 5), floats(2, 3, 4, 5)])
         for name in ("ResizeBicubicGrad", "ResizeBilinearGrad")
     ),
+    ("SpaceToBatchND", {}, [floats(2, 6, 3), ints(2), np.array([[1, 1]], np.int32)]),
+    ("SpaceToBatchND", {}, [floats(2, 6, 4, 3), ints(2, 3), np.array([[1, 1], [0, 2]], np.int32)]),
+    ("BatchToSpaceND", {}, [floats(4, 3, 3), ints(2), np.array([[1, 0]], np.int32)]),
+    ("UnsortedSegmentMax", {}, [floats(4, 3), ints(0, 1, 1, 0), scalar(3)]),
+    ("UnsortedSegmentMin", {}, [floats(4, 3), ints(0, 1, 1, 0), scalar(3)]),
+    ("UnsortedSegmentProd", {}, [floats(4, 3), ints(0, 1, 1, 0), scalar(3)]),
+    *(
+        ("StridedSlice", masks, [MATRIX, ints(*begin), ints(*end), ints(*(1 for _ in begin))])
+        for masks, begin, end in [
+            ({}, (0,), (1,)),
+            ({"shrink_axis_mask": 1}, (1,), (2,)),
+            ({"shrink_axis_mask": 2, "begin_mask": 1, "end_mask": 1}, (0, 1), (0, 2)),
+            ({"shrink_axis_mask": 3}, (1, -1), (2, 0)),
+            ({"begin_mask": 3, "end_mask": 2}, (0, 0), (2, 0)),
+            ({"new_axis_mask": 1}, (0, 0), (0, 2)),
+        ]
+    ),
     ("Pad", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32)]),
     ("PadV2", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32), np.float32(1)]),
     ("MirrorPad", {"mode": b"REFLECT"}, [floats(3, 3), np.array([[1, 2], [0, 1]], np.int32)]),
@@ -408,6 +433,7 @@ def made(op_type, attributes, inputs):
 RESULTS = {
     "BroadcastGradientArgs": 2,
     "CTCLoss": 2,
+    "ConcatOffset": 3,
     "FusedBatchNormGradV3": 5,
     "FusedBatchNormV2": 5,
     "FusedBatchNormV3": 6,

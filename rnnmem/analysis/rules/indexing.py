@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
@@ -45,7 +46,26 @@ def _concat(op: Op, ins: list[Fact]) -> list[Fact]:
         next((shape[i] for shape in shapes if shape[i] is not None), None)
         for i in range(len(shapes[0]))
     ]
-    return [Fact((*rest[:at], total, *rest[at + 1 :]))]
+    matrices = [part.matrix for part in parts if part.matrix is not None]
+    found = (*rest[:at], total, *rest[at + 1 :])
+    if len(matrices) < len(parts):
+        return [Fact(found)]
+    beside = zip(*matrices, strict=False) if at else ((row,) for one in matrices for row in one)
+    return [Fact(found, matrix=tuple(sum(rows, ()) for rows in beside))]
+
+
+@SHAPES.of("ConcatOffset")
+def _concat_offset(op: Op, ins: list[Fact]) -> list[Fact]:
+    """Where each of what is joined begins."""
+    axis, shapes = ins[0].value, [one.value for one in ins[1:]]
+    if not isinstance(axis, int) or not all(isinstance(one, tuple) and one for one in shapes):
+        return []
+    rank = len(shapes[0])
+    sizes = [one[axis % rank] if len(one) == rank else None for one in shapes]
+    if not all(isinstance(size, int) for size in sizes):
+        return []
+    starts = itertools.accumulate(sizes[:-1], initial=0)
+    return [of_value(tuple(start * (at == axis % rank) for at in range(rank))) for start in starts]
 
 
 @SHAPES.of("Pack")
@@ -151,7 +171,31 @@ def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
                     found.append(len(range(size)[slice(start, stop, stride[index])]))
             at += 1
     found += shape[at:]
+    if ins[0].matrix is not None:
+        return [_cut_out(ins[0].matrix, begin, end, stride, masks, tuple(found))]
     return [Fact(tuple(found), _sliced_value(ins[0].value, begin, end, stride, masks))]
+
+
+def _cut_out(matrix, begin, end, stride, masks, shape: Shape) -> Fact:
+    """What a slice leaves of a matrix: a matrix, a vector, or a number of it."""
+    numbers = (*begin, *end, *stride)
+    if masks["ellipsis"] or masks["new_axis"] or not all(isinstance(one, int) for one in numbers):
+        return Fact(shape)
+    if 0 in stride or len(begin) > 2:
+        return Fact(shape)
+    places = [range(len(matrix)), range(len(matrix[0]) if matrix else 0)]
+    for axis, (first, last, step) in enumerate(zip(begin, end, stride, strict=True)):
+        bit = 1 << axis
+        first, last = None if masks["begin"] & bit else first, None if masks["end"] & bit else last
+        one = masks["shrink_axis"] & bit
+        places[axis] = places[axis][begin[axis] :][:1] if one else places[axis][first:last:step]
+    rows = tuple(tuple(matrix[row][column] for column in places[1]) for row in places[0])
+    if len(shape or ()) == 2:
+        return Fact(shape, matrix=rows)
+    flat = sum(rows, ())
+    if shape == ():
+        return Fact(shape, flat[0] if len(flat) == 1 else None)
+    return Fact(shape, flat)
 
 
 _MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")

@@ -48,9 +48,12 @@ def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
         rest = math.prod(size for size in found if size is not None)
         if rest and not math.prod(shape) % rest:
             found[open_axes[0]] = math.prod(shape) // rest
-    rows = ins[0].matrix
-    held = sum(rows, ()) if rows and len(found) == 1 else _reshaped(ins[0].value, len(found))
-    return [Fact(tuple(found), held)]
+    rows, value = ins[0].matrix, ins[0].value
+    if rows and len(found) == 1:
+        return [Fact(tuple(found), sum(rows, ()))]
+    is_column = isinstance(value, tuple) and found == [len(value), 1]
+    column = tuple((one if isinstance(one, int) else None,) for one in value) if is_column else None
+    return [Fact(tuple(found), _reshaped(value, len(found)), matrix=column)]
 
 
 def _reshaped(value: Value, rank: int) -> Value:

@@ -104,7 +104,7 @@ def _ctc(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(None if shape is None else shape[1:2]), Fact(shape)]
 
 
-@SHAPES.of("UnsortedSegmentSum")
+@SHAPES.of("UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum")
 def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
     data, ids, count = ins[0].shape, ins[1].shape, ins[2].value
     if data is None or ids is None:

@@ -54,6 +54,27 @@ def _like_image(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[1].shape)]
 
 
+@SHAPES.of("BatchToSpaceND", "SpaceToBatchND")
+def _blocks(op: Op, ins: list[Fact]) -> list[Fact]:
+    """Blocks of some axes go into the batch, or come out of it: a dilated convolution's."""
+    shape, block, sides = ins[0].shape, ins[1].value, ins[2].matrix
+    if not shape or not isinstance(block, tuple) or sides is None or len(shape) <= len(block):
+        return []
+    into = op.type == "SpaceToBatchND"
+    sizes = [shape[0], *shape[1 : 1 + len(block)]]
+    for axis, (times, ends) in enumerate(zip(block, sides, strict=False), start=1):
+        known = [one for one in (times, *ends) if isinstance(one, int)]
+        if len(known) < 3 or known[0] < 1:
+            return []
+        times, more = known[0], sum(known[1:])
+        batch, size = sizes[0], sizes[axis]
+        if batch is not None:
+            sizes[0] = batch * times if into else batch // times
+        if size is not None:
+            sizes[axis] = (size + more) // times if into else size * times - more
+    return [Fact((*sizes, *shape[1 + len(block) :]))]
+
+
 @SHAPES.of("MirrorPad", "Pad", "PadV2")
 def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, added = ins[0].shape, ins[1].matrix
