@@ -209,8 +209,7 @@ def _course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[
     """``(start, growth per iteration)`` of a blob of the cond."""
     blob = through_identities(loop.cond, blob)
     if blob not in loop.cond.inputs:
-        value = number_of(loop.cond, blob)
-        return (value, 0) if isinstance(value, int) else None
+        return _computed(loop, blob, given)
     index = loop.cond.inputs.index(blob)
     start = number_of(loop.net, loop.op.inputs[index], given)
     if not isinstance(start, int):
@@ -220,3 +219,21 @@ def _course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[
         return start, 0
     grows = growth(loop, index, given)
     return None if grows is None else (start, grows)
+
+
+def _computed(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[int, int] | None:
+    """The same of what the cond computes: a limit less one, say."""
+    op = loop.cond.producer.get(blob)
+    if op is None or op.type not in ARITHMETIC or len(op.inputs) != 2:
+        value = number_of(loop.cond, blob)
+        return (value, 0) if isinstance(value, int) else None
+    first, second = (_course(loop, one, given) for one in op.inputs)
+    if first is None or second is None:
+        return None
+    if not first[1] and not second[1]:
+        found = ARITHMETIC[op.type](first[0], second[0]), 0
+    elif op.type in _LINEAR and not (op.type == "Mul" and first[1] and second[1]):
+        found = _LINEAR[op.type](first, second)
+    else:
+        return None
+    return found if all(isinstance(one, int) and abs(one) < LARGEST // 2 for one in found) else None

@@ -115,6 +115,39 @@ def test_a_limit_that_is_an_argument_is_known_only_at_a_call():
     assert trips(counting(), cond, const("i0", 0), inputs={"n0": "i[]"}) is None
 
 
+@hypothesis.given(
+    type=st.sampled_from(["AddV2", "Sub", "Mul", "FloorDiv", "Maximum", "Minimum"]),
+    other=st.integers(-5, 5),
+    limit=st.integers(-9, 9),
+    of_limit=st.booleans(),
+)
+def test_a_cond_may_compute_with_the_counter_or_the_limit(type, other, limit, of_limit):
+    compute = {
+        "AddV2": lambda a: a + other,
+        "Sub": lambda a: a - other,
+        "Mul": lambda a: a * other,
+        "FloorDiv": lambda a: a // (other or 1),
+        "Maximum": lambda a: max(a, other),
+        "Minimum": lambda a: min(a, other),
+    }[type]
+    other = other or 1 if type == "FloorDiv" else other
+    expected = 0
+    while expected < 99 and (expected < compute(limit) if of_limit else compute(expected) < limit):
+        expected += 1
+    computed = "n" if of_limit else "i"
+    drawn = [const("k", other), op("made", type, f"{computed} k", "i[]")]
+    cond = cond_of(*drawn, op("more", "Less", "i made" if of_limit else "made n", "z[]"))
+    found = trips(counting(), cond, const("i0", 0), const("n0", limit))
+    surely = of_limit or type in ("AddV2", "Sub", "Mul")
+    assert found == expected if surely and expected < 99 else found in (None, expected)
+
+
+def test_a_cond_whose_numbers_may_wrap_around_is_not_understood():
+    drawn = [const("k", 2**30), op("made", "Mul", "n k", "i[]")]
+    cond = cond_of(*drawn, op("more", "Less", "i made", "z[]"))
+    assert trips(counting(), cond, const("i0", 0), const("n0", 4)) is None
+
+
 def test_a_counter_that_doubles_is_not_counted():
     body = make_net({"i": "i[]", "n": "i[]"}, [op("next", "AddV2", "i i", "i[]")], ["next", "n"])
     cond = cond_of(op("more", "Less", "i n", "z[]"))
