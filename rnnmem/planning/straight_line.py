@@ -127,7 +127,8 @@ def regions_where_they_pay(
         original = before[0] if plan.original_peak is None else plan.original_peak
         plan = dataclasses.replace(plan, original_peak=original, predicted_peak=peaks[0])
     slower = _slowdown(plan, made, search)
-    plan = dataclasses.replace(plan, slowdown=slower)
+    by = search.setting.machine.calibrated
+    plan = dataclasses.replace(plan, slowdown=slower, calibrated=by)
     return plan.having(straight_line=chosen.regions), rewritten
 
 

@@ -1,5 +1,9 @@
 """Regions outside of loops are simulated only where they may lower the predicted peak."""
 
+import dataclasses
+
+import pytest
+
 import rnnmem.planning.straight_line
 from rnnmem.analysis.machine import CPU
 from rnnmem.passes.straight_line.select import Candidate
@@ -41,6 +45,13 @@ def test_the_regions_of_the_lowest_peak_are_chosen(monkeypatch):
     assert plan.predicted_peak == counted_peak(rewritten) < 0.7 * counted_peak(net)
     assert plan.original_peak == counted_peak(net)
     assert net not in simulated
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_plan_tells_whether_its_time_was_measured_here(measured):
+    net, machine = chain(), dataclasses.replace(CPU, calibrated=measured)
+    plan, _ = regions_where_they_pay(net, Plan(), Search(net, Setting(machine, encoded)), 3.0)
+    assert plan.calibrated == measured
 
 
 def test_nothing_is_simulated_where_no_residual_stands_at_the_peak(monkeypatch):
