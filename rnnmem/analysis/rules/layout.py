@@ -87,7 +87,7 @@ def _squeeze(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(kept, _reshaped(ins[0].value, len(kept)))]
 
 
-@SHAPES.of("Transpose")
+@SHAPES.of("ConjugateTranspose", "Transpose")
 def _transpose(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, order = ins[0].shape, ins[1].value
     if shape is None or not isinstance(order, tuple) or None in order:

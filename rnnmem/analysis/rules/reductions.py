@@ -61,7 +61,7 @@ def _einsum(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(tuple(sizes.get(axis) for axis in result))] if plain else []
 
 
-@SHAPES.of(*REDUCES)
+@SHAPES.of("EuclideanNorm", *REDUCES)
 def _reduce(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, axes = ins[0].shape, vector(ins[1])
     value = ins[0].value
@@ -110,6 +110,11 @@ def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
     if data is None or ids is None:
         return []
     return [Fact((count if isinstance(count, int) else None, *data[len(ids) :]))]
+
+
+@SHAPES.of("L2Loss")
+def _half_square(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(())]
 
 
 @SHAPES.of("BiasAddGrad")

@@ -75,13 +75,59 @@ def _blocks(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*sizes, *shape[1 + len(block) :]))]
 
 
-@SHAPES.of("MirrorPad", "Pad", "PadV2")
+@SHAPES.of("MirrorPad", "MirrorPadGrad", "Pad", "PadV2")
 def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, added = ins[0].shape, ins[1].matrix
     if shape is None or added is None:
         return []
-    sides = [(before, size, behind) for size, (before, behind) in zip(shape, added, strict=True)]
-    return [Fact(tuple(None if None in one else sum(size or 0 for size in one) for one in sides))]
+    sign, found = -1 if op.type == "MirrorPadGrad" else 1, []
+    for size, sides in zip(shape, added, strict=True):
+        known = [side for side in sides if side is not None]
+        both = size is not None and len(known) == len(sides)
+        found.append((size or 0) + sign * sum(known) if both else None)
+    return [Fact(tuple(found))]
+
+
+@SHAPES.of("DepthToSpace", "SpaceToDepth")
+def _depth(op: Op, ins: list[Fact]) -> list[Fact]:
+    """Squares of places become channels, or come out of them."""
+    shape, side = ins[0].shape, op.attributes["block_size"]
+    if shape is None or len(shape) != 4:
+        return []
+    at, into = _channels_at(op, 4), op.type == "SpaceToDepth"
+    grows = [1 if axis == 0 else side * side if axis == at else side for axis in range(4)]
+    return [
+        Fact(
+            tuple(
+                None if size is None else size * times if (axis == at) == into else size // times
+                for axis, (size, times) in enumerate(zip(shape, grows, strict=True))
+            )
+        )
+    ]
+
+
+@SHAPES.of("CropAndResize")
+def _crops(op: Op, ins: list[Fact]) -> list[Fact]:
+    image, boxes, size = ins[0].shape, ins[1].shape, ins[3].value
+    if not image or not boxes or not isinstance(size, tuple):
+        return []
+    return [Fact((boxes[0], *(to_shape(size) or ()), image[-1]))]
+
+
+@SHAPES.of("CropAndResizeGradImage")
+def _cropped_image(op: Op, ins: list[Fact]) -> list[Fact]:
+    return [Fact(to_shape(ins[3].value))]
+
+
+@SHAPES.of("IRFFT", "IRFFT2D", "IRFFT3D", "RFFT", "RFFT2D", "RFFT3D")
+def _real_transform(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, length = ins[0].shape, ins[1].value
+    if shape is None or not isinstance(length, tuple) or not 0 < len(length) <= len(shape):
+        return []
+    sizes = [*shape[: len(shape) - len(length)], *(to_shape(length) or ())]
+    if op.type.startswith("RFFT") and sizes[-1] is not None:
+        sizes[-1] = sizes[-1] // 2 + 1
+    return [Fact(tuple(sizes))]
 
 
 def _slid(op: Op, shape: Shape, window: Sequence[int | None], channels: int | None) -> Shape:
