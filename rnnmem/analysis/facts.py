@@ -205,6 +205,11 @@ def of_value(value: Value) -> Fact:
     return Fact((len(value),) if isinstance(value, tuple) else (), value)
 
 
+def without_symbols(value: tuple[int | Dim | None, ...]) -> tuple[int | None, ...]:
+    """A vector's whole numbers; None where one is unknown, or has symbols."""
+    return tuple(one if isinstance(one, int) else None for one in value)
+
+
 def to_shape(value: Value) -> Shape:
     """A shape from a vector that may hold -1 for what is unknown."""
     if not isinstance(value, tuple):

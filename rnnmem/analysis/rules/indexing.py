@@ -14,6 +14,7 @@ from rnnmem.analysis.facts import (
     of_value,
     to_shape,
     vector,
+    without_symbols,
 )
 from rnnmem.analysis.row_values import (
     ROWS,
@@ -87,7 +88,7 @@ def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
 def _numbers(vector: Fact) -> tuple[int | None, ...] | None:
     if vector.shape is None or len(vector.shape) != 1 or not isinstance(vector.value, tuple):
         return None
-    return tuple(size if isinstance(size, int) else None for size in vector.value)
+    return without_symbols(vector.value)
 
 
 @SHAPES.of("Unpack")
@@ -179,9 +180,8 @@ def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
 def _cut_out(matrix, begin, end, stride, masks, shape: Shape) -> Fact:
     """What a slice leaves of a matrix: a matrix, a vector, or a number of it."""
     numbers = (*begin, *end, *stride)
-    if masks["ellipsis"] or masks["new_axis"] or not all(isinstance(one, int) for one in numbers):
-        return Fact(shape)
-    if 0 in stride or len(begin) > 2:
+    plain = not masks["ellipsis"] and not masks["new_axis"] and len(begin) <= 2
+    if not plain or 0 in stride or not all(isinstance(one, int) for one in numbers):
         return Fact(shape)
     places = [range(len(matrix)), range(len(matrix[0]) if matrix else 0)]
     for axis, (first, last, step) in enumerate(zip(begin, end, stride, strict=True)):

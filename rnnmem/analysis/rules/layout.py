@@ -17,6 +17,7 @@ from rnnmem.analysis.facts import (
     of_value,
     to_shape,
     vector,
+    without_symbols,
 )
 from rnnmem.analysis.row_values import (
     ONE,
@@ -51,8 +52,9 @@ def _reshape(op: Op, ins: list[Fact]) -> list[Fact]:
     rows, value = ins[0].matrix, ins[0].value
     if rows and len(found) == 1:
         return [Fact(tuple(found), sum(rows, ()))]
-    is_column = isinstance(value, tuple) and found == [len(value), 1]
-    column = tuple((one if isinstance(one, int) else None,) for one in value) if is_column else None
+    column = None
+    if isinstance(value, tuple) and found == [len(value), 1]:
+        column = tuple((one,) for one in without_symbols(value))
     return [Fact(tuple(found), _reshaped(value, len(found)), matrix=column)]
 
 
