@@ -17,6 +17,7 @@ from rnnmem.compiled import Compiled, Prepared, Target, waits_for_gradient
 from rnnmem.cut_losses import by_chunks, searches_by_chunks
 from rnnmem.errors import BudgetError, CheckError, RaceError
 from rnnmem.grappler.cse import racing_sums
+from rnnmem.grappler.sums_apart import with_sums_apart
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
@@ -51,6 +52,7 @@ from rnnmem.tf.attributes import constant
 from rnnmem.tf.calibration_cache import with_costs
 from rnnmem.tf.device import check_offload
 from rnnmem.tf.functions import net_of
+from rnnmem.tf.optimized import types_left
 from rnnmem.tf.profile import SECONDS, profiled
 from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
@@ -135,8 +137,11 @@ def _peak(made: Compiled) -> float:
 
 
 def as_asked(inlined: Net, target: Target) -> Net:
-    """The Net as TensorFlow prunes it, and what the user asks of its values."""
-    return without_pruned_ops(with_requests(inlined, target.options.patterns))
+    """The Net as TensorFlow prunes it, with what the user asks of it and what is left apart."""
+    asked = without_pruned_ops(with_requests(inlined, target.options.patterns))
+    if target.by_xla or waits_for_gradient(asked):
+        return asked
+    return with_sums_apart(asked, functools.partial(types_left, target.concrete))
 
 
 def machine_here() -> Machine:

@@ -27,6 +27,8 @@ from rnnmem.ir.op_table import (
 from rnnmem.ir.order import all_needed_by, all_waiting_for, through_identities
 
 _REORDERS = types("reorders")
+APART = "rnnmem_apart"
+"""The attribute of a Net that names its additions which the graph optimizer leaves apart."""
 _COMPUTES = (Work.POINTWISE, Work.PRODUCT)
 _MAY_DO_NOTHING = types("skips") | BROADCASTS | _REORDERS
 
@@ -219,10 +221,11 @@ def _summing_trees(net: Net, merges: Callable[[str], bool] = lambda blob: True) 
     """The trees, where a sum may be added up with its reader if it ``merges``."""
     trees: dict[str, list[Op]] = {}  # last op of a tree -> its ops
     last: dict[str, str] = {}
+    apart = net.attributes.get(APART, ())
     for op in reversed(net.ops):
-        if op.type not in ADDS:
+        if op.type not in ADDS or op.name in apart:
             continue
-        adders = _adders(net, op.outputs[0]) if merges(op.outputs[0]) else []
+        adders = adders_of(net, op.outputs[0]) if merges(op.outputs[0]) else []
         above = {last[one.name] for one in adders if one.name in last}
         top = min(above, default=op.name)
         trees.setdefault(top, []).append(op)
@@ -287,12 +290,12 @@ def _may_be_one_size(one: Shape, other: Shape) -> bool:
     return size == known if None not in other else not known or size % known == 0
 
 
-def _adders(net: Net, blob: str) -> list[Op]:
+def adders_of(net: Net, blob: str) -> list[Op]:
     """The additions that read the blob, itself or through Identity."""
     found = []
     for op in net.readers.get(blob, ()):
         if op.type in ADDS:
             found.append(op)
         elif op.type == "Identity":
-            found += _adders(net, op.outputs[0])
+            found += adders_of(net, op.outputs[0])
     return found

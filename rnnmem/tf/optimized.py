@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
+from rnnmem.grappler.listing import name_in_net
 from rnnmem.tf import private
 from rnnmem.tf.calls import opened
 from rnnmem.verify.arithmetic import FLOATS, Half, difference
@@ -66,6 +68,14 @@ def ops_left(concrete: Any) -> tuple[str, ...]:
         return () if known is None else tuple(known.ops)
 
     return _found_out(names) or ()
+
+
+def types_left(concrete: Any) -> dict[str, str]:
+    """The types of those ops, by their paths in a Net; of ops with one path, of none of them."""
+    known = _found_out(lambda: _LATEST.of(concrete))
+    ops = () if known is None else known.ops.values()
+    count = Counter(name_in_net(op.name) for op in ops)
+    return {name: op.type for op in ops if count[name := name_in_net(op.name)] == 1}
 
 
 def folds_constants() -> bool:
