@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,7 +19,7 @@ from rnnmem.cut_losses import by_chunks, searches_by_chunks
 from rnnmem.errors import BudgetError, CheckError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.grappler.sums_apart import with_sums_apart
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
 from rnnmem.ir.requests import RECOMPUTE, requests_of, with_requests
@@ -26,6 +27,9 @@ from rnnmem.notes import with_notes
 from rnnmem.passes.accumulated_products.apply import apply as add_up_items
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import products_of
+from rnnmem.passes.implicit_broadcast.apply import with_implicit_broadcasts
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
+from rnnmem.passes.implicit_broadcast.outside import broadcasts_outside
 from rnnmem.passes.late_products.apply import apply as make_late
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.late_products.select import late_products
@@ -58,7 +62,7 @@ from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
 
 _LOSSES = ("chunked_loss", "row_chunks")
-_ALONE = ("congruent_ops", "accumulated_products", "late_products")
+_ALONE = ("congruent_ops", "accumulated_products", "late_products", "broadcast_outside")
 """Passes that have decided before the loops are planned, and change the Net without them."""
 _BEFORE_LOOPS = (*_LOSSES, "zero_lists", *_ALONE)
 """Passes that have decided before the loops are planned."""
@@ -295,6 +299,8 @@ def _prepared(net: Net, target: Target) -> Prepared:
         whole = add_up_items(whole, products, constant)
         late = _late_products(whole, setting, target)
         whole = make_late(whole, late) if late else whole
+        broadcasts = _broadcasts(whole, setting, target)
+        whole = with_implicit_broadcasts(whole, broadcasts) if broadcasts else whole
     beside = None if whole is net else Search(net, setting)
     whole = past_loops(whole) if target.by_xla else whole
     plain = Search(whole, setting, beside=beside)
@@ -303,6 +309,7 @@ def _prepared(net: Net, target: Target) -> Prepared:
         "zero_lists": gone,
         "accumulated_products": products,
         "late_products": late,
+        "broadcast_outside": broadcasts,
     }
     cut, left = ((), {}) if saved is not None else searches_by_chunks(plain, target)
     return Prepared(plain, decided, cut, left)
@@ -323,16 +330,37 @@ def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedPr
 
 def _late_products(net: Net, setting: Setting, target: Target) -> tuple[LateProduct, ...]:
     """The products by constants that wait for the gradient; XLA moves no constants."""
+
+    def select() -> tuple[LateProduct, ...]:
+        return late_products(with_known_shapes(net), _in_call(net, setting))
+
+    return _outside("late_products", setting, target, select)
+
+
+def _broadcasts(net: Net, setting: Setting, target: Target) -> tuple[ImplicitBroadcast, ...]:
+    """The operands outside of loops that ops broadcast themselves; XLA makes none whole."""
+
+    def select() -> tuple[ImplicitBroadcast, ...]:
+        return broadcasts_outside(with_known_shapes(net), _in_call(net, setting))
+
+    return _outside("broadcast_outside", setting, target, select)
+
+
+def _outside(
+    name: str, setting: Setting, target: Target, select: Callable[[], tuple[Any, ...]]
+) -> tuple[Any, ...]:
+    """What a pass decides outside of loops, or decided in the plan that was given."""
     if not setting.keeps_alive or target.differentiated or target.left:
         return ()
     saved = target.options.plan
     if saved is not None:
-        return saved.of("late_products")
-    may = "late_products" in target.options.passes
-    if not may:
-        return ()
-    in_call = None if setting.sizes is None else setting.known(net).net.blobs
-    return late_products(with_known_shapes(net), in_call)
+        return saved.of(name)
+    return select() if name in target.options.passes else ()
+
+
+def _in_call(net: Net, setting: Setting) -> Mapping[str, Blob] | None:
+    """The blobs with the shapes of the first call, where that chooses the plan."""
+    return None if setting.sizes is None else setting.known(net).net.blobs
 
 
 def _setting(net: Net, target: Target) -> Setting:

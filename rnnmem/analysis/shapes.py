@@ -27,6 +27,8 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 _OUTERMOST = Path()
+MANY = 512
+"""Stands for a dimension that no call has told."""
 
 
 @dataclasses.dataclass(frozen=True)

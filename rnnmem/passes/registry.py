@@ -91,6 +91,12 @@ PASSES = (  # in the order of application
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
     Pass("accumulated_products", "accumulated_products:AccumulatedProduct", NORMALISE),
     Pass("late_products", "late_products:LateProduct", WHOLE),
+    Pass(
+        "broadcast_outside",
+        "implicit_broadcast:ImplicitBroadcast",
+        WHOLE,
+        module="implicit_broadcast.outside",
+    ),
     Pass("row_chunks", "chunked_loss:ChunkedLoss", WHOLE, module="chunked_loss.exact"),
     Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
     Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
@@ -127,6 +133,7 @@ DEFAULT = "default"
 _WITH_LOOPS = (
     "congruent_ops",
     "accumulated_products",
+    "broadcast_outside",
     "row_chunks",
     "rematerialise",
     "zero_lists",

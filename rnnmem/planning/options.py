@@ -28,6 +28,7 @@ _OUTSIDE = (
     "scheduling_edges",
     "elementwise_chunks",
     "late_products",
+    "broadcast_outside",
     "straight_line",
     "row_chunks",
 )
@@ -104,10 +105,11 @@ class Options:
         counts = bool(plan.of("induction_variables"))
         turns = any(not edge.path for edge in plan.of("scheduling_edges"))
         late = bool(plan.of("late_products"))
+        broadcasts = bool(plan.of("broadcast_outside"))
         runs_again = bool(plan.at_every_depth("straight_line"))
         cuts = any(not one.closed for one in plan.of("row_chunks"))
         chains = bool(plan.of("elementwise_chunks"))
-        decided = (counts, turns, chains, late, runs_again, cuts)
+        decided = (counts, turns, chains, late, broadcasts, runs_again, cuts)
         is_done = zip(_OUTSIDE, decided, strict=True)
         done = [name for name, one in is_done if one]
         for count in range(1, len(done) + 1):

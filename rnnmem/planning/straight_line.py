@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 
-from rnnmem.analysis.shapes import filled, known_net, with_known_shapes
+from rnnmem.analysis.shapes import MANY, filled, known_net, with_known_shapes
 from rnnmem.analysis.times import Clock
 from rnnmem.ir.graph import Net, Op
 from rnnmem.passes.straight_line.apply import with_regions
@@ -24,8 +24,6 @@ from rnnmem.simulate.timeline import counted_peak, simulate
 
 TRIED = 5
 """Choices that are simulated, and the best of them once more, begun earlier."""
-MANY = 512
-"""Stands for an unknown dimension where it is looked at what may be gained."""
 LITTLE = 0.25
 """Part of the time allowed that loops may take without a look at what else it is good for."""
 PROMISING = 0.15

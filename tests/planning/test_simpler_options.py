@@ -7,11 +7,13 @@ import pytest
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.elementwise_chunks.decision import ElementwiseChain
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.options import Options, left_outside
 from rnnmem.planning.plan import Plan
 
+BROADCAST = ImplicitBroadcast("mul", 0)
 REGION = Region(ops=("a",), readers=("b",), after=(), bytes=8, seconds=0.0)
 CHAIN = ElementwiseChain("y", ("a", "y"), "x", 64, 8, 2**23, 1, 0.0)
 LATE = LateProduct("p", 0, "d", 8)
@@ -46,6 +48,7 @@ def loss(closed=""):
             {"late_products": (LATE,), "straight_line": (REGION,)},
             [("late_products",), ("straight_line",), ("late_products", "straight_line")],
         ),
+        ({"broadcast_outside": (BROADCAST,)}, [("broadcast_outside",)]),
         ({"scheduling_edges": (dataclasses.replace(TURN, path=("loop", "body")),)}, []),
         (
             {"straight_line": (REGION,), "scheduling_edges": (TURN,)},

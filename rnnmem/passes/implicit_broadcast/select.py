@@ -13,11 +13,13 @@ What is added up right behind is left alone: a graph optimizer takes common fact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.named_sizes import NamedSizes, broadcasts_itself
+from rnnmem.analysis.shapes import known_net
 from rnnmem.grappler.summation_order import Sums
-from rnnmem.ir.graph import Blob, Net, Op, Shape
+from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
@@ -60,7 +62,8 @@ def implicit_broadcasts_of(
     spared = 0.0
     for gradient in pair.gradients:
         for path, inner in gradient.loop.body.walk():
-            for maker, readers in _folded(inner, path):
+            again = path[-1:] in ((), ("body",))
+            for maker, readers in folded_in(inner, inner.blobs, carried=again):
                 place = (gradient.loop.op.name, "body", *path)
                 implicit_broadcasts += (
                     ImplicitBroadcast(reader, slot, place) for reader, slot in readers
@@ -69,56 +72,52 @@ def implicit_broadcasts_of(
     return tuple(implicit_broadcasts), spared
 
 
-def broadcast(one: Shape, other: Shape) -> Shape:
-    """The shape of a pointwise op's result; None where a dimension is unknown or none fits."""
-    if one is None or other is None or None in (*one, *other):
-        return None
-    rank = max(len(one), len(other))
-    pairs = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other, strict=True)
-    found = []
-    for mine, yours in pairs:
-        if mine != yours and 1 not in (mine, yours):
-            return None
-        found.append(yours if mine == 1 else mine)
-    return tuple(found)
+def folded_in(
+    net: Net, sizes: Mapping[str, Blob], carried: bool = False
+) -> Iterator[tuple[Op, list[tuple[str, int]]]]:
+    """Each op whose readers can all do without it, and ``(op, slot)`` of these.
 
-
-def _folded(net: Net, path: tuple[str, ...]) -> Iterator[tuple[Op, list[tuple[str, int]]]]:
-    """Each op whose readers can all do without it, and ``(op, slot)`` of these."""
-    found = [op for op in net.ops if op.type in BROADCASTS and _repeats(net, op)]
+    Args:
+      net: a Net with all shapes that are known.
+      sizes: its blobs, as large as they count.
+      carried: whether it is the body of a loop.
+    """
+    found = [op for op in net.ops if op.type in BROADCASTS and _repeats(net, op, sizes)]
     if not found:
         return
-    summed = Sums(net, carried=path[-1:] in ((), ("body",))).addends
+    named, summed = NamedSizes(known_net(net)), Sums(net, carried).addends
+    broadcasting = set[str]()  # of two repeated operands, one must be whole
     for op in found:
         # A sum would be begun with another addend if this one were held a little longer.
         if op.inputs[0] in summed:
             continue
-        source, made = net.blobs[op.inputs[0]], net.blobs[op.outputs[0]]
-        readers = net.readers.get(made.name, ())
-        if all(_can_broadcast(net, reader, source, made) for reader in readers):
-            yield op, [(reader.name, reader.inputs.index(made.name)) for reader in readers]
+        made = op.outputs[0]
+        readers = net.readers.get(made, ())
+        if any(reader.name in broadcasting for reader in readers):
+            continue
+        if all(_can_broadcast(net, named, reader, op) for reader in readers):
+            broadcasting.update(reader.name for reader in readers)
+            yield op, [(reader.name, reader.inputs.index(made)) for reader in readers]
 
 
-def _repeats(net: Net, op: Op) -> bool:
-    """Whether the op repeats a much smaller blob along axes of length 1, for ops of the Net."""
-    source, made = net.blobs[op.inputs[0]], net.blobs[op.outputs[0]]
-    return (
-        source.dtype in DTYPES
-        and made.name not in net.outputs
-        and made.bytes is not None
-        and source.bytes is not None
-        and made.bytes >= max(LARGE, 2 * source.bytes)
-        and broadcast(source.shape, made.shape) == made.shape
-    )
-
-
-def _can_broadcast(net: Net, reader: Op, source: Blob, made: Blob) -> bool:
-    if reader.type not in POINTWISE or reader.inputs.count(made.name) != 1:
+def _repeats(net: Net, op: Op, sizes: Mapping[str, Blob]) -> bool:
+    """Whether the op repeats a much smaller blob, for ops of the Net."""
+    source, made = sizes[op.inputs[0]], sizes[op.outputs[0]]
+    if source.dtype not in DTYPES or made.name in net.outputs:
         return False
-    (other,) = (net.blobs[blob] for blob in reader.inputs if blob != made.name)
-    result = net.blobs[reader.outputs[0]]
-    fits = result.bytes is not None and broadcast(source.shape, other.shape) == result.shape
-    return fits and not _is_added(net, result.name)
+    if source.bytes is None or made.bytes is None or made.bytes < 2 * source.bytes:
+        return False
+    return made.bytes >= LARGE or net.blobs[made.name].bytes is None  # other calls may be larger
+
+
+def _can_broadcast(net: Net, named: NamedSizes, reader: Op, maker: Op) -> bool:
+    """Whether a reader's result is the same of what was repeated along axes of length 1."""
+    made = maker.outputs[0]
+    if reader.type not in POINTWISE or reader.inputs.count(made) != 1:
+        return False
+    (other,) = (blob for blob in reader.inputs if blob != made)
+    fits = broadcasts_itself(*map(named.of, (maker.inputs[0], made, other)))
+    return fits and not _is_added(net, reader.outputs[0])
 
 
 def _is_added(net: Net, blob: str) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.shapes import MANY, known_net
 from rnnmem.analysis.tape import takes_gradient
 from rnnmem.grappler.constant_products import constants_moved
 from rnnmem.grappler.fusion import NEAR, may_have_proxy
@@ -22,9 +22,6 @@ from rnnmem.ir.order import needed_by, reached
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.passes.straight_line.segments import Line
-
-MANY = 512
-"""Stands for an unknown dimension."""
 
 
 def late_products(net: Net, in_call: Mapping[str, Blob] | None = None) -> tuple[LateProduct, ...]:

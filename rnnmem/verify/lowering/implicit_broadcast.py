@@ -9,8 +9,9 @@ only a hint, which says where to look; what is shown is shown by the original's 
 
 from __future__ import annotations
 
-from rnnmem.analysis.shapes import with_known_shapes
-from rnnmem.ir.graph import Net, Op, Shape
+from rnnmem.analysis.named_sizes import NamedSizes, broadcasts_itself
+from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.ir.graph import Net, Op
 
 _REPEATING = ("BroadcastTo", "Tile")
 _POINTWISE = ("Mul", "RealDiv", "Sub")
@@ -26,7 +27,7 @@ def lower_original(original: Net, rewritten: Net) -> Net:
     """
     if not _differs(original, rewritten):
         return original
-    return _lowered(original, with_known_shapes(original), rewritten)
+    return _lowered(original, known_net(original), rewritten)
 
 
 def _differs(original: Net, rewritten: Net) -> bool:
@@ -58,55 +59,29 @@ def _repeated(net: Net, blob: str) -> bool:
     return maker is not None and maker.type in _REPEATING
 
 
-def _lowered(net: Net, known: Net, rewritten: Net) -> Net:
-    ops = []
+def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
+    ops, sizes = [], NamedSizes(known)
     for op in net.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
-            inner = known.op_by_name[op.name].nets
             nets = {
-                label: _lowered(below, inner[label], other.nets[label])
-                if label in other.nets
+                label: _lowered(below, known.inner[op.name, label], other.nets[label])
+                if label in other.nets and (op.name, label) in known.inner
                 else below
                 for label, below in op.nets.items()
             }
-            op = op.replace(inputs=_operands(net, known, op, rewritten, other), nets=nets)
+            op = op.replace(inputs=_operands(net, sizes, op, rewritten, other), nets=nets)
         ops.append(op)
     return net.replace(ops=tuple(ops))
 
 
-def _operands(net: Net, known: Net, op: Op, rewritten: Net, other: Op) -> tuple[str, ...]:
+def _operands(net: Net, sizes: NamedSizes, op: Op, rewritten: Net, other: Op) -> tuple[str, ...]:
     """The op's inputs, with what was repeated in place of what it gave."""
     inputs = list(op.inputs)
     for slot, hint in enumerate(_hinted(net, op, rewritten, other)):
         if hint:
-            source = net.producer[inputs[slot]].inputs[0]
-            shown = [*inputs[:slot], source, *inputs[slot + 1 :]]
-            if _is_the_same(known, op, inputs, shown, slot):
-                inputs = shown
+            source, beside = net.producer[inputs[slot]].inputs[0], inputs[1 - slot]
+            is_rounded = net.blobs[source].dtype in _ROUNDED_ONE_BY_ONE
+            if is_rounded and broadcasts_itself(*map(sizes.of, (source, inputs[slot], beside))):
+                inputs[slot] = source
     return tuple(inputs)
-
-
-def _is_the_same(known: Net, op: Op, before: list[str], after: list[str], slot: int) -> bool:
-    """Whether the op broadcasts a source to what it would have read in that slot."""
-    if known.blobs[after[slot]].dtype not in _ROUNDED_ONE_BY_ONE:
-        return False
-    repeated = known.blobs[before[slot]].shape
-    source, other = (known.blobs[blob].shape for blob in (after[slot], after[1 - slot]))
-    result = _broadcast(repeated, other)
-    return (
-        None not in (repeated, result)
-        and _broadcast(source, repeated) == repeated
-        and _broadcast(source, other) == result
-    )
-
-
-def _broadcast(one: Shape, other: Shape) -> Shape:
-    """The shape of the two together, as NumPy has it; None where it is unknown or they clash."""
-    if one is None or other is None or None in (*one, *other):
-        return None
-    rank = max(len(one), len(other))
-    rows = [(1,) * (rank - len(shape)) + shape for shape in (one, other)]
-    if any(1 not in pair and pair[0] != pair[1] for pair in zip(*rows, strict=True)):
-        return None
-    return tuple(pair[1] if pair[0] == 1 else pair[0] for pair in zip(*rows, strict=True))

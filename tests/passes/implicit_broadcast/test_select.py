@@ -8,7 +8,7 @@ from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.errors import CheckError, NetError
 from rnnmem.passes.implicit_broadcast.apply import with_implicit_broadcasts
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
-from rnnmem.passes.implicit_broadcast.select import broadcast, implicit_broadcasts_of
+from rnnmem.passes.implicit_broadcast.select import implicit_broadcasts_of
 from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.verify import check
@@ -134,19 +134,3 @@ def test_another_source_is_refused():
 def test_a_plan_for_another_net_is_refused(implicit_broadcast):
     with pytest.raises(NetError, match="another function"):
         with_implicit_broadcasts(repeated(), [implicit_broadcast])
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "both"),
-    [
-        ((3, 1), (3, 4), (3, 4)),
-        ((4,), (3, 1), (3, 4)),
-        ((), (2,), (2,)),
-        ((3,), (4,), None),
-        ((None, 1), (3, 4), None),
-        (None, (3,), None),
-        ((0, 1), (1, 4), (0, 4)),
-    ],
-)
-def test_shapes_are_broadcast_as_numpy_does(one, other, both):
-    assert broadcast(one, other) == broadcast(other, one) == both

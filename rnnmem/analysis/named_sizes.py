@@ -1,0 +1,208 @@
+"""Sizes by name: a dimension that only a run tells is that of some blob along some axis.
+
+    q [?, 1, 64] ─┬─► AddV2 ─► Tanh ─► t         t is [q's axis 0, k's axis 1, 64] where k is
+    k [1, ?, 64] ─┘                              of the first axis 1, and so is whatever is
+                                                 told ``Shape(t)``
+
+Two sizes of one name are equal in every run. Of others nothing is known: two sizes that an op
+broadcasts to each other have a new name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rnnmem.analysis.facts import Rules, without_symbols
+from rnnmem.analysis.shapes import KnownNet
+from rnnmem.ir.graph import Op
+from rnnmem.ir.op_table import SAME_NUMBERS, types
+
+Size = int | tuple[str, int]
+"""A number, or the blob and the axis whose size it is."""
+Sizes = tuple[Size, ...]
+
+_Named = tuple[Size | None, ...] | None
+"""Sizes, None for one of which nothing is known; None where not even their number is."""
+_Rule = Callable[["NamedSizes", Op], _Named]
+
+_POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
+_LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
+_RESULTS: Rules[_Rule] = Rules()
+"""Op type -> the sizes of its result."""
+_VECTORS: Rules[_Rule] = Rules()
+"""Op type -> the sizes that the vector holds which it makes."""
+
+
+def broadcasts_itself(source: Sizes | None, made: Sizes | None, other: Sizes | None) -> bool:
+    """Whether an op that reads another operand makes the same of a source as of that repeated.
+
+    Args:
+      source: sizes of what is repeated along axes of length 1.
+      made: sizes of what that makes.
+      other: sizes of the operand beside it.
+    """
+    if source is None or made is None or other is None:
+        return False
+    rank = max(map(len, (source, made, other)))
+    rows = [(1,) * (rank - len(sizes)) + sizes for sizes in (source, made, other)]
+    return all(
+        one == repeated or (one == 1 and _covers(beside, repeated))
+        for one, repeated, beside in zip(*rows, strict=True)
+    )
+
+
+def _covers(one: Size, other: Size) -> bool:
+    """Whether two sizes broadcast to the first."""
+    return _both(one, other) == one
+
+
+def _both(one: Size, other: Size) -> Size | None:
+    """What two sizes broadcast to; None where it is unknown, or they clash."""
+    if one == other or other == 1:
+        return one
+    if one == 1:
+        return other
+    numbers = [size for size in (one, other) if isinstance(size, int)]
+    return numbers[0] if len(numbers) == 1 else None  # the other is that number, or 1
+
+
+class NamedSizes:
+    """The sizes of a Net's blobs, where they are the same in whatever run."""
+
+    def __init__(self, known: KnownNet):
+        """Looks at a Net of which all shapes that can be found out are filled in."""
+        self._known, self._net = known, known.net
+        self._found: dict[str, Sizes | None] = {}
+        for blob in known.net.inputs:
+            self._found[blob] = self._own(blob)
+        for op in known.net.ops:
+            self._found.update((blob, self._named(op, self._own(blob))) for blob in op.outputs)
+
+    def of(self, blob: str) -> Sizes | None:
+        """The sizes of a blob; None where not even its rank is known."""
+        return self._found.get(blob)
+
+    def told(self, blob: str) -> _Named:
+        """The sizes that a vector holds."""
+        op = self._net.producer.get(blob)
+        found = _VECTORS[op.type](self, op) if op is not None and op.type in _VECTORS else None
+        known = self.value(blob)
+        if not isinstance(known, tuple) or (found is not None and len(found) != len(known)):
+            return found
+        return tuple(
+            name if number is None or number < 0 else number
+            for number, name in zip(known, found or known, strict=True)
+        )
+
+    def value(self, blob: str) -> int | tuple[int | None, ...] | None:
+        """The number, or the vector of numbers, that a blob is known to be."""
+        value = self._known.facts[blob].value
+        if isinstance(value, tuple):
+            return without_symbols(value)
+        return value if isinstance(value, int) else None
+
+    def number(self, blob: str) -> Size | None:
+        """The size that a single number is: an element of a vector, or known."""
+        value, op = self.value(blob), self._net.producer.get(blob)
+        if isinstance(value, int):
+            return value
+        if op is None or op.type != "StridedSlice" or op.attributes.get("shrink_axis_mask") != 1:
+            return None
+        sizes, first = self.told(op.inputs[0]), self.value(op.inputs[1])
+        at = first[0] if isinstance(first, tuple) and len(first) == 1 else None
+        if sizes is None or at is None or not -len(sizes) <= at < len(sizes):
+            return None
+        return sizes[at]
+
+    def _own(self, blob: str) -> Sizes | None:
+        shape = self._net.blobs[blob].shape
+        if shape is None:
+            return None
+        return tuple((blob, axis) if size is None else size for axis, size in enumerate(shape))
+
+    def _named(self, op: Op, own: Sizes | None) -> Sizes | None:
+        """A result's own sizes, with the names of those that they are equal to."""
+        if own is None or op.type not in _RESULTS or len(op.outputs) > 1:
+            return own
+        made = _RESULTS[op.type](self, op) if any(isinstance(one, tuple) for one in own) else own
+        if made is None or len(made) != len(own):
+            return own
+        return tuple(
+            size if isinstance(size, int) or name is None else name
+            for size, name in zip(own, made, strict=True)
+        )
+
+
+@_RESULTS.of(*_LIKE_FIRST)
+@_VECTORS.of("Shape")
+def _like_first(sizes: NamedSizes, op: Op) -> _Named:
+    return sizes.of(op.inputs[0])
+
+
+@_RESULTS.of(*_POINTWISE)
+def _broadcast(sizes: NamedSizes, op: Op) -> _Named:
+    read = [sizes.of(blob) for blob in op.inputs]
+    rank = max(len(one or ()) for one in read) if read else 0
+    made: list[Size | None] = [1] * rank
+    for one in read:
+        if one is None:
+            return None
+        row = (1,) * (rank - len(one)) + one
+        made = [None if a is None else _both(a, b) for a, b in zip(made, row, strict=True)]
+    return tuple(made)
+
+
+@_RESULTS.of("BroadcastTo", "Reshape")
+def _as_told(sizes: NamedSizes, op: Op) -> _Named:
+    return sizes.told(op.inputs[1])
+
+
+@_RESULTS.of("Tile")
+def _repeated(sizes: NamedSizes, op: Op) -> _Named:
+    read, often = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
+    if read is None or not isinstance(often, tuple) or len(often) != len(read):
+        return None
+    return tuple(size if count == 1 else None for size, count in zip(read, often, strict=True))
+
+
+@_RESULTS.of("ExpandDims")
+def _with_axis(sizes: NamedSizes, op: Op) -> _Named:
+    read, axis = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
+    if isinstance(axis, tuple):
+        axis = axis[0] if len(axis) == 1 else None
+    if read is None or axis is None or not -len(read) - 1 <= axis <= len(read):
+        return None
+    at = axis % (len(read) + 1)
+    return (*read[:at], 1, *read[at:])
+
+
+@_VECTORS.of("Identity")
+def _handed_on(sizes: NamedSizes, op: Op) -> _Named:
+    return sizes.told(op.inputs[0])
+
+
+@_VECTORS.of("Pack")
+def _packed(sizes: NamedSizes, op: Op) -> _Named:
+    return tuple(map(sizes.number, op.inputs))
+
+
+@_VECTORS.of("DynamicStitch")
+def _stitched(sizes: NamedSizes, op: Op) -> _Named:
+    """What ``tf.reduce_sum`` leaves of a shape for its gradient: 1 along its axes."""
+    half = len(op.inputs) // 2
+    found: dict[int, Size | None] = {}
+    for places, values in zip(op.inputs[:half], op.inputs[half:], strict=True):
+        where, held = sizes.value(places), sizes.told(values)
+        if isinstance(where, int):
+            where, held = (where,), (sizes.number(values),)
+        if where is None or held is None or len(where) != len(held):
+            return None
+        for place, size in zip(where, held, strict=True):
+            if place is None:
+                return None
+            found[place] = size
+    return tuple(found[place] for place in range(len(found))) if _is_whole(found) else None
+
+
+def _is_whole(found: dict[int, Size | None]) -> bool:
+    return sorted(found) == list(range(len(found)))

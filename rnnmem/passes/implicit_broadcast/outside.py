@@ -1,0 +1,33 @@
+"""Operands outside of loops that were repeated to a size are broadcast by their readers.
+
+As in gradient step nets (:mod:`rnnmem.passes.implicit_broadcast.select`); here sizes that only a
+run tells are compared by their names. The gradient of a sum over the last axis of an attention's
+[B, T, S, D] is repeated from [B, T, S, 1] before it is multiplied by what was summed up:
+
+    d [B, T, S, 1] ─► BroadcastTo(Shape(x)) ─► [B, T, S, D] ─► Mul(tanh) and Mul(scale [D])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rnnmem.analysis.shapes import MANY, known_net
+from rnnmem.ir.graph import Blob, Net
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
+from rnnmem.passes.implicit_broadcast.select import folded_in
+
+
+def broadcasts_outside(
+    net: Net, in_call: Mapping[str, Blob] | None = None
+) -> tuple[ImplicitBroadcast, ...]:
+    """The operands that are no longer made whole outside of loops.
+
+    Args:
+      net: the whole step, inlined, with all shapes that are known.
+      in_call: its blobs with the shapes of a call, where the Net does not tell its own.
+    """
+    sizes = in_call or known_net(net, None, MANY).net.blobs
+    folded = folded_in(net, sizes)
+    return tuple(
+        ImplicitBroadcast(reader, slot) for _, readers in folded for reader, slot in readers
+    )

@@ -1,0 +1,118 @@
+"""Outside of loops ops broadcast an operand themselves, also where only a run tells its sizes."""
+
+import pytest
+import tensorflow as tf
+
+import rnnmem
+from rnnmem.errors import CheckError
+from rnnmem.passes.implicit_broadcast.apply import with_implicit_broadcasts
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
+from rnnmem.passes.implicit_broadcast.outside import broadcasts_outside
+from rnnmem.verify import check
+from tests.cases import numbers, outcome, weights
+from tests.handmade import const, make_net, op
+
+X = "f[?,?,64]"
+BOTH = (ImplicitBroadcast("by_x", 0), ImplicitBroadcast("by_scale", 1))
+
+
+def net_of(*more, outputs=("by_x", "by_scale"), places=(0, 1, 2), maker="BroadcastTo", **given):
+    """The gradient ``d`` of a sum of ``x`` along its last axis, times ``x`` and times a vector."""
+    told = "s" if maker == "BroadcastTo" else "times"
+    ops = [
+        op("s", "Shape", "x", "i[3]"),
+        const("places", places),
+        const("axis", (2,)),
+        const("one", (1,)),
+        const("times", (1, 1, 64)),
+        op("left", "DynamicStitch", "places axis s one", "i[3]"),
+        op("row", "Reshape", "d left", "f[?,?,1]"),
+        op("wide", maker, f"row {told}", X),
+        op("by_x", "Mul", "wide x", X),
+        op("by_scale", "Mul", "scale wide", X),
+        *more,
+    ]
+    return make_net({"x": X, "d": "f[?,?]", "scale": "f[64]", **given}, ops, list(outputs))
+
+
+def test_what_a_sum_was_made_of_and_a_vector_are_multiplied_by_it_as_it_is():
+    net = net_of()
+    assert broadcasts_outside(net) == BOTH
+    made = with_implicit_broadcasts(net, BOTH)
+    check(net, made)
+    assert made.producer[made.op_by_name["by_x"].inputs[0]].type == "OptionalGetValue"
+
+
+def test_what_is_read_whole_or_is_a_result_is_made():
+    assert broadcasts_outside(net_of(op("t", "Tanh", "wide", X), outputs=["t"])) == ()
+    assert broadcasts_outside(net_of(outputs=("by_x", "by_scale", "wide"))) == ()
+
+
+def test_what_is_added_up_keeps_its_form():
+    more = [op("sum", "AddV2", "by_x x", X)]
+    assert broadcasts_outside(net_of(*more, outputs=["sum", "by_scale"])) == ()
+
+
+def test_a_tile_along_the_last_axis_is_as_good():
+    net = net_of(maker="Tile")
+    assert broadcasts_outside(net) == BOTH
+    check(net, with_implicit_broadcasts(net, BOTH))
+
+
+BESIDE_ANOTHER = net_of(
+    op("y", "Tanh", "z", "f[?,?,?]"),
+    op("by_y", "Mul", "wide y", X),
+    outputs=["by_x", "by_scale", "by_y"],
+    z="f[?,?,?]",
+)
+TWO_REPEATED = net_of(
+    op("wide2", "BroadcastTo", "row s", X),
+    op("by_two", "Mul", "wide wide2", X),
+    outputs=["by_two"],
+)
+
+
+@pytest.mark.parametrize(
+    ("net", "wrong"),
+    [
+        (BESIDE_ANOTHER, [ImplicitBroadcast("by_y", 0)]),
+        (net_of(places=(0, 2, 1)), BOTH),
+        (TWO_REPEATED, [ImplicitBroadcast("by_two", slot) for slot in (0, 1)]),
+    ],
+    ids=["beside what may be smaller", "along another axis", "nothing is as large"],
+)
+def test_sizes_that_may_differ_are_refused(net, wrong):
+    assert not set(wrong) <= set(broadcasts_outside(net))
+    with pytest.raises(CheckError, match="value-changed"):
+        check(net, with_implicit_broadcasts(net, wrong))
+
+
+def attention(words, told):
+    """A train step of additive attention, all queries at once; its gradient repeats four axes."""
+    query, key, scale = made = weights((16, 32), (16, 32), (1, 32))
+    shape = [8, 24, 16] if told else [None, None, 16]
+
+    @tf.function(input_signature=[tf.TensorSpec(shape)] * 2)
+    def step(x, memory):
+        with tf.GradientTape() as tape:
+            both = tf.tanh((x @ query)[:, :, None] + (memory @ key)[:, None])
+            weight = tf.nn.softmax(tf.reduce_sum(scale[0] * both, -1))
+            context = tf.reduce_sum(weight[..., None] * memory[:, None], 2)
+            loss = tf.reduce_mean((context - x) ** 2)
+        return loss, *tape.gradient(loss, made)
+
+    return step, (numbers(8, words, 16), numbers(8, words, 16, seed=2))
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_attention_takes_less_memory_and_every_bit_is_the_same(told):
+    step, given = attention(24, told)
+    optimised = rnnmem.optimize(step, max_slowdown=1.0)
+    assert outcome(optimised(*given)) == outcome(step(*given))
+    assert optimised.plan(*given).of("broadcast_outside")
+    before, after = (rnnmem.measure(one, *given).peak_bytes for one in (step, optimised))
+    assert after < 0.8 * before
+    if not told:
+        for sizes in ((1, 1), (3, 1), (1, 5)):
+            other = [one[: sizes[0], : sizes[1]] for one in given]
+            assert outcome(optimised(*other)) == outcome(step(*other))
