@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rnnmem.analysis.facts import Rules, without_symbols
+from rnnmem.analysis.rules.indexing import sliced_axes
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import SAME_NUMBERS, types
+from rnnmem.ir.op_table import REDUCES, SAME_NUMBERS, types
 
 Size = int | tuple[str, int]
 """A number, or the blob and the axis whose size it is."""
@@ -81,6 +82,10 @@ class NamedSizes:
     def of(self, blob: str) -> Sizes | None:
         """The sizes of a blob; None where not even its rank is known."""
         return self._found.get(blob)
+
+    def rank(self, blob: str) -> int:
+        """How many axes a blob has; 0 where it is not known."""
+        return len(self._net.blobs[blob].shape or ())
 
     def told(self, blob: str) -> _Named:
         """The sizes that a vector holds."""
@@ -174,6 +179,56 @@ def _with_axis(sizes: NamedSizes, op: Op) -> _Named:
         return None
     at = axis % (len(read) + 1)
     return (*read[:at], 1, *read[at:])
+
+
+@_RESULTS.of(*REDUCES)
+def _reduced(sizes: NamedSizes, op: Op) -> _Named:
+    read, axes = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
+    axes = (axes,) if isinstance(axes, int) else axes
+    if read is None or axes is None or None in axes or not read:
+        return None
+    gone = {one % len(read) for one in axes if one is not None}
+    if op.attributes.get("keep_dims"):
+        return tuple(1 if axis in gone else size for axis, size in enumerate(read))
+    return tuple(size for axis, size in enumerate(read) if axis not in gone)
+
+
+@_RESULTS.of("MatMul", "BatchMatMulV2")
+def _product(sizes: NamedSizes, op: Op) -> _Named:
+    """Rows of the first factor, where the second is one matrix."""
+    one, other = map(sizes.of, op.inputs)
+    turned = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
+    if one is None or other is None or len(other) != 2 or turned:
+        return None
+    return (*one[:-1], None)
+
+
+@_RESULTS.of("GatherV2", "ResourceGather")
+def _looked_up(sizes: NamedSizes, op: Op) -> _Named:
+    """Rows of a table along its first axis; of it nothing is told."""
+    indices = sizes.of(op.inputs[1])
+    along_first = len(op.inputs) < 3 or sizes.value(op.inputs[2]) in (0, (0,))
+    if indices is None or op.attributes.get("batch_dims") or not along_first:
+        return None
+    return (*indices, *[None] * (sizes.rank(op.outputs[0]) - len(indices)))
+
+
+@_RESULTS.of("StridedSlice")
+def _sliced(sizes: NamedSizes, op: Op) -> _Named:
+    """Axes that are taken whole, and new ones."""
+    read, steps = sizes.of(op.inputs[0]), sizes.value(op.inputs[3])
+    if read is None or not isinstance(steps, tuple):
+        return None
+    axes = sliced_axes(op, len(steps), len(read))
+    whole = int(op.attributes.get("begin_mask") or 0) & int(op.attributes.get("end_mask") or 0)
+
+    def size(axis: int | None, place: int | None) -> Size | None:
+        if axis is None:
+            return 1
+        is_whole = place is None or (whole >> place & 1 and steps[place] == 1)
+        return read[axis] if is_whole else None
+
+    return None if axes is None else tuple(size(*one) for one in axes)
 
 
 @_VECTORS.of("Identity")

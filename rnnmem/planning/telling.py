@@ -71,12 +71,14 @@ def verdict(plan: Plan) -> str:
 def changes(plan: Plan) -> str:
     """What a plan changes, counted; empty where it changes nothing.
 
-    The order of ops, and products that are made late, are told where nothing else is changed.
+    The order of ops, products that are made late, and operands that are not made whole, are told
+    where nothing else is changed.
     """
     losses = (*plan.at_every_depth("row_chunks"), *plan.at_every_depth("chunked_loss"))
     regions = len(plan.at_every_depth("straight_line"))
     chains = len(plan.at_every_depth("elementwise_chunks"))
     late = len(plan.at_every_depth("late_products"))
+    broadcasts = len(plan.at_every_depth("broadcast_outside"))
     edges = sum(len(plan.at_every_depth(name)) for name in ("readers_in_turn", "scheduling_edges"))
     loops = sum(not loop.closed for loop, _ in every_loop(plan))
     return _counts(
@@ -90,6 +92,7 @@ def changes(plan: Plan) -> str:
         (chains, "chain of elementwise ops by chunks", "chains of elementwise ops by chunks"),
     ) or _counts(
         (late, "product made late", "products made late"),
+        (broadcasts, "operand not made whole", "operands not made whole"),
         (edges, "control edge added", "control edges added"),
     )
 

@@ -68,6 +68,47 @@ def test_axes_that_are_added_and_sizes_that_are_packed():
     assert sizes("r", *ops, g="f[?]") == (("x", 1), 8)
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_reduction_drops_its_axes(keep):
+    ops = [
+        const("axes", (-2,)),
+        op(
+            "r",
+            "Sum",
+            "x axes",
+            "f[?,1,8]" if keep else "f[?,8]",
+            attributes={"keep_dims": keep},
+        ),
+    ]
+    assert sizes("r", *ops) == ((("x", 0), 1, 8) if keep else (("x", 0), 8))
+
+
+def test_rows_of_a_product_and_of_a_lookup_are_those_of_what_is_multiplied_and_looked_up():
+    product = op("r", "BatchMatMulV2", "x w", "f[?,?,4]")
+    assert sizes("r", product, w="f[8,4]") == (("x", 0), ("x", 1), 4)
+    assert sizes("r", product, w="f[?,8,4]") == (("r", 0), ("r", 1), 4)  # of a batch of its own
+    turned = op("r", "MatMul", "u w", "f[?,4]", attributes={"transpose_a": True})
+    assert sizes("r", turned, u="f[8,?]", w="f[8,4]") == (("r", 0), 4)
+    lookup = [const("first", 0), op("r", "GatherV2", "t i first", "f[?,?,4]")]
+    assert sizes("r", *lookup, t="f[9,4]", i="i[?,?]") == (("i", 0), ("i", 1), 4)
+
+
+def test_a_slice_keeps_the_axes_that_it_takes_whole():
+    ops = [
+        const("begin", (0, 0, 1)),
+        const("end", (0, 0, 5)),
+        const("steps", (1, 1, 1)),
+        op(
+            "r",
+            "StridedSlice",
+            "x begin end steps",
+            "f[?,1,?,8]",
+            attributes={"begin_mask": 1, "end_mask": 1, "new_axis_mask": 2},
+        ),
+    ]
+    assert sizes("r", *ops) == (("x", 0), 1, ("r", 2), 8)
+
+
 def test_a_long_chain_is_followed():
     ops = [op("t0", "Tanh", "x", "f[?,?,8]")]
     ops += [op(f"t{i}", "Tanh", f"t{i - 1}", "f[?,?,8]") for i in range(1, 3000)]

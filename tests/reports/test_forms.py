@@ -8,6 +8,7 @@ import pytest
 
 from rnnmem.errors import OptionError
 from rnnmem.ir.edges import Edge
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.plan import Plan
@@ -65,6 +66,7 @@ OUTSIDE = Plan(original_peak=2**22, predicted_peak=2**20).having(
 EDGES = Plan(original_peak=2**22, predicted_peak=2**20).having(
     scheduling_edges=(Edge("mul", None, "sum"),)
 )
+BROADCAST = Plan().having(broadcast_outside=(ImplicitBroadcast("mul", 1),))
 LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
 
 
@@ -74,6 +76,7 @@ LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
         (OUTSIDE, "6 regions outside of loops run again"),
         (EDGES, "1 control edge added"),
         (LATE, "1 product made late"),
+        (BROADCAST, "1 operand not made whole"),
     ],
 )
 def test_report_and_explain_tell_alike_what_was_changed(plan, changed):

@@ -145,36 +145,75 @@ def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
         return []
     if not len(begin) == len(end) == len(stride):
         return []
-    masks = {name: int(op.attributes.get(f"{name}_mask") or 0) for name in _MASKS}
-    found: list[int | None] = []
-    at = 0
-    for index in range(len(begin)):
-        bit = 1 << index
-        if masks["ellipsis"] & bit:
-            named = sum(1 for i in range(index + 1, len(begin)) if not masks["new_axis"] >> i & 1)
-            until = len(shape) - named
-            found += shape[at:until]
-            at = until
-        elif masks["new_axis"] & bit:
-            found.append(1)
-        else:
-            if at >= len(shape):
-                return []
-            if not masks["shrink_axis"] & bit:
-                start = None if masks["begin"] & bit else begin[index]
-                stop = None if masks["end"] & bit else end[index]
-                start_known = masks["begin"] & bit or start is not None
-                stop_known = masks["end"] & bit or stop is not None
-                size = shape[at]
-                if size is None or not (start_known and stop_known) or not stride[index]:
-                    found.append(None)
-                else:
-                    found.append(len(range(size)[slice(start, stop, stride[index])]))
-            at += 1
-    found += shape[at:]
+    axes, masks = sliced_axes(op, len(begin), len(shape)), _masks(op)
+    if axes is None:
+        return []
+    found = tuple(
+        1
+        if axis is None
+        else shape[axis]
+        if place is None
+        else _sliced_size(shape[axis], begin[place], end[place], stride[place], masks, place)
+        for axis, place in axes
+    )
     if ins[0].matrix is not None:
-        return [_cut_out(ins[0].matrix, begin, end, stride, masks, tuple(found))]
-    return [Fact(tuple(found), _sliced_value(ins[0].value, begin, end, stride, masks))]
+        return [_cut_out(ins[0].matrix, begin, end, stride, masks, found)]
+    return [Fact(found, _sliced_value(ins[0].value, begin, end, stride, masks))]
+
+
+def sliced_axes(op: Op, count: int, rank: int) -> list[tuple[int | None, int | None]] | None:
+    """Of each axis of a StridedSlice's result: of which axis it is a part, by which of its bounds.
+
+    Args:
+      op: the StridedSlice.
+      count: how many bounds it has.
+      rank: of what it reads.
+
+    Returns:
+      A pair for each; None for the axis: it is new; None for the bounds: all of the axis is there.
+      None in place of them all: there are bounds for more axes than it reads.
+    """
+    masks = _masks(op)
+    found: list[tuple[int | None, int | None]] = []
+    at = 0
+    for place in range(count):
+        if masks["ellipsis"] >> place & 1:
+            named = sum(not masks["new_axis"] >> i & 1 for i in range(place + 1, count))
+            found += ((axis, None) for axis in range(at, rank - named))
+            at = rank - named
+        elif masks["new_axis"] >> place & 1:
+            found.append((None, None))
+        elif at >= rank:
+            return None
+        else:
+            if not masks["shrink_axis"] >> place & 1:
+                found.append((at, place))
+            at += 1
+    return [*found, *((axis, None) for axis in range(at, rank))]
+
+
+def _masks(op: Op) -> dict[str, int]:
+    return {name: int(op.attributes.get(f"{name}_mask") or 0) for name in _MASKS}
+
+
+def _sliced_size(
+    size: int | None,
+    begin: int | None,
+    end: int | None,
+    stride: int | None,
+    masks: dict[str, int],
+    place: int,
+) -> int | None:
+    """How many elements of an axis are between its bounds."""
+    start, stop = (
+        (None if masks[name] >> place & 1 else bound)
+        for name, bound in (("begin", begin), ("end", end))
+    )
+    open_start = start is None and not masks["begin"] >> place & 1
+    open_stop = stop is None and not masks["end"] >> place & 1
+    if size is None or open_start or open_stop or not stride:
+        return None
+    return len(range(size)[slice(start, stop, stride)])
 
 
 def _cut_out(matrix, begin, end, stride, masks, shape: Shape) -> Fact:

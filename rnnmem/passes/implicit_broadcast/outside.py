@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnmem.analysis.shapes import MANY, known_net
 from rnnmem.ir.graph import Blob, Net
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.implicit_broadcast.select import folded_in
@@ -26,8 +25,7 @@ def broadcasts_outside(
       net: the whole step, inlined, with all shapes that are known.
       in_call: its blobs with the shapes of a call, where the Net does not tell its own.
     """
-    sizes = in_call or known_net(net, None, MANY).net.blobs
-    folded = folded_in(net, sizes)
+    folded = folded_in(net, in_call)
     return tuple(
         ImplicitBroadcast(reader, slot) for _, readers in folded for reader, slot in readers
     )

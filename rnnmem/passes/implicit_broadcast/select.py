@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.named_sizes import NamedSizes, broadcasts_itself
-from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.shapes import MANY, known_net
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
@@ -63,7 +63,7 @@ def implicit_broadcasts_of(
     for gradient in pair.gradients:
         for path, inner in gradient.loop.body.walk():
             again = path[-1:] in ((), ("body",))
-            for maker, readers in folded_in(inner, inner.blobs, carried=again):
+            for maker, readers in folded_in(inner, carried=again):
                 place = (gradient.loop.op.name, "body", *path)
                 implicit_broadcasts += (
                     ImplicitBroadcast(reader, slot, place) for reader, slot in readers
@@ -73,16 +73,19 @@ def implicit_broadcasts_of(
 
 
 def folded_in(
-    net: Net, sizes: Mapping[str, Blob], carried: bool = False
+    net: Net, in_call: Mapping[str, Blob] | None = None, carried: bool = False
 ) -> Iterator[tuple[Op, list[tuple[str, int]]]]:
     """Each op whose readers can all do without it, and ``(op, slot)`` of these.
 
     Args:
       net: a Net with all shapes that are known.
-      sizes: its blobs, as large as they count.
+      in_call: its blobs with the shapes of a call, where the Net does not tell its own.
       carried: whether it is the body of a loop.
     """
-    found = [op for op in net.ops if op.type in BROADCASTS and _repeats(net, op, sizes)]
+    found = [op for op in net.ops if op.type in BROADCASTS]
+    if found:
+        sizes = in_call or known_net(net, None, MANY).net.blobs
+        found = [op for op in found if _repeats(net, op, sizes)]
     if not found:
         return
     named, summed = NamedSizes(known_net(net)), Sums(net, carried).addends
