@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from rnnmem.analysis.machine import CPU, GPU, Machine
-from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.analysis.training_regions import nested_steps
-from rnnmem.compiled import Compiled, Prepared, Target, waits_for_gradient
-from rnnmem.cut_losses import by_chunks, searches_by_chunks
+from rnnmem.compiled import Compiled, Target, waits_for_gradient
+from rnnmem.cut_losses import by_chunks
 from rnnmem.errors import BudgetError, CheckError, RaceError
 from rnnmem.grappler.cse import racing_sums
 from rnnmem.grappler.sums_apart import with_sums_apart
-from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.inline import inline
 from rnnmem.ir.order import without_pruned_ops
 from rnnmem.ir.requests import RECOMPUTE, requests_of, with_requests
 from rnnmem.notes import with_notes
-from rnnmem.passes.accumulated_products.apply import apply as add_up_items
-from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
-from rnnmem.passes.accumulated_products.select import products_of
-from rnnmem.passes.implicit_broadcast.apply import with_implicit_broadcasts
-from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
-from rnnmem.passes.implicit_broadcast.outside import broadcasts_outside
-from rnnmem.passes.late_products.apply import apply as make_late
-from rnnmem.passes.late_products.decision import LateProduct
-from rnnmem.passes.late_products.select import late_products
-from rnnmem.passes.normalise.congruent_ops import apply as merge
-from rnnmem.passes.normalise.decision import dead_code, zero_lists
+from rnnmem.passes.normalise.decision import dead_code
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
-from rnnmem.passes.normalise.loop_invariants import past_loops
-from rnnmem.passes.normalise.zero_lists import without_zero_lists
 from rnnmem.planning.call_sizes import telling
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
@@ -51,6 +36,7 @@ from rnnmem.planning.saved import apply_saved, of_this_function
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.planning.straight_line import Chosen
+from rnnmem.prepared import Prepared, prepare
 from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.calibration_cache import with_costs
@@ -275,7 +261,7 @@ def _planned(net: Net, target: Target) -> Compiled:
     once, options = target.options.runs_once, target.within(1.0).options
     options = dataclasses.replace(options, runs_once=frozenset())
     of = (net, options, target.left, target.differentiated, target.given)
-    first = target.memo.latest("prepared", of, lambda: _prepared(net, target))
+    first = target.memo.latest("prepared", of, lambda: prepare(net, _setting(net, target), target))
     prepared = target.memo.latest("searches", (*of, once), lambda: first.running_once(once))
     search, plan, rewritten = _chosen(prepared, target)
     if rewritten is None and any(prepared.decided[name] for name in _ALONE):
@@ -283,84 +269,6 @@ def _planned(net: Net, target: Target) -> Compiled:
     if rewritten is not None:
         plan = plan.having(**prepared.decided)
     return Compiled(net, plan, rewritten, search)
-
-
-def _prepared(net: Net, target: Target) -> Prepared:
-    """What is decided for a Net before its loops are planned, and the searches for what is left."""
-    options, saved = target.options, target.options.plan
-    setting = _setting(net, target)
-    may = "zero_lists" in options.passes if saved is None else bool(saved.of("zero_lists"))
-    congruent = options.merges if saved is None else saved.of("congruent_ops")
-    with contextlib.nullcontext() if saved is None else of_this_function():
-        merged = merge(net, congruent) if congruent else net
-        whole = without_zero_lists(merged, keeps_alive=setting.keeps_alive) if may else merged
-        gone = zero_lists(merged, whole)
-        products = _products(whole, setting, target)
-        whole = add_up_items(whole, products, constant)
-        late = _late_products(whole, setting, target)
-        whole = make_late(whole, late) if late else whole
-        broadcasts = _broadcasts(whole, setting, target)
-        whole = with_implicit_broadcasts(whole, broadcasts) if broadcasts else whole
-    beside = None if whole is net else Search(net, setting)
-    whole = past_loops(whole) if target.by_xla else whole
-    plain = Search(whole, setting, beside=beside)
-    decided = {
-        "congruent_ops": congruent,
-        "zero_lists": gone,
-        "accumulated_products": products,
-        "late_products": late,
-        "broadcast_outside": broadcasts,
-    }
-    cut, left = ((), {}) if saved is not None else searches_by_chunks(plain, target)
-    return Prepared(plain, decided, cut, left)
-
-
-def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
-    """The batched products that are to be added up item by item; their bits are those of a CPU."""
-    saved = target.options.plan
-    if target.by_xla or target.differentiated or target.left:
-        return ()
-    if setting.machine.device != CPU.device:
-        return ()
-    if saved is not None:
-        return saved.of("accumulated_products")
-    may = "accumulated_products" in target.options.passes
-    return products_of(known_net(net), setting.machine, setting.known(net)) if may else ()
-
-
-def _late_products(net: Net, setting: Setting, target: Target) -> tuple[LateProduct, ...]:
-    """The products by constants that wait for the gradient; XLA moves no constants."""
-
-    def select() -> tuple[LateProduct, ...]:
-        return late_products(with_known_shapes(net), _in_call(net, setting))
-
-    return _outside("late_products", setting, target, select)
-
-
-def _broadcasts(net: Net, setting: Setting, target: Target) -> tuple[ImplicitBroadcast, ...]:
-    """The operands outside of loops that ops broadcast themselves; XLA makes none whole."""
-
-    def select() -> tuple[ImplicitBroadcast, ...]:
-        return broadcasts_outside(with_known_shapes(net), _in_call(net, setting))
-
-    return _outside("broadcast_outside", setting, target, select)
-
-
-def _outside(
-    name: str, setting: Setting, target: Target, select: Callable[[], tuple[Any, ...]]
-) -> tuple[Any, ...]:
-    """What a pass decides outside of loops, or decided in the plan that was given."""
-    if not setting.keeps_alive or target.differentiated or target.left:
-        return ()
-    saved = target.options.plan
-    if saved is not None:
-        return saved.of(name)
-    return select() if name in target.options.passes else ()
-
-
-def _in_call(net: Net, setting: Setting) -> Mapping[str, Blob] | None:
-    """The blobs with the shapes of the first call, where that chooses the plan."""
-    return None if setting.sizes is None else setting.known(net).net.blobs
 
 
 def _setting(net: Net, target: Target) -> Setting:

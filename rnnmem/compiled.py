@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rnnmem.analysis.loops import loops_of, own_loop_pairs
@@ -18,34 +18,6 @@ from rnnmem.planning.search import Search
 from rnnmem.tf import private
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """What becomes of a Net before its loops are planned: the same whatever the bounds are.
-
-    Attributes:
-      search: for the Net as these decisions make it; knows every plan that was simulated.
-      decided: the decisions, by pass.
-      by_chunks: the searches where softmax losses run by chunks.
-      left: the losses that do not, and why, by pass.
-    """
-
-    search: Search
-    decided: Mapping[str, tuple]
-    by_chunks: tuple[Search, ...]
-    left: Mapping[str, tuple]
-
-    def running_once(self, names: frozenset[str]) -> Prepared:
-        """The same where ops with these names do not run again."""
-        if self.search.setting.runs_once == names:
-            return self
-        setting = dataclasses.replace(self.search.setting, runs_once=names)
-        first = self.search.beside
-        beside = None if first is None else Search(first.net, setting)
-        plain = Search(self.search.net, setting, beside=beside)
-        cut = (Search(one.net, setting, losses=one.losses, beside=plain) for one in self.by_chunks)
-        return dataclasses.replace(self, search=plain, by_chunks=tuple(cut))
 
 
 class Memo:
