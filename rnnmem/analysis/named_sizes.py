@@ -95,8 +95,8 @@ class NamedSizes:
         if not isinstance(known, tuple) or (found is not None and len(found) != len(known)):
             return found
         return tuple(
-            name if number is None or number < 0 else number
-            for number, name in zip(known, found or known, strict=True)
+            name if number is None else _size(number)
+            for number, name in zip(known, found or (None,) * len(known), strict=True)
         )
 
     def value(self, blob: str) -> int | tuple[int | None, ...] | None:
@@ -110,8 +110,8 @@ class NamedSizes:
         """The size that a single number is: an element of a vector, or known."""
         value, op = self.value(blob), self._net.producer.get(blob)
         if isinstance(value, int):
-            return value
-        if op is None or op.type != "StridedSlice" or op.attributes.get("shrink_axis_mask") != 1:
+            return _size(value)
+        if op is None or op.type != "StridedSlice" or not _takes_one(op):
             return None
         sizes, first = self.told(op.inputs[0]), self.value(op.inputs[1])
         at = first[0] if isinstance(first, tuple) and len(first) == 1 else None
@@ -136,6 +136,17 @@ class NamedSizes:
             size if isinstance(size, int) or name is None else name
             for size, name in zip(own, made, strict=True)
         )
+
+
+def _size(number: int) -> int | None:
+    """The number as a size; -1 stands for whatever is left."""
+    return number if number >= 0 else None
+
+
+def _takes_one(op: Op) -> bool:
+    """Whether a StridedSlice takes one element out of a vector."""
+    masks = ("begin_mask", "ellipsis_mask", "new_axis_mask")
+    return op.attributes.get("shrink_axis_mask") == 1 and not any(map(op.attributes.get, masks))
 
 
 @_RESULTS.of(*_LIKE_FIRST)

@@ -68,6 +68,14 @@ def test_axes_that_are_added_and_sizes_that_are_packed():
     assert sizes("r", *ops, g="f[?]") == (("x", 1), 8)
 
 
+def test_what_is_left_of_a_reshape_is_a_size_of_its_own():
+    told = [const("left", (-1, 8)), const("minus", -1), const("eight", 8)]
+    packed = op("v", "Pack", "minus eight", "i[2]")
+    for vector in ("left", "v"):
+        ops = [*told, packed, op("r", "Reshape", f"x {vector}", "f[?,8]")]
+        assert sizes("r", *ops) == (("r", 0), 8)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_reduction_drops_its_axes(keep):
     ops = [

@@ -45,7 +45,10 @@ def test_what_has_one_name_has_one_size(batch, source, target):
         if fact.shape is None or None in fact.shape or named.of(blob) is None:
             continue
         for size, seen in zip(named.of(blob), fact.shape, strict=True):
-            of = run[size[0]].shape if isinstance(size, tuple) else None
+            if isinstance(size, int):
+                assert size == seen, (blob, size)
+                continue
+            of = run[size[0]].shape
             if of is not None and of[size[1]] is not None:
                 assert of[size[1]] == seen, (blob, size)
                 compared += size[0] != blob
