@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from rnnmem.analysis.loops import LoopPair
-from rnnmem.analysis.named_sizes import NamedSizes, broadcasts_itself
 from rnnmem.analysis.shapes import MANY, known_net
+from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
@@ -88,7 +88,7 @@ def folded_in(
         found = [op for op in found if _repeats(net, op, sizes)]
     if not found:
         return
-    named, summed = NamedSizes(known_net(net)), Sums(net, carried).addends
+    named, summed = SymbolicSizes(known_net(net)), Sums(net, carried).addends
     broadcasting = set[str]()  # of two repeated operands, one must be whole
     for op in found:
         # A sum would be begun with another addend if this one were held a little longer.
@@ -113,7 +113,7 @@ def _repeats(net: Net, op: Op, sizes: Mapping[str, Blob]) -> bool:
     return made.bytes >= LARGE or net.blobs[made.name].bytes is None  # other calls may be larger
 
 
-def _can_broadcast(net: Net, named: NamedSizes, reader: Op, maker: Op) -> bool:
+def _can_broadcast(net: Net, named: SymbolicSizes, reader: Op, maker: Op) -> bool:
     """Whether a reader's result is the same of what was repeated along axes of length 1."""
     made = maker.outputs[0]
     if reader.type not in POINTWISE or reader.inputs.count(made) != 1:

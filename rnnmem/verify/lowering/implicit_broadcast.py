@@ -9,8 +9,8 @@ only a hint, which says where to look; what is shown is shown by the original's 
 
 from __future__ import annotations
 
-from rnnmem.analysis.named_sizes import NamedSizes, broadcasts_itself
 from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
 from rnnmem.ir.graph import Net, Op
 
 _REPEATING = ("BroadcastTo", "Tile")
@@ -60,7 +60,7 @@ def _repeated(net: Net, blob: str) -> bool:
 
 
 def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
-    ops, sizes = [], NamedSizes(known)
+    ops, sizes = [], SymbolicSizes(known)
     for op in net.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
@@ -75,7 +75,7 @@ def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
     return net.replace(ops=tuple(ops))
 
 
-def _operands(net: Net, sizes: NamedSizes, op: Op, rewritten: Net, other: Op) -> tuple[str, ...]:
+def _operands(net: Net, sizes: SymbolicSizes, op: Op, rewritten: Net, other: Op) -> tuple[str, ...]:
     """The op's inputs, with what was repeated in place of what it gave."""
     inputs = list(op.inputs)
     for slot, hint in enumerate(_hinted(net, op, rewritten, other)):

@@ -1,4 +1,4 @@
-"""Sizes by name: a dimension that only a run tells is that of some blob along some axis.
+"""Symbolic sizes: a dimension that only a run tells is named by a blob and the axis that has it.
 
     q [?, 1, 64] ─┬─► AddV2 ─► Tanh ─► t         t is [q's axis 0, k's axis 1, 64] where k is
     k [1, ?, 64] ─┘                              of the first axis 1, and so is whatever is
@@ -24,7 +24,7 @@ Sizes = tuple[Size, ...]
 
 _Named = tuple[Size | None, ...] | None
 """Sizes, None for one of which nothing is known; None where not even their number is."""
-_Rule = Callable[["NamedSizes", Op], _Named]
+_Rule = Callable[["SymbolicSizes", Op], _Named]
 
 _POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
 _LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
@@ -67,7 +67,7 @@ def _both(one: Size, other: Size) -> Size | None:
     return numbers[0] if len(numbers) == 1 else None  # the other is that number, or 1
 
 
-class NamedSizes:
+class SymbolicSizes:
     """The sizes of a Net's blobs, where they are the same in whatever run."""
 
     def __init__(self, known: KnownNet):
@@ -151,12 +151,12 @@ def _takes_one(op: Op) -> bool:
 
 @_RESULTS.of(*_LIKE_FIRST)
 @_VECTORS.of("Shape")
-def _like_first(sizes: NamedSizes, op: Op) -> _Named:
+def _like_first(sizes: SymbolicSizes, op: Op) -> _Named:
     return sizes.of(op.inputs[0])
 
 
 @_RESULTS.of(*_POINTWISE)
-def _broadcast(sizes: NamedSizes, op: Op) -> _Named:
+def _broadcast(sizes: SymbolicSizes, op: Op) -> _Named:
     read = [sizes.of(blob) for blob in op.inputs]
     rank = max(len(one or ()) for one in read) if read else 0
     made: list[Size | None] = [1] * rank
@@ -169,12 +169,12 @@ def _broadcast(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_RESULTS.of("BroadcastTo", "Reshape")
-def _as_told(sizes: NamedSizes, op: Op) -> _Named:
+def _as_told(sizes: SymbolicSizes, op: Op) -> _Named:
     return sizes.told(op.inputs[1])
 
 
 @_RESULTS.of("Tile")
-def _repeated(sizes: NamedSizes, op: Op) -> _Named:
+def _repeated(sizes: SymbolicSizes, op: Op) -> _Named:
     read, often = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
     if read is None or not isinstance(often, tuple) or len(often) != len(read):
         return None
@@ -182,7 +182,7 @@ def _repeated(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_RESULTS.of("ExpandDims")
-def _with_axis(sizes: NamedSizes, op: Op) -> _Named:
+def _with_axis(sizes: SymbolicSizes, op: Op) -> _Named:
     read, axis = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
     if isinstance(axis, tuple):
         axis = axis[0] if len(axis) == 1 else None
@@ -193,7 +193,7 @@ def _with_axis(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_RESULTS.of(*REDUCES)
-def _reduced(sizes: NamedSizes, op: Op) -> _Named:
+def _reduced(sizes: SymbolicSizes, op: Op) -> _Named:
     read, axes = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
     axes = (axes,) if isinstance(axes, int) else axes
     if read is None or axes is None or None in axes or not read:
@@ -205,7 +205,7 @@ def _reduced(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_RESULTS.of("MatMul", "BatchMatMulV2")
-def _product(sizes: NamedSizes, op: Op) -> _Named:
+def _product(sizes: SymbolicSizes, op: Op) -> _Named:
     """Rows of the first factor, where the second is one matrix."""
     one, other = map(sizes.of, op.inputs)
     turned = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
@@ -215,7 +215,7 @@ def _product(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_RESULTS.of("GatherV2", "ResourceGather")
-def _looked_up(sizes: NamedSizes, op: Op) -> _Named:
+def _looked_up(sizes: SymbolicSizes, op: Op) -> _Named:
     """Rows of a table along its first axis; of it nothing is told."""
     indices = sizes.of(op.inputs[1])
     along_first = len(op.inputs) < 3 or sizes.value(op.inputs[2]) in (0, (0,))
@@ -225,7 +225,7 @@ def _looked_up(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_RESULTS.of("StridedSlice")
-def _sliced(sizes: NamedSizes, op: Op) -> _Named:
+def _sliced(sizes: SymbolicSizes, op: Op) -> _Named:
     """Axes that are taken whole, and new ones."""
     read, steps = sizes.of(op.inputs[0]), sizes.value(op.inputs[3])
     if read is None or not isinstance(steps, tuple):
@@ -243,17 +243,17 @@ def _sliced(sizes: NamedSizes, op: Op) -> _Named:
 
 
 @_VECTORS.of("Identity")
-def _handed_on(sizes: NamedSizes, op: Op) -> _Named:
+def _handed_on(sizes: SymbolicSizes, op: Op) -> _Named:
     return sizes.told(op.inputs[0])
 
 
 @_VECTORS.of("Pack")
-def _packed(sizes: NamedSizes, op: Op) -> _Named:
+def _packed(sizes: SymbolicSizes, op: Op) -> _Named:
     return tuple(map(sizes.number, op.inputs))
 
 
 @_VECTORS.of("DynamicStitch")
-def _stitched(sizes: NamedSizes, op: Op) -> _Named:
+def _stitched(sizes: SymbolicSizes, op: Op) -> _Named:
     """What ``tf.reduce_sum`` leaves of a shape for its gradient: 1 along its axes."""
     half = len(op.inputs) // 2
     found: dict[int, Size | None] = {}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rnnmem.analysis.named_sizes import NamedSizes, broadcasts_itself
 from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
 from tests.handmade import const, make_net, op
 
 A, B = ("a", 0), ("b", 0)
@@ -12,7 +12,7 @@ A, B = ("a", 0), ("b", 0)
 def sizes(blob, *ops, **inputs):
     kinds = {"x": "f[?,?,8]", "y": "f[?,1,8]", **inputs}
     net = make_net(kinds, ops, [ops[-1].op.name])
-    return NamedSizes(known_net(net)).of(blob)
+    return SymbolicSizes(known_net(net)).of(blob)
 
 
 def test_an_input_names_its_own_and_what_is_told_its_shape_has_them_too():

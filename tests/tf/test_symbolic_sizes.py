@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 from rnnmem.analysis.facts import Fact
-from rnnmem.analysis.named_sizes import NamedSizes
 from rnnmem.analysis.shapes import known_net
+from rnnmem.analysis.symbolic_sizes import SymbolicSizes
 from rnnmem.ir.inline import inline
 from rnnmem.tf.functions import net_of
 from tests.cases import weights
@@ -36,7 +36,7 @@ def step():
 @pytest.mark.parametrize(("source", "target"), [(1, 2), (5, 2), (1, 6), (5, 6)])
 def test_what_has_one_name_has_one_size(batch, source, target):
     net = inline(net_of(step().get_concrete_function()))
-    named = NamedSizes(known_net(net))
+    named = SymbolicSizes(known_net(net))
     told = {"x": (batch, source), "y": (batch, target)}
     facts = tuple(Fact(told.get(one.partition(":")[0], net.blobs[one].shape)) for one in net.inputs)
     run = known_net(net, facts).facts
