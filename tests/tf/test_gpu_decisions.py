@@ -8,6 +8,7 @@ import tensorflow as tf
 import rnnmem
 from models.nmt.distribution import _devices
 from rnnmem import compile as compiling
+from rnnmem import prepared
 from rnnmem.analysis.machine import CPU, GPU
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.ir.marks import ON_GPU
@@ -123,7 +124,7 @@ def test_and_the_hosts_where_none_is():
 def test_products_are_not_added_up_item_by_item_for_a_gpu(monkeypatch):
     """Their bits were held against a CPU's kernels alone."""
     offered = []
-    monkeypatch.setattr(compiling, "products_of", lambda *given: offered.append(given) or ())
+    monkeypatch.setattr(prepared, "products_of", lambda *given: offered.append(given) or ())
     for machine in (GPU, CPU):
         monkeypatch.setattr(compiling, "machine_here", lambda machine=machine: machine)
         rnnmem.optimize(concrete()).plan(tf.ones([4, 8]))
