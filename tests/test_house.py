@@ -29,11 +29,11 @@ MAY_IMPORT = {
     # The verifier: nothing of those who select or apply, and of the analyses the shapes alone. With
     # the Net and the op table they are what it trusts, and are held against TensorFlow's kernels.
     "verify": {
-        "analysis.symbolic_sizes",
         "analysis.row_rules",
         "analysis.row_views",
         "analysis.shape_sources",
         "analysis.shapes",
+        "analysis.symbolic_sizes",
         "ir",
     },
     # Deciding and applying.

@@ -16,8 +16,10 @@ from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Op
 from rnnmem.ir.op_table import SAME_NUMBERS, UNIFORM, types
 
-_POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
-_LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
+POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
+"""Types whose inputs are broadcast to each other; a single result has the shape of that."""
+LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
+"""Types whose result has the shape of their first input."""
 _LABELLED = types("labelled", "")
 
 
@@ -47,13 +49,13 @@ class ShapeSources:
         """Inputs that have the shape together; None where none have."""
         if op.type in _LABELLED:
             return self._labels(op, blob)
-        if op.type in _LIKE_FIRST or (op.type in UNIFORM and len(op.inputs) == 1):
+        if op.type in LIKE_FIRST or (op.type in UNIFORM and len(op.inputs) == 1):
             return list(op.inputs[:1])
         if op.type == "Select":  # its mask may be a vector of rows
             return list(op.inputs[2:])
         if op.type == "Reshape" or op.type == "BroadcastTo":
             return list(self._told(op))
-        if op.type in _POINTWISE and len(op.outputs) == 1:
+        if op.type in POINTWISE and len(op.outputs) == 1:
             return self._of_one_rank(op)
         return None
 

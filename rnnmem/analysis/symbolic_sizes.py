@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 from rnnmem.analysis.facts import Rules, without_symbols
 from rnnmem.analysis.rules.indexing import sliced_axes
+from rnnmem.analysis.shape_sources import LIKE_FIRST, POINTWISE
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import REDUCES, SAME_NUMBERS, types
+from rnnmem.ir.op_table import REDUCES
 
 Size = int | tuple[str, int]
 """A number, or the blob and the axis whose size it is."""
@@ -26,8 +27,6 @@ _Named = tuple[Size | None, ...] | None
 """Sizes, None for one of which nothing is known; None where not even their number is."""
 _Rule = Callable[["SymbolicSizes", Op], _Named]
 
-_POINTWISE = types("pointwise") - types("own_shape") - types("sized") - types("softmax")
-_LIKE_FIRST = types("softmax") | (types("tokens", "each") & SAME_NUMBERS)
 _RESULTS: Rules[_Rule] = Rules()
 """Op type -> the sizes of its result."""
 _VECTORS: Rules[_Rule] = Rules()
@@ -149,13 +148,13 @@ def _takes_one(op: Op) -> bool:
     return op.attributes.get("shrink_axis_mask") == 1 and not any(map(op.attributes.get, masks))
 
 
-@_RESULTS.of(*_LIKE_FIRST)
+@_RESULTS.of(*LIKE_FIRST)
 @_VECTORS.of("Shape")
 def _like_first(sizes: SymbolicSizes, op: Op) -> _Named:
     return sizes.of(op.inputs[0])
 
 
-@_RESULTS.of(*_POINTWISE)
+@_RESULTS.of(*POINTWISE)
 def _broadcast(sizes: SymbolicSizes, op: Op) -> _Named:
     read = [sizes.of(blob) for blob in op.inputs]
     rank = max(len(one or ()) for one in read) if read else 0

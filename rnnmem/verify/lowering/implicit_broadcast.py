@@ -60,7 +60,7 @@ def _repeated(net: Net, blob: str) -> bool:
 
 
 def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
-    ops, sizes = [], SymbolicSizes(known)
+    ops = []
     for op in net.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
@@ -70,16 +70,17 @@ def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
                 else below
                 for label, below in op.nets.items()
             }
-            op = op.replace(inputs=_operands(net, sizes, op, rewritten, other), nets=nets)
+            op = op.replace(inputs=_operands(net, known, op, rewritten, other), nets=nets)
         ops.append(op)
     return net.replace(ops=tuple(ops))
 
 
-def _operands(net: Net, sizes: SymbolicSizes, op: Op, rewritten: Net, other: Op) -> tuple[str, ...]:
+def _operands(net: Net, known: KnownNet, op: Op, rewritten: Net, other: Op) -> tuple[str, ...]:
     """The op's inputs, with what was repeated in place of what it gave."""
     inputs = list(op.inputs)
     for slot, hint in enumerate(_hinted(net, op, rewritten, other)):
         if hint:
+            sizes = known.once(SymbolicSizes)
             source, beside = net.producer[inputs[slot]].inputs[0], inputs[1 - slot]
             is_rounded = net.blobs[source].dtype in _ROUNDED_ONE_BY_ONE
             if is_rounded and broadcasts_itself(*map(sizes.of, (source, inputs[slot], beside))):
