@@ -28,15 +28,18 @@ def in_turns(made: Compiled, target: Target) -> Compiled:
         bound = options.max_slowdown
         if options.budget is not None and _is_above(plan, options.budget):
             bound = math.inf  # it fits only in turns
-        plan, ordered = with_edges_where_they_pay(base, plan, made.search.setting.machine, bound)
+        plan, ordered = with_edges_where_they_pay(base, plan, made.search.setting, bound)
         if ordered is None:
             return made
     else:
         with of_this_function():
             ordered = with_edges(base, options.plan.scheduling_edges)
-        original = predicted_peak(base) if plan.original_peak is None else plan.original_peak
+        setting = made.search.setting
+        original = (
+            predicted_peak(base, setting) if plan.original_peak is None else plan.original_peak
+        )
         plan = dataclasses.replace(
-            plan, original_peak=original, predicted_peak=predicted_peak(ordered)
+            plan, original_peak=original, predicted_peak=predicted_peak(ordered, setting)
         )
     return dataclasses.replace(made, plan=plan, rewritten=ordered)
 
@@ -48,7 +51,7 @@ def leaving_time_for_turns(made: Compiled, target: Target) -> Target | None:
     if made.search is None or fixed or not may_take_turns(made.net, target):
         return None
     base = made.net if made.rewritten is None else made.rewritten
-    factor = time_of_edges(base, made.plan, made.search.setting.machine)
+    factor = time_of_edges(base, made.plan, made.search.setting)
     return target.within(options.max_slowdown / factor) if factor > 1.0 else None
 
 

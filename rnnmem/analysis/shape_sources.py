@@ -54,7 +54,8 @@ class ShapeSources:
         if op.type == "Select":  # its mask may be a vector of rows
             return list(op.inputs[2:])
         if op.type == "Reshape" or op.type == "BroadcastTo":
-            return list(self._told(op))
+            kept = op.type == "Reshape" and self._keeps_shape(op)
+            return list(self._told(op)) or list(op.inputs[: int(kept)])
         if op.type in POINTWISE and len(op.outputs) == 1:
             return self._of_one_rank(op)
         return None
@@ -81,6 +82,12 @@ class ShapeSources:
         asked = self.net.producer.get(op.inputs[1])
         if asked is not None and asked.type == "Shape":
             yield asked.inputs[0]
+
+    def _keeps_shape(self, op: Op) -> bool:
+        """Whether a Reshape gives its input's shape: all sizes but one are known, and the same."""
+        before, after = self._shape(op.inputs[0]), self._shape(op.outputs[0])
+        same = before is not None and before == after
+        return same and before.count(None) <= 1 and 0 not in before
 
     def _shape(self, blob: str):
         return self.known.facts[blob].shape

@@ -183,6 +183,7 @@ def target(net: Net, name: str) -> int | None:
     for slot, blob in enumerate(op.inputs):
         source = net.producer.get(blob)
         opaque = source is None or source.type in OPAQUE_SOURCES or source.type in HIDING
-        if opaque and net.blobs[blob].bytes:
+        kind = net.blobs[blob]
+        if opaque and kind.dtype in BYTES_PER_ELEMENT and kind.bytes != 0:
             return slot
     return None

@@ -354,7 +354,7 @@ SegmentMin                           rerun reads=2
 SegmentProd                          pure
 SegmentSum                           pure
 Select                               rerun pointwise=2 own_shape alike bits
-SelectV2                             rerun pointwise=2 bits
+SelectV2                             rerun pointwise=2 bits finishes
 SelfAdjointEigV2                     rerun solves=2
 Selu                                 rerun pointwise=4 bits
 SeluGrad                             rerun pointwise=2 bits

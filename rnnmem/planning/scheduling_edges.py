@@ -6,12 +6,13 @@ import dataclasses
 import math
 
 from rnnmem.analysis.loops import loops_of
-from rnnmem.analysis.machine import Machine
-from rnnmem.analysis.shapes import known_net, with_known_shapes
+from rnnmem.analysis.shapes import filled, with_known_shapes
 from rnnmem.ir.graph import Net
 from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.passes.schedule.serialise import Edges, all_edges, most_scratch
+from rnnmem.planning.assumed_sizes import assumed_peaks, may_be_larger
 from rnnmem.planning.plan import Plan
+from rnnmem.planning.setting import Setting
 from rnnmem.planning.step_time import run_seconds
 from rnnmem.simulate.timeline import counted_peak, simulate
 from rnnmem.sizes import counted, format_bytes
@@ -27,14 +28,14 @@ LEAST_GAIN_ELSEWHERE = 0.15
 
 
 def with_edges_where_they_pay(
-    net: Net, plan: Plan, machine: Machine, max_slowdown: float
+    net: Net, plan: Plan, setting: Setting, max_slowdown: float
 ) -> tuple[Plan, Net | None]:
     """Adds control edges where they lower the predicted peak in the time that is left.
 
     Args:
       net: the function, rewritten by ``plan`` if that changes anything.
       plan: the decisions so far.
-      machine: what estimates of time assume.
+      setting: what plans depend on; the sizes of a call among it, where the Net tells none.
       max_slowdown: the bound on the factor of step time.
 
     Returns:
@@ -47,19 +48,22 @@ def with_edges_where_they_pay(
     if has_loops and net.op_count > MOST_OPS:
         return plan, None
     allowed = max_slowdown / max(1.0, plan.slowdown)
-    scheduling_edges = all_edges(with_known_shapes(net), machine, allowed)
+    legal, sized = with_known_shapes(net), filled(setting.known(net))
+    scheduling_edges = all_edges(legal, setting.machine, allowed, sized)
     if scheduling_edges is None:
         return plan, None
-    scheduling_edges, ordered = _in_time(net, scheduling_edges, machine, allowed)
+    scheduling_edges, ordered = _in_time(net, scheduling_edges, setting, allowed)
     if not scheduling_edges.edges:
         return plan, None
     original = plan.predicted_peak if has_loops else None
     if original is None:
-        original = predicted_peak(net)
-    predicted = predicted_peak(ordered)
+        original = predicted_peak(net, setting)
+    predicted = predicted_peak(ordered, setting)
     if original is None or predicted is None or predicted > original:
         return plan, None
     if has_loops and predicted > (1 - LEAST_GAIN) * original:
+        return plan, None
+    if setting.sizes is not None and may_be_larger(ordered, assumed_peaks(net), original):
         return plan, None
     # The prediction is of one run; another may hold all that nothing orders.
     bound, before = scheduling_edges.bytes, scheduling_edges.bytes_before
@@ -86,7 +90,7 @@ def with_edges_where_they_pay(
     return found.having(scheduling_edges=scheduling_edges.edges), ordered
 
 
-def _in_time(net: Net, found: Edges, machine: Machine, allowed: float) -> tuple[Edges, Net]:
+def _in_time(net: Net, found: Edges, setting: Setting, allowed: float) -> tuple[Edges, Net]:
     """The edges with what those in loops make iterations lose; without these, if that is too much.
 
     Where iterations run one at a time, what an edge orders overlaps with nothing.
@@ -95,9 +99,10 @@ def _in_time(net: Net, found: Edges, machine: Machine, allowed: float) -> tuple[
       The edges, and the Net with them.
     """
     ordered = with_edges(net, found.edges)
+    machine, known = setting.machine, setting.known
     if machine.costs is None or not any(edge.path for edge in found.edges):
         return found, ordered
-    lost = run_seconds(known_net(ordered), machine) / run_seconds(known_net(net), machine)
+    lost = run_seconds(known(ordered), machine) / run_seconds(known(net), machine)
     slowdown = max(found.slowdown, lost)
     if slowdown <= allowed:
         return dataclasses.replace(found, slowdown=slowdown), ordered
@@ -105,7 +110,7 @@ def _in_time(net: Net, found: Edges, machine: Machine, allowed: float) -> tuple[
     return dataclasses.replace(found, edges=outside), with_edges(net, outside)
 
 
-def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:
+def time_of_edges(net: Net, plan: Plan, setting: Setting) -> float:
     """The factor of time that edges take where what they save is worth planning anew in the rest.
 
     That is looked for where the buffers that kernels ask for make much of the peak.
@@ -113,25 +118,26 @@ def time_of_edges(net: Net, plan: Plan, machine: Machine) -> float:
     Args:
       net: the function, rewritten by ``plan`` if that changes anything.
       plan: the decisions so far.
-      machine: what estimates of time assume.
+      setting: what plans depend on.
 
     Returns:
       1.0 where there are no such edges.
     """
-    scratch = most_scratch(net, machine.threads)
+    scratch = most_scratch(filled(setting.known(net)), setting.machine.threads)
     if not scratch:
         return 1.0
-    peak = plan.predicted_peak or predicted_peak(net)
+    peak = plan.predicted_peak or predicted_peak(net, setting)
     if peak is None or scratch < 2 * LEAST_GAIN_FIRST * peak:
         return 1.0
-    found, _ = with_edges_where_they_pay(net, plan, machine, math.inf)
+    found, _ = with_edges_where_they_pay(net, plan, setting, math.inf)
     pays = found.predicted_peak is not None and found.predicted_peak < (1 - LEAST_GAIN_FIRST) * peak
     return found.slowdown / plan.slowdown if pays else 1.0
 
 
-def predicted_peak(net: Net) -> int | None:
+def predicted_peak(net: Net, setting: Setting) -> int | None:
     """What plans say of a function's peak: in chunks where loops are, else what it asks for."""
-    return counted_peak(net) if _has_loops(net) else simulate(net).peak_bytes
+    known = setting.known(net)
+    return counted_peak(known) if _has_loops(net) else simulate(known).peak_bytes
 
 
 def _has_loops(net: Net) -> bool:

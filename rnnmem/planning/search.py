@@ -394,11 +394,12 @@ class Search:
 
     def _in_turns(self, net: Net, plan: Plan) -> Plan | None:
         """What a plan becomes where large buffers take turns, however long; None where none do."""
-        found, ordered = with_edges_where_they_pay(net, plan, self.setting.machine, math.inf)
+        found, ordered = with_edges_where_they_pay(net, plan, self.setting, math.inf)
         if ordered is None:
             return None
+        known = self.setting.known(ordered)
         return dataclasses.replace(
-            found, predicted_peak=counted_peak(ordered), worst_peak=worst_peak(ordered)
+            found, predicted_peak=counted_peak(known), worst_peak=worst_peak(known)
         )
 
     def finished(self, plan: Plan) -> tuple[Plan, Net | None]:

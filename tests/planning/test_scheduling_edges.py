@@ -6,9 +6,11 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.planning import scheduling_edges as decide
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
+from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak
-from tests.handmade import const, make_net, op, while_op
+from tests.handmade import const, encoded, make_net, op, while_op
 
+SETTING = Setting(CPU, encoded)
 WIDE, ROWS = "f[512,2048]", "f[512]"
 
 
@@ -36,7 +38,7 @@ def branches_and_a_loop(count):
 
 
 def decided(net, max_slowdown=2.0):
-    return with_edges_where_they_pay(net, Plan(), CPU, max_slowdown)
+    return with_edges_where_they_pay(net, Plan(), SETTING, max_slowdown)
 
 
 def test_branches_take_turns():

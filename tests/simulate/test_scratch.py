@@ -8,10 +8,11 @@ from rnnmem.ir.marks import ON_GPU, OWN_KERNEL
 from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import time_of_edges
+from rnnmem.planning.setting import Setting
 from rnnmem.simulate.interval import peak_interval
 from rnnmem.simulate.scratch import scratch_bytes
 from rnnmem.simulate.timeline import counted_peak, simulate, worst_peak
-from tests.handmade import make_net, op
+from tests.handmade import encoded, make_net, op
 
 MARK = {OWN_KERNEL: True}
 ON = {ON_GPU: True}
@@ -65,7 +66,7 @@ def test_the_peak_holds_it_and_an_edge_keeps_two_apart():
     (edge,) = found.edges
     assert {edge.op, edge.after} == {"dx", "dw"}
     assert found.bytes < 1.1 * one < 2 * one == found.bytes_before
-    assert time_of_edges(net, Plan(), CPU) == found.slowdown > 1.0
+    assert time_of_edges(net, Plan(), Setting(CPU, encoded)) == found.slowdown > 1.0
 
 
 def test_two_that_seldom_meet_may_meet():
@@ -79,7 +80,7 @@ def test_two_that_seldom_meet_may_meet():
 
 
 def test_edges_are_not_looked_for_twice_where_kernels_hold_little():
-    assert time_of_edges(gradients(), Plan(), CPU) == 1.0
+    assert time_of_edges(gradients(), Plan(), Setting(CPU, encoded)) == 1.0
 
 
 def softmaxes(dtype="f", **attributes):

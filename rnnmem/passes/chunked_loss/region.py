@@ -21,7 +21,7 @@ begins in front of the product, as it copies what a loop reads and writes; the g
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.row_rules import (
     ONE,
@@ -39,17 +39,14 @@ from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.ir.op_table import (
     ASKS_SHAPE,
     MATRIX_PRODUCTS,
-    MAY_RERUN,
     SAME_NUMBERS,
-    types,
 )
 from rnnmem.ir.order import reached
-from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits, makers_of_logits
+from rnnmem.passes.chunked_loss.between import between, merges_constants
+from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits, makers_of_logits, masks
 from rnnmem.passes.chunked_loss.products import sources
 from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
-_MERGED = types("whole", "add", "mul", "sub") | types("divides")
-"""Types of which TensorFlow merges two where each has a constant."""
 _NARROW = 8
 """How many times narrower than the logits a blob is at least that is handed on whole."""
 _MOST_PHASES = 2
@@ -135,8 +132,10 @@ def find(
     reasons = []
     makers = makers_of_logits(known.net, op) if exact and not compiled else []
     tried = [one.outputs[0] for one in reversed(makers)] or sources(known, op)
-    if makers:  # the fewest bytes first, the nearest of these
-        tried.sort(key=lambda one: BYTES_PER_ELEMENT[known.net.blobs[one].dtype])
+    if makers:  # the fewest bytes first, of these before a mask, the nearest of these
+        masked = _masked(known.net, makers)
+        size = {one: BYTES_PER_ELEMENT[known.net.blobs[one].dtype] for one in tried}
+        tried.sort(key=lambda one: (size[one], one in masked))
     for blob in tried if source is None else [source]:
         until = next((at for at, one in enumerate(makers, 1) if one.outputs[0] == blob), 0)
         owned = tuple(one.name for one in makers[:until])
@@ -145,6 +144,16 @@ def find(
         except NoRegion as error:
             reasons.append(error)
     raise reasons[0 if makers else -1]
+
+
+def _masked(net: Net, makers: Sequence[Op]) -> frozenset[str]:
+    """The results of a mask and behind it, where logits exist twice while it is made."""
+    at = next((at for at, op in enumerate(makers) if _has_mask(net, op)), len(makers))
+    return frozenset(op.outputs[0] for op in makers[at:])
+
+
+def _has_mask(net: Net, op: Op) -> bool:
+    return any(masks(net, op, net.blobs[blob]) for blob in op.inputs)
 
 
 def _fewest_loops(rows: RowSlices, owned: tuple[str, ...], exact: bool) -> Region:
@@ -265,41 +274,9 @@ class _Members:
             values = [self.rows.values.get(blob) for blob in self.net.op_by_name[name].outputs]
             rows = all(isinstance(one, Rows) and one.ramp is None for one in values)
             bits = bool(values) and rows and self._keeps_bits(name)
-            return bits and not self._merges(self.net.op_by_name[name])
+            return bits and not merges_constants(self.net, self.net.op_by_name[name])
 
-        def readers(name: str) -> Iterator[str]:
-            made = self.net.op_by_name[name].outputs
-            found = (op.name for blob in made for op in self.net.readers.get(blob, ()))
-            return (one for one in found if one in chosen or joins(one))
-
-        def makers(name: str) -> Iterator[str]:
-            read = self.net.op_by_name[name].inputs
-            found = (self.net.producer[blob].name for blob in read if blob in self.net.producer)
-            return (one for one in found if one in chosen or joins(one))
-
-        wide = [name for name in chosen if self._is_wide_op(name)]
-        after, before = set(reached(wide, readers)), set(reached(wide, makers))
-        return (after & before) - chosen
-
-    def _merges(self, op: Op) -> bool:
-        """Whether TensorFlow makes one constant of two, which a loop that cuts one has not.
-
-        It makes (c * d) * x of c * (d * x).
-        """
-        mine = self._constants(op)
-        makers = (self.net.producer.get(one) for one in op.inputs if one not in mine)
-        pairs = [(*mine, *self._constants(one)) for one in makers if one and self._constants(one)]
-        return bool(mine) and any(self.net.blobs[blob].shape for pair in pairs for blob in pair)
-
-    def _constants(self, op: Op) -> list[str]:
-        """What a sum or a product reads that constants alone make."""
-        return [one for one in op.inputs if op.type in _MERGED and self._is_constant(one)]
-
-    def _is_constant(self, blob: str) -> bool:
-        """Whether constants alone make the blob, so that TensorFlow makes a constant of it."""
-        op = self.net.producer.get(blob)
-        known = op is not None and op.type in MAY_RERUN
-        return known and all(map(self._is_constant, op.inputs))  # type: ignore[union-attr]
+        return between(self.net, chosen, filter(self._is_wide_op, chosen), joins)
 
     def _gives_wide(self, op: Op) -> bool:
         return any(blob in self.wide for blob in op.outputs)
@@ -371,6 +348,8 @@ class _Members:
                     (sums if kind is Partial else rows)[level[name]].append(blob)
         if self.exact:
             self._demand_place(placed, chosen)
+            if not any(rows):
+                self._demand_use(ops, placed)
         if self.exact and not self.owned:  # what would be in its place leaves as rows do
             rows, placed = list(map(list.__add__, rows, placed)), [[] for _ in placed]
         exported = {blob for some in rows for blob in some}
@@ -415,6 +394,12 @@ class _Members:
             same = here == there or (views and product(here.shape) == product(there.shape))
             if not alike or not same:
                 raise NoRegion(f"{blob!r} is not as large as the logits")
+
+    def _demand_use(self, ops: Iterable[str], placed: Iterable[Sequence[str]]) -> None:
+        """Refuses ops that make one blob as wide as the logits, which another ends in anyway."""
+        made = (blob for name in ops for blob in self.net.op_by_name[name].outputs)
+        if self.wide.intersection(made) <= {blob for some in placed for blob in some}:
+            raise NoRegion("nothing else as large as the logits is made row by row")
 
     def _is_wide_op(self, name: str) -> bool:
         """Whether the op needs the logits; what only tells sizes runs beside the loops as well."""

@@ -32,7 +32,11 @@ _KEEPING = frozenset({Work.POINTWISE, Work.PRODUCT, Work.READS})
 
 
 def last_readers(
-    net: Net, past: SsaVersions, congruent: frozenset[str], large: int
+    net: Net,
+    past: SsaVersions,
+    congruent: frozenset[str],
+    large: int,
+    sized: Net | None = None,
 ) -> tuple[Net, list[Edge]]:
     """Makes ops that could write in place the last readers of what they read.
 
@@ -42,18 +46,22 @@ def last_readers(
         in the order in which its ops shall run.
       congruent: ops that a graph optimizer may merge with others.
       large: bytes from which a buffer is worth an edge.
+      sized: the same Net with the sizes of a call, where it does not tell its own.
 
     Returns:
       The Net of ``past`` with more ops in place, and the control edges that this takes.
     """
-    finder = _Finder(net, past, congruent, large)
+    finder = _Finder(net, past, congruent, large, sized or net)
     ops = tuple(finder.look(index) for index in range(len(past.ops)))
     return past.net.replace(ops=ops), finder.edges
 
 
 class _Finder:
-    def __init__(self, net: Net, past: SsaVersions, congruent: frozenset[str], large: int):
+    def __init__(
+        self, net: Net, past: SsaVersions, congruent: frozenset[str], large: int, sized: Net
+    ):
         self.net, self.past, self.congruent, self.large = net, past, congruent, large
+        self.sized = sized
         self.sources = Sources(net, past, congruent)
         self.edges: list[Edge] = []
         self._number = {op.name: index for index, op in enumerate(past.ops)}
@@ -65,8 +73,8 @@ class _Finder:
         op = self.past.ops[index]
         real = self.net.op_by_name[op.name]
         if op.type == real.type and op.name not in self.congruent:
-            written = [self.net.blobs[blob] for blob in real.outputs]
-            for slot in in_place_inputs(real, written, self.net):
+            written = [self.sized.blobs[blob] for blob in real.outputs]
+            for slot in in_place_inputs(real, written, self.sized):
                 waited = self._waits(real, index, slot)
                 if waited is not None:
                     for source in waited:
@@ -106,12 +114,12 @@ class _Finder:
             producer is not None
             and producer.type in FRESH
             and producer.name not in self.congruent
-            and (self.net.blobs[blob].bytes or 0) >= self.large
+            and (self.sized.blobs[blob].bytes or 0) >= self.large
             and blob not in self.net.outputs
             and op.type != "AddN"
             and op.inputs.count(blob) == 1
             and len(readers) > 1
-            and all(self._lets_go(reader, self.net.blobs[blob]) for reader in readers)
+            and all(self._lets_go(reader, self.sized.blobs[blob]) for reader in readers)
         )
 
     def _lets_go(self, reader: Op, blob: Blob) -> bool:
@@ -120,7 +128,7 @@ class _Finder:
         if known is None or known.view or known.folds or known.work not in _KEEPING:
             return False
         # A reduction along no axis hands its input on.
-        same = any(self.net.blobs[one].bytes == blob.bytes for one in reader.outputs)
+        same = any(self.sized.blobs[one].bytes == blob.bytes for one in reader.outputs)
         return not (same and known.work is Work.READS)
 
     def _knows(self, op: Op, slot: int, blob: str) -> bool:

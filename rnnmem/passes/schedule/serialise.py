@@ -67,15 +67,17 @@ class Edges:
     slowdown: float
 
 
-def all_edges(net: Net, machine: Machine, max_slowdown: float) -> Edges | None:
+def all_edges(
+    net: Net, machine: Machine, max_slowdown: float, sized: Net | None = None
+) -> Edges | None:
     """What :func:`edges_of` finds for a Net and for each step net in it, as one.
 
     The bounds are those of the outer Net; a step net without edges of its own stays as it is.
     """
     found: dict[tuple[str, ...], Edges] = {}
     held = dict(held_below(net))
-    for path, inner in net.walk():
-        scheduling_edges = edges_of(inner, machine, max_slowdown, path, held.get(path, ()))
+    for (path, inner), (_, own) in zip(net.walk(), (sized or net).walk(), strict=True):
+        scheduling_edges = edges_of(inner, machine, max_slowdown, path, held.get(path, ()), own)
         if scheduling_edges is not None:
             found[path] = scheduling_edges
     if not found:
@@ -106,6 +108,7 @@ def edges_of(
     max_slowdown: float,
     path: Sequence[str] = (),
     held: Collection[str] = (),
+    sized: Net | None = None,
 ) -> Edges | None:
     """Finds the control edges that let large buffers take turns.
 
@@ -115,6 +118,8 @@ def edges_of(
       max_slowdown: the factor of time that may be spent.
       path: of a step net, ending in the attribute that holds it; the edges have none yet.
       held: inputs of a step net that somebody outside holds until it has run.
+      sized: the same Net with the sizes of a call, by which buffers are large; where an edge may
+        stand is told by what the Net itself knows, which is all that a graph optimizer does.
 
     Returns:
       The edges, or None where there are none, where they would not lower the bound on memory,
@@ -122,7 +127,8 @@ def edges_of(
     """
     if len(net.ops) > MOST_OPS or overwrites(net):
         return None
-    planned = _as_it_runs(net, machine.threads)
+    sized = sized or net
+    planned = _as_it_runs(sized, machine.threads)
     past = ssa(planned)
     before = _bound(past)
     if before < 2 * LARGE:
@@ -131,9 +137,9 @@ def edges_of(
     together = (
         1.0 if path[-1:] == ("body",) else TOGETHER
     )  # in a loop the next iteration keeps cores busy
-    seconds = {op.name: op_seconds(op, net, machine) for op in net.ops}
+    seconds = {op.name: op_seconds(op, sized, machine) for op in sized.ops}
     unordered = _span(net, seconds, together, machine.threads)
-    for order, edges in _candidates(net, planned, path, held):
+    for order, edges in _candidates(net, sized, planned, path, held):
         bound = _bound(ssa(_controlled(order, edges)))
         ordered = _span(_controlled(net, edges), seconds, together, machine.threads)
         slowdown = ordered / unordered
@@ -143,12 +149,12 @@ def edges_of(
 
 
 def _candidates(
-    net: Net, planned: Net, path: Sequence[str], held: Collection[str]
+    net: Net, sized: Net, planned: Net, path: Sequence[str], held: Collection[str]
 ) -> Iterator[tuple[Net, list[Edge]]]:
     """Nets in orders with a low peak, and the edges for each that no sum could show."""
     congruent, carried = congruent_ops(net), path[-1:] == ("body",)
     urgent = functools.cache(lambda: not_to_wait(net, path, held))
-    for order, waits in _orders(net, planned, congruent):
+    for order, waits in _orders(net, sized, planned, congruent):
         wanted = [*waits, *_edges(net, ssa(order), congruent, carried)]
         edges = [edge for edge in wanted if edge.op not in urgent()]
         if edges == wanted or not waits:  # else the order is that of other buffers
@@ -156,7 +162,7 @@ def _candidates(
 
 
 def _orders(
-    net: Net, planned: Net, congruent: frozenset[str]
+    net: Net, sized: Net, planned: Net, congruent: frozenset[str]
 ) -> Iterator[tuple[Net, Sequence[Edge]]]:
     """Nets in orders with a low peak, and the edges of ops that wait to write in place.
 
@@ -166,8 +172,8 @@ def _orders(
     lowest = _ordered(planned)
     yield lowest, ()
     for late in (False, True):
-        given = _late(net, planned) if late else lowest
-        taking, waits = last_readers(net, ssa(given), congruent, LARGE)
+        given = _late(sized, planned) if late else lowest
+        taking, waits = last_readers(net, ssa(given), congruent, LARGE, sized)
         if waits:
             yield _ordered(_controlled(taking, waits)), waits
 

@@ -49,10 +49,12 @@ def is_owned(net: Net, blob: str) -> bool:
 
 
 def _may_be_as_large(net: Net, blob: str, op: Op) -> bool:
-    shape = net.blobs[blob].shape
+    kind = net.blobs[blob]
     if op.type in SAME_NUMBERS:
         return blob == op.inputs[0]
-    return shape is None or len(shape) > 1
+    if kind.dtype == "bool" != net.blobs[op.outputs[0]].dtype:
+        return False  # a mask, in whose buffer no numbers are made
+    return kind.shape is None or len(kind.shape) > 1
 
 
 def _is_read_by(net: Net, op: Op, blob: str) -> bool:
