@@ -314,7 +314,7 @@ class Work:
         trips: Mapping[Path, int] = {}
         if budget is not None:
             trips = observed_trips(known_net(made.net, facts), made.net, given)
-        self.seen = functools.partial(known_net, inputs=facts, observed=trips)
+        self.seen = functools.partial(known_net, inputs=facts, observed=trips, most=True)
         self.plan = at_sizes(plan, *self._as_seen(made.net, made.rewritten))
         known = self.plan.predicted_peak is not None
         if known and budget is not None and budget_for(self.plan) > budget:

@@ -11,6 +11,7 @@ step nets, and loops run as often as `trips` says:
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -20,7 +21,7 @@ from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible,
 from rnnmem.analysis.trip_count import growth, trip_count
 from rnnmem.ir.graph import Blob, FindsOnce, Net, Op, Path
 from rnnmem.ir.marks import TRIPS
-from rnnmem.ir.op_table import BRANCHES, LOOPS, types
+from rnnmem.ir.op_table import BRANCHES, LOOPS, slots, types
 from rnnmem.ir.order import through_identities, topological
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -60,6 +61,7 @@ def known_net(
     observed: Mapping[Path, int] = _NOTHING,
     path: Path = _OUTERMOST,
     unknown_trips: Sequence[int] = (),
+    most: bool = False,
 ) -> KnownNet:
     """Fills in the shapes of a Net and of all step nets in it.
 
@@ -72,11 +74,18 @@ def known_net(
       path: of the Net itself; empty for a whole function.
       unknown_trips: stand for trip counts that stay unknown, of the Net's own loops, of those in
         their bodies, and so on; the last of them for all that are deeper.
+      most: whether a size that values decide is the most that it may be, and that of a branch the
+        larger one; nothing may be decided on it but what is compared.
     """
-    filler = _Filler(net, unknown_dimension, observed, path, unknown_trips)
+    filler = _Filler(net, unknown_dimension, observed, path, unknown_trips, most)
     if observed:  # of this place alone
         return filler.run(inputs)
-    asked = None if inputs is None else tuple(inputs), unknown_dimension, tuple(unknown_trips)
+    asked = (
+        None if inputs is None else tuple(inputs),
+        unknown_dimension,
+        tuple(unknown_trips),
+        most,
+    )
     answers = net.once(_answers)
     if asked not in answers:
         answers[asked] = filler.run(inputs)
@@ -92,7 +101,7 @@ def _answers(net: Net) -> dict[tuple, KnownNet]:
 class _Latest:
     """What was found out about an op the last time that somebody asked, and what for."""
 
-    asked: tuple[list[Fact], list[Blob], int | None] | None = None
+    asked: tuple[list[Fact], list[Blob], int | None, bool] | None = None
     facts: list[Fact] = dataclasses.field(default_factory=list)
 
 
@@ -138,9 +147,11 @@ class _Filler:
         observed: Mapping[Path, int],
         path: Path,
         unknown_trips: Sequence[int],
+        most: bool,
     ):
         self.net = net
         self.unknown = unknown
+        self.most = most
         self.observed = observed
         self.path = path
         self.unknown_trips = unknown_trips
@@ -179,9 +190,11 @@ class _Filler:
             results = self._loop(op, ins) if op.type in LOOPS else self._branches(op, ins)
             return [self._settled(*one) for one in zip(declared, results, strict=False)]
         # Most of a Net reads the same when it is looked at again, and when it was rewritten.
-        asked, latest = (ins, declared, self.unknown), op.once(_latest)
+        asked, latest = (ins, declared, self.unknown, self.most), op.once(_latest)
         if latest.asked != asked:
             results = results_of(op, ins, declared)
+            if self.most:
+                results = _at_most(op, ins, declared, results)
             latest.asked = asked
             latest.facts = [self._settled(*one) for one in zip(declared, results, strict=False)]
         return latest.facts
@@ -197,7 +210,7 @@ class _Filler:
         """A step net of an op, filled in for these inputs."""
         path = self.path.child(op.name, key)
         deeper = (self.unknown_trips[1:] if op.type in LOOPS else ()) or self.unknown_trips
-        return known_net(op.nets[key], inputs, self.unknown, self.observed, path, deeper)
+        return known_net(op.nets[key], inputs, self.unknown, self.observed, path, deeper, self.most)
 
     def _branches(self, op: Op, ins: list[Fact]) -> list[Fact]:
         """A call or a branch: what all of its Nets agree on."""
@@ -217,7 +230,10 @@ class _Filler:
                 decides,
                 {key: one[place] for key, one in zip(op.nets, results, strict=True)},
             )
-        return [common(facts) for facts in zip(*results, strict=True)]
+        found = [common(facts) for facts in zip(*results, strict=True)]
+        if self.most:
+            found = list(map(_at_most_of, found, zip(*results, strict=True)))
+        return found
 
     def _where_taken(self, blob: str, fact: Fact, decides: str, key: str) -> Fact:
         """What is known in a branch: of what another gave that went the same way, its own."""
@@ -279,6 +295,34 @@ class _Filler:
                 follow = [a if i in invariants else UNKNOWN for i, a in enumerate(follow)]
             starts = follow
         return starts, known
+
+
+_COUNTED = slots("counted")
+
+
+def _at_most(
+    op: Op, ins: Sequence[Fact], declared: Sequence[Blob], results: Sequence[Fact]
+) -> Sequence[Fact]:
+    """The results with the most rows that they may have, where values decide how many."""
+    counted = ins[_COUNTED[op.type]].shape if op.type in _COUNTED else None
+    if counted is None or None in counted:
+        return results
+    rows = math.prod(size or 0 for size in counted)
+    found = []
+    for blob, fact in zip(declared, results, strict=False):
+        shape = merged(blob, fact).shape
+        if shape and shape[0] is None:
+            fact = dataclasses.replace(fact, shape=(rows, *shape[1:]))
+        found.append(fact)
+    return found
+
+
+def _at_most_of(agreed: Fact, ways: Sequence[Fact]) -> Fact:
+    """What branches agree on, as large as the largest of them gives it."""
+    known = [one.shape for one in ways if one.shape is not None and None not in one.shape]
+    if len(known) < len(ways) or len({len(shape) for shape in known}) > 1:
+        return agreed
+    return dataclasses.replace(agreed, shape=tuple(map(max, zip(*known, strict=True))))
 
 
 _MOST_PASSES = 4

@@ -109,7 +109,7 @@ DisableCopyOnRead                    effect=none
 Div                                  rerun pointwise=4 divides bits
 DivNoNan                             rerun pointwise=4 bits
 DumpTensor                           effect=seen
-DynamicPartition                     rerun moves
+DynamicPartition                     rerun moves counted=1
 DynamicStitch                        pure
 EagerPyFunc                          effect=seen python
 Einsum                               rerun product sums_products wakes
@@ -154,8 +154,8 @@ Gather                               rerun moves apart
 GatherNd                             rerun moves apart
 GatherV2                             rerun moves apart labelled bits tokens=labels
 GraphDefVersion                      effect=none
-Greater                              rerun pointwise=1 compares bits
-GreaterEqual                         rerun pointwise=1 compares bits
+Greater                              rerun pointwise=1 compares=gt bits
+GreaterEqual                         rerun pointwise=1 compares=ge bits
 GuaranteeConst                       effect=none
 HSVToRGB                             rerun reads=6
 HashTableV2                          effect=none
@@ -197,11 +197,11 @@ LeakyRelu                            rerun pointwise=1 bits
 LeakyReluGrad                        rerun pointwise=2 sign=1 bits
 LearnedUnigramCandidateSampler       effect=draws
 LeftShift                            rerun pointwise=1
-Less                                 rerun pointwise=1 compares bits
-LessEqual                            rerun pointwise=1 compares bits
+Less                                 rerun pointwise=1 compares=lt bits
+LessEqual                            rerun pointwise=1 compares=le bits
 Lgamma                               rerun pointwise=12
 LinSpace                             rerun moves
-ListDiff                             rerun moves
+ListDiff                             rerun moves counted=0
 Log                                  rerun pointwise=4 takes bits
 Log1p                                rerun pointwise=6 bits
 LogMatrixDeterminant                 rerun solves=0.3
@@ -465,9 +465,9 @@ TruncateDiv                          rerun pointwise=4 divides bits
 TruncateMod                          rerun pointwise=4
 TruncatedNormal                      effect=draws sized=0
 UniformCandidateSampler              effect=draws
-Unique                               rerun moves
-UniqueV2                             rerun moves
-UniqueWithCounts                     rerun moves
+Unique                               rerun moves counted=0
+UniqueV2                             rerun moves counted=0
+UniqueWithCounts                     rerun moves counted=0
 Unpack                               rerun moves apart slices=0
 UnsortedSegmentMax                   rerun reads=2
 UnsortedSegmentMin                   rerun reads=2
@@ -477,7 +477,7 @@ UpperBound                           rerun reads=6
 VarHandleOp                          resident
 VarIsInitializedOp                   effect=reads
 VariableShape                        effect=reads
-Where                                rerun moves
+Where                                rerun moves counted=0
 While                                runs=loop nets=cond,body
 WriteAudioSummary                    effect=seen
 WriteFile                            effect=seen

@@ -31,7 +31,7 @@ WORDS = {
     "unit": "the number which, as its second input, gives the first one; where it commutes, as"
     " either",
     "divides": "divides; sizes divide without rest",
-    "compares": "asks which of two numbers is larger",
+    "compares": "asks which of two numbers is larger: the name of the operator that asks it",
     "whole": "its value for whole numbers: two of them, or those of a vector",
     "matmul": "multiplies matrices",
     "sums_products": "adds up products along axes that an attribute names, of two inputs as a"
@@ -50,6 +50,8 @@ WORDS = {
     "asks_shape": "reads nothing of a blob but its shape",
     "own_shape": "its shape is not its inputs', broadcast to each other",
     "sized": "the input that says how large its result is",
+    "counted": "how many rows its results have its values decide: at most as many as this input has"
+    " elements",
     "sign": "the input of which it only asks, of each element, whether it is above 0",
     "bits": "gives the bits of all rows where it is run on 64 of them at a time: always, or"
     " where a row is a multiple of 16 numbers",

@@ -34,7 +34,7 @@ class CallSizes:
 
     def known(self, net: Net) -> KnownNet:
         """The function, before or after it was rewritten, with its shapes in the call."""
-        return known_net(net, self.facts)
+        return known_net(net, self.facts, most=True)
 
 
 def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
@@ -45,12 +45,15 @@ def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
       facts: what is known of its first inputs in the call.
     """
     declared = [net.blobs[blob].shape for blob in net.inputs]
-    if all(
+    known = all(
         one.shape in (None, shape) and one.value is None
         for one, shape in zip(facts, declared, strict=False)
-    ):
+    )
+    if known and (not facts or counted_peak(known_net(net)) is not None):
         return None
     left = len(declared) - len(facts)
     sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))
+    if known:  # by the most that sizes may be which values decide
+        return None if counted_peak(sizes.known(net)) is None else sizes
     peak, least = counted_peak(sizes.known(net)), counted_peak(known_net(net, None, FEW))
     return None if peak is None or least is None or peak - least < SMALL else sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
@@ -29,7 +30,7 @@ from rnnmem.analysis.row_values import (
 )
 from rnnmem.analysis.trip_count import ARITHMETIC, stays_in_cast
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Constant, DType, Op, ShapeValue
-from rnnmem.ir.op_table import ADDS, types
+from rnnmem.ir.op_table import ADDS, column, types
 
 
 @SHAPES.of("Identity", "PlaceholderWithDefault", "PreventGradient", "StopGradient")
@@ -89,6 +90,9 @@ def _pointwise(op: Op, ins: list[Fact]) -> list[Fact]:
     value = None
     if len(ins) == 2 and (op.type in ARITHMETIC or op.type in _DIVIDES):
         value = _combined(op.type, ins[0].value, ins[1].value)
+    elif op.type in _COMPARES:
+        found = _combined(op.type, ins[0].value, ins[1].value)
+        value = found if isinstance(found, tuple) else None  # of a single one, who asks looks
     return [Fact(broadcast([one.shape for one in ins]), value)]
 
 
@@ -107,13 +111,18 @@ def _combined(type: str, first: Value, second: Value) -> Value:
 
 
 _DIVIDES = types("divides")
+_COMPARES = {one: getattr(operator, name) for one, name in column("compares").items()}
 
 
 def _number(type: str, one: int | Dim, two: int | Dim) -> int | Dim | None:
     """What an op makes of two numbers; of symbols only what holds whatever they are."""
     if isinstance(one, int) and isinstance(two, int):
+        if type in _COMPARES:
+            return int(_COMPARES[type](one, two))
         known = ARITHMETIC.get(type)
         return None if known is None else small(known(one, two))
+    if type in _COMPARES:
+        return None
     if type == "Mul":
         return one * two
     if type in _DIVIDES:

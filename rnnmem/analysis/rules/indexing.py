@@ -140,8 +140,8 @@ def _slice(op: Op, ins: list[Fact]) -> list[Fact]:
 @SHAPES.of("StridedSlice")
 def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = ins[0].shape
-    begin, end, stride = (one.value for one in ins[1:4])
-    if shape is None or not all(isinstance(one, tuple) for one in (begin, end, stride)):
+    begin, end, stride = map(_bounds, ins[1:4])
+    if shape is None or begin is None or end is None or stride is None:
         return []
     if not len(begin) == len(end) == len(stride):
         return []
@@ -159,6 +159,14 @@ def _strided_slice(op: Op, ins: list[Fact]) -> list[Fact]:
     if ins[0].matrix is not None:
         return [_cut_out(ins[0].matrix, begin, end, stride, masks, found)]
     return [Fact(found, _sliced_value(ins[0].value, begin, end, stride, masks))]
+
+
+def _bounds(fact: Fact) -> tuple | None:
+    """A StridedSlice's bounds, as far as they are known; None: not even how many are."""
+    if isinstance(fact.value, tuple):
+        return fact.value
+    shape = fact.shape
+    return None if shape is None or shape[0] is None else (None,) * shape[0]
 
 
 def sliced_axes(op: Op, count: int, rank: int) -> list[tuple[int | None, int | None]] | None:
