@@ -3,6 +3,7 @@
 import pytest
 
 from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.graph import DType
 from tests.handmade import const, make_net, op, pop, push, while_op
 
 
@@ -220,3 +221,60 @@ def test_what_was_found_out_of_a_net_is_not_found_out_again():
     assert known_net(net, None, 3) is not known
     assert known_net(net, None, 3).facts["y"].shape == (3, 4)
     assert known.facts["y"].shape == (None, 4)
+
+
+def found(most=False):
+    """Rows that values pick: of a mask, of a branch, of what is there once."""
+    shaped = [const("shape", (30, 1)), const("zero", 0), op("r", "Fill", "shape zero", "i[30,1]")]
+    branches = {
+        "then_branch": make_net({"w": "i[?,1]"}, [op("r", "Identity", "w", "i[?,1]")], ["r"]),
+        "else_branch": make_net({"w": "i[?,1]"}, shaped, ["r"]),
+    }
+    ops = [
+        op("where", "Where", "mask", "i[?,2]"),
+        op("once", "Unique", "ids", "i[?] i[?]"),
+        op("rows", "Where", "flags", "i[?,1]"),
+        op("taken", "If", "p rows", "i[?,1]", nets=branches),
+    ]
+    given = {"mask": "z[8,16]", "ids": "i[24]", "flags": "z[16]", "p": "z[]"}
+    known = known_net(make_net(given, ops, ["where", "once:0", "taken"]), most=most)
+    return [known.facts[blob].shape for blob in ("where", "once:0", "once:1", "taken")]
+
+
+def test_how_many_rows_values_pick_is_not_known():
+    where, once, _, taken = found()
+    assert (where, once, taken) == ((None, 2), (None,), (None, 1))
+
+
+def test_at_most_they_pick_all_and_the_larger_branch_runs():
+    assert found(most=True) == [(128, 2), (24,), (24,), (30, 1)]
+
+
+def test_an_axis_that_a_slice_takes_one_of_is_gone_wherever_that_is():
+    one = {"shrink_axis_mask": 1}
+    ops = [
+        const("step", (1,)),
+        op("row", "StridedSlice", "x at behind step", "f*", attributes=one),
+        op("rows", "StridedSlice", "x at behind step", "f*"),
+        op("any", "StridedSlice", "x bounds bounds bounds", "f*"),
+    ]
+    net = make_net(
+        {"x": "f[5,4,3]", "at": "i[1]", "behind": "i[1]", "bounds": "i[?]"}, ops, ["row"]
+    )
+    assert shape_of(net, "row") == (4, 3)
+    assert shape_of(net, "rows") == (None, 4, 3)
+    assert shape_of(net, "any") is None
+
+
+def test_axes_that_a_vectorised_loop_counts_anew():
+    ops = [
+        const("axes", (1, -1)),
+        const("zero", 0),
+        op("counted", "GreaterEqual", "axes zero", "z[2]"),
+        op("one", "Cast", "counted", "i[2]", attributes={"DstT": DType("int32")}),
+        op("moved", "AddV2", "axes one", "i[2]"),
+        op("mean", "Mean", "x moved", "f*"),
+    ]
+    net = make_net({"x": "f[5,4,3,2]"}, ops, ["mean"])
+    assert known_net(net).facts["moved"].value == (2, -1)
+    assert shape_of(net, "mean") == (5, 4)

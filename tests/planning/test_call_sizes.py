@@ -9,6 +9,7 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.planning.call_sizes import SMALL, telling
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
+from rnnmem.simulate.timeline import counted_peak
 from tests.drawing import encoded
 from tests.handmade import const, make_net, op
 
@@ -60,6 +61,30 @@ def test_a_call_that_is_too_small_says_nothing():
     rows = SMALL // SIDE // 4 // 32
     assert telling(layers(), [Fact((rows, SIDE))]) is None
     assert telling(layers(), [Fact((64 * rows, SIDE))]) is not None
+
+
+def picking(rows=2048):
+    """A product of the rows whose mask is set."""
+    kind = f"f[?,{SIDE}]"
+    ops = [
+        op("at", "Where", "mask", "i[?,1]"),
+        op("picked", "GatherNd", "x at", kind),
+        op("made", "MatMul", "picked w", kind),
+        const("axes", (0, 1)),
+        op("sum", "Sum", "made axes", "f[]"),
+    ]
+    given = {"x": f"f[{rows},{SIDE}]", "mask": f"z[{rows}]", "w": f"f[{SIDE},{SIDE}]"}
+    return make_net(given, ops, ["sum"])
+
+
+def test_what_values_decide_is_the_most_that_it_may_be():
+    net = picking()
+    facts = [Fact((2048, SIDE)), Fact((2048,)), Fact((SIDE, SIDE))]
+    assert counted_peak(net) is None
+    sizes = telling(net, facts)
+    assert sizes.known(net).net.blobs["made"].shape == (2048, SIDE)
+    assert counted_peak(sizes.known(net)) >= 2 * 2048 * SIDE * 4
+    assert telling(net, []) is None
 
 
 @pytest.mark.parametrize("machine", [CPU, dataclasses.replace(CPU, costs=None)])

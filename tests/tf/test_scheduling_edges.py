@@ -13,7 +13,9 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.analysis.facts import Fact
 from rnnmem.analysis.machine import CPU
+from rnnmem.analysis.shapes import known_net
 from rnnmem.errors import NetError, OptionError, PlanError
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.apply import with_edges
@@ -95,6 +97,24 @@ def test_each_product_waits_for_the_sum_before_it():
     for edge in scheduling_edges.edges:
         gate = ordered.producer[ordered.op_by_name[edge.op].inputs[edge.slot]]
         assert gate.type == "EnsureShape" and gate.controls == (edge.after,)
+
+
+def test_by_the_sizes_of_a_call_they_wait_where_the_function_tells_none():
+    @tf.function(input_signature=[tf.TensorSpec([None, 512])])
+    def step(x):
+        return sum(tf.reduce_sum(tf.tanh(x @ weight), axis=1) for weight in weights)
+
+    weights = [tf.Variable(numbers(512, 2048)) for _ in range(4)]
+    net = net_of(step)
+    assert edges_of(net, CPU, 2.0) is None
+    rest = [Fact()] * (len(net.inputs) - 1)
+    sized = known_net(net, [Fact((512, 512)), *rest]).net
+    found = edges_of(net, CPU, 2.0, sized=sized)
+    assert found.bytes_before == 4 * found.bytes == 4 * 512 * 2048 * 4
+    ordered = with_edges(net, found.edges)
+    check(net, ordered)
+    delayed = [one for one in ordered.ops if one.type == "EnsureShape"]
+    assert delayed and all(one.attributes["shape"].dims == (None, 512) for one in delayed)
 
 
 def test_small_buffers_take_no_turns():

@@ -1,5 +1,6 @@
 """Softmax losses by chunks of rows, held bit for bit against the function as TensorFlow runs it."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,6 +74,27 @@ def test_an_unknown_number_of_tokens():
     for tokens in (0, 1, 63, 64, 130, 257):
         x, y = data(1, tokens, words=48)
         assert_same(optimized(x[0], y[0]), plain(x[0], y[0]))
+
+
+@pytest.mark.parametrize("time", [None, pytest.param(TIME, marks=pytest.mark.slow)])
+def test_ignored_words_of_an_unknown_number_of_sentences(time):
+    signature = [tf.TensorSpec([None, time, UNITS]), tf.TensorSpec([None, time], tf.int32)]
+    model = Model(words=48)
+    ignoring = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            logits = tf.tensordot(model.hidden(x), model.projection, 1) + model.bias
+            loss = ignoring(y, logits)
+        return loss, tape.gradient(loss, model.variables)
+
+    optimized = rnnmem.optimize(max_slowdown=100.0)(tf.function(step, input_signature=signature))
+    plain = tf.function(step, input_signature=signature)
+    for batch in (32, 1, 7, 64):
+        args = data(batch, TIME, words=48)
+        assert_same(optimized(*args), plain(*args))
+    (loss,) = (one for one in optimized.plan(*args).losses if not one.closed)
+    assert loss.loops == 1 and loss.early
 
 
 @pytest.mark.parametrize("shift", [0, 5])

@@ -8,16 +8,18 @@ import rnnmem
 from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.row_rules import ROW, rows_of
 from rnnmem.analysis.shapes import known_net
-from rnnmem.ir.graph import DType
+from rnnmem.ir.graph import Blob, DType
 from rnnmem.ir.marks import CHUNKS
 from rnnmem.ir.order import all_waiting_for
 from rnnmem.passes.chunked_loss import select
 from rnnmem.passes.chunked_loss.apply import apply_chunks
 from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
 from rnnmem.passes.chunked_loss.region import find
+from rnnmem.passes.chunked_loss.slicing import NoRegion
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of, net_of
 from rnnmem.verify import check
+from rnnmem.verify.lowering.overwriting import is_owned
 from rnnmem.verify.lowering.row_counts import RowCounts
 from tests.handmade import const, make_net, op
 from tests.passes.chunked_loss.test_exact_losses import assert_same
@@ -199,6 +201,76 @@ def test_what_is_made_of_labels_has_a_number_for_each_row():
     rewritten = cut(net)
     assert len(loops(rewritten)) == 1
     check(net, rewritten)
+
+
+def behind_a_mask(rows="?", others=()):
+    """Logits of which some are none, by a mask, before their loss."""
+    logits = f"f[{rows},{WORDS}]"
+    ops = [
+        op("logits", "MatMul", "h w", logits, attributes={"T": DType("float32")}),
+        const("none", 0.0),
+        op("kept", "SelectV2", "mask logits none", logits),
+        op("logs", "LogSoftmax", "kept", logits),
+        op("d", "Exp", "logs", logits),
+        op("e", "Mul", "d logs", logits),
+        op("masked", "SelectV2", "mask e none", logits),
+        op("dw", "MatMul", "h masked", f"f[{UNITS},{WORDS}]", attributes={"transpose_a": True}),
+        *others,
+    ]
+    given = {"h": f"f[{rows},{UNITS}]", "w": f"f[{UNITS},{WORDS}]", "mask": f"z[{rows},1]"}
+    return make_net(given, ops, ["dw", *(one.op.outputs[0] for one in others[-1:])])
+
+
+def test_behind_a_mask_of_any_number_of_rows_the_loss_is_cut():
+    net = behind_a_mask()
+    region = find(known_net(net), "logits", exact=True)
+    assert region.source == "kept" and region.owned == ("logits", "kept")
+    assert [phase.placed for phase in region.phases] == ["e"]
+    check(net, cut(net))
+
+
+def test_before_the_mask_where_it_has_a_row_for_each():
+    net = behind_a_mask(rows=512)
+    region = find(known_net(net), "logits", exact=True)
+    assert region.source == "logits" and {"kept", "masked"} <= region.ops
+    check(net, cut(net))
+
+
+def test_a_masked_buffer_that_another_reads_is_not_written_over():
+    by = {"transpose_a": True}
+    net = behind_a_mask(
+        others=[op("seen", "MatMul", "h kept", f"f[{UNITS},{WORDS}]", attributes=by)]
+    )
+    (loss,) = select.losses_of(net, CPU, exact=True)
+    assert loss.closed
+
+
+def test_a_buffer_is_owned_where_a_mask_picks_of_one_blob_and_a_number():
+    rewritten = cut(behind_a_mask())
+    picks = rewritten.op_by_name["kept"]
+
+    def owned(*inputs):
+        other = op("other", "MatMul", "h w", f"f[?,{WORDS}]")
+        changed = picks.replace(inputs=inputs)
+        ops = (other.op, *(changed if one is picks else one for one in rewritten.ops))
+        blobs = {**rewritten.blobs, "other": Blob("other", "float32", (None, WORDS))}
+        return is_owned(rewritten.replace(ops=ops, blobs=blobs), "kept")
+
+    assert owned("mask", "logits", "none") and owned("mask", "none", "logits")
+    assert not owned("mask", "logits", "other")
+    assert not owned("mask", "other", "none")
+
+
+def test_one_loop_that_gives_nothing_but_as_much_is_not_worth_it():
+    logits = f"f[?,{WORDS}]"
+    ops = [
+        op("logits", "MatMul", "h w", logits, attributes={"T": DType("float32")}),
+        op("bent", "Tanh", "logits", logits),
+        op("dw", "MatMul", "h bent", f"f[{UNITS},{WORDS}]", attributes={"transpose_a": True}),
+    ]
+    net = make_net({"h": f"f[?,{UNITS}]", "w": f"f[{UNITS},{WORDS}]"}, ops, ["dw"])
+    with pytest.raises(NoRegion, match="nothing else as large as the logits"):
+        find(known_net(net), "logits", exact=True)
 
 
 def test_what_may_be_of_another_number_is_not_cut():
