@@ -18,10 +18,10 @@ from types import MappingProxyType
 from rnnmem.analysis.list_lengths import lengths_behind, reads_lengths
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
-from rnnmem.analysis.trip_count import growth, trip_count
+from rnnmem.analysis.trip_count import Number, growth, trip_count
 from rnnmem.ir.graph import Blob, FindsOnce, Net, Op, Path
 from rnnmem.ir.marks import TRIPS
-from rnnmem.ir.op_table import BRANCHES, LOOPS, slots, types
+from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, LOOPS, slots, types
 from rnnmem.ir.order import through_identities, topological
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -243,12 +243,15 @@ class _Filler:
     def _loop(self, op: Op, ins: list[Fact]) -> list[Fact]:
         loop = Loop(self.net, op)
         given = self.given
+        invariants = {*loop.invariants.values(), *_kept(loop)}
         trips = trip_count(loop, given)
+        asks = any(one.type in ASKS_SHAPE for one in loop.cond.ops)
+        if trips is None and asks and self.unknown is None:  # else trips are assumed as well
+            trips = trip_count(loop, given, self._asked(op, ins, invariants))
         if trips is None:
             assumed = self.unknown_trips[0] if self.unknown_trips else self.unknown
             trips = self.observed.get(self.path.child(op.name), assumed)
         self.trips[op.name] = trips
-        invariants = {*loop.invariants.values(), *_kept(loop)}
         starts, known = self._body(op, loop, ins, invariants)
         after = [known.facts[blob] for blob in loop.body.outputs]
         lengths, grown = lengths_behind(loop, ins, after, trips, given)
@@ -270,6 +273,12 @@ class _Filler:
                 fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips, given))
             results.append(fact)
         return results
+
+    def _asked(self, op: Op, ins: list[Fact], invariants: set[int]) -> dict[str, Number]:
+        """Values in a loop's cond that follow from what is the same in each iteration."""
+        same = [fact if at in invariants else UNKNOWN for at, fact in enumerate(ins)]
+        known = self._inner(op, "cond", same)
+        return {blob: fact.value for blob, fact in known.facts.items() if fact.value is not None}
 
     def _body(
         self, op: Op, loop: Loop, ins: list[Fact], invariants: set[int]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from rnnmem.analysis.loops import Loop
 from rnnmem.ir.graph import DType, Net, Op, static
@@ -89,14 +90,19 @@ def _element(net: Net, op, given) -> Number:
     return vector[begin[0]] if -len(vector) <= begin[0] < len(vector) else None
 
 
-def trip_count(loop: Loop, given: Mapping[str, Number] | None = None) -> int | None:
+def trip_count(
+    loop: Loop,
+    given: Mapping[str, Number] | None = None,
+    asked: Mapping[str, Number] = MappingProxyType({}),
+) -> int | None:
     """Iterations of the loop, or None where only a run can tell.
 
     Args:
       loop: the loop.
       given: values of blobs around the loop, where more is known than the Net itself tells.
+      asked: values of blobs of its cond that are the same in each iteration.
     """
-    bounds = _bounds(loop, loop.cond.outputs[0], given)
+    bounds = _bounds(loop, loop.cond.outputs[0], given, asked)
     return None if bounds is None else max(0, bounds)
 
 
@@ -182,18 +188,20 @@ _LINEAR = {one: _COURSES[name] for one, name in column("whole").items() if name 
 _COMPARES = types("compares")
 
 
-def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | None:
+def _bounds(
+    loop: Loop, blob: str, given: Mapping[str, Number] | None, asked: Mapping[str, Number]
+) -> int | None:
     """Iterations until the condition that writes ``blob`` turns false."""
     op = loop.cond.producer.get(through_identities(loop.cond, blob))
     if op is None:
         return None
     if op.type == "LogicalAnd":
-        bounds = [_bounds(loop, one, given) for one in op.inputs]
+        bounds = [_bounds(loop, one, given, asked) for one in op.inputs]
         known = [one for one in bounds if one is not None]
         return min(known) if len(known) == len(bounds) else None
     if op.type not in _COMPARES:
         return None
-    first, second = (_course(loop, one, given) for one in op.inputs)
+    first, second = (_course(loop, one, given, asked) for one in op.inputs)
     if first is None or second is None:
         return None
     gap = (second[0] - first[0]) * (1 if op.type.startswith("Less") else -1)
@@ -205,11 +213,13 @@ def _bounds(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> int | 
     return gap // closing + 1 if op.type.endswith("Equal") else math.ceil(gap / closing)
 
 
-def _course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[int, int] | None:
+def _course(
+    loop: Loop, blob: str, given: Mapping[str, Number] | None, asked: Mapping[str, Number]
+) -> tuple[int, int] | None:
     """``(start, growth per iteration)`` of a blob of the cond."""
     blob = through_identities(loop.cond, blob)
     if blob not in loop.cond.inputs:
-        return _computed(loop, blob, given)
+        return _computed(loop, blob, given, asked)
     index = loop.cond.inputs.index(blob)
     start = number_of(loop.net, loop.op.inputs[index], given)
     if not isinstance(start, int):
@@ -221,13 +231,15 @@ def _course(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[
     return None if grows is None else (start, grows)
 
 
-def _computed(loop: Loop, blob: str, given: Mapping[str, Number] | None) -> tuple[int, int] | None:
+def _computed(
+    loop: Loop, blob: str, given: Mapping[str, Number] | None, asked: Mapping[str, Number]
+) -> tuple[int, int] | None:
     """The same of what the cond computes: a limit less one, say."""
     op = loop.cond.producer.get(blob)
     if op is None or op.type not in ARITHMETIC or len(op.inputs) != 2:
-        value = number_of(loop.cond, blob)
+        value = number_of(loop.cond, blob, asked)
         return (value, 0) if isinstance(value, int) else None
-    first, second = (_course(loop, one, given) for one in op.inputs)
+    first, second = (_course(loop, one, given, asked) for one in op.inputs)
     if first is None or second is None:
         return None
     if not first[1] and not second[1]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rnnmem.analysis.facts import Fact
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.graph import DType
 from tests.handmade import const, make_net, op, pop, push, while_op
@@ -278,3 +279,22 @@ def test_axes_that_a_vectorised_loop_counts_anew():
     net = make_net({"x": "f[5,4,3,2]"}, ops, ["mean"])
     assert known_net(net).facts["moved"].value == (2, -1)
     assert shape_of(net, "mean") == (5, 4)
+
+
+def test_a_condition_that_asks_for_a_length_itself_counts_to_it():
+    state = {"i": "i[]", "x": "f[?,?,8]"}
+    ask = [
+        op("shape", "Shape", "x", "i[3]"),
+        const("at", (1,)),
+        const("behind", (2,)),
+        const("step", (1,)),
+        op("t", "StridedSlice", "shape at behind step", "i[]", attributes={"shrink_axis_mask": 1}),
+        op("less", "Less", "i t", "z[]"),
+    ]
+    body = make_net(state, [const("one", 1), op("n", "AddV2", "i one", "i[]")], ["n", "x"])
+    nets = {"cond": make_net(state, ask, ["less"]), "body": body}
+    loop = op("loop", "While", "zero x", "i[] f[?,?,8]", nets=nets)
+    net = make_net({"x": "f[?,?,8]"}, [const("zero", 0), loop], ["loop:0"])
+    assert known_net(net, [Fact((4, 7, 8))]).trips == {"loop": 7}
+    assert known_net(net).trips == {"loop": None}
+    assert known_net(net, None, 5, unknown_trips=(2,)).trips == {"loop": 2}
