@@ -281,10 +281,15 @@ class Search:
         return self.simulated(chosen if chosen.must_recompute else self.as_it_was(_LARGER))
 
     def _cut_like(self, plan: Plan, max_slowdown: float) -> list[Plan]:
-        """The plan with segments in the loops where an iteration saves the same."""
+        """The plan with segments in the loops where an iteration saves the same, within the bound.
+
+        As it runs, it may take longer than was estimated where it was found.
+        """
         candidates = self.candidates.saving_like(plan.loops)
         found = within(candidates, {max_slowdown}, max_slowdown, self.with_losses)
-        return sorted(filter(is_cut, map(self.simulated, found)), key=kept)
+        most = max_slowdown + self.slower
+        cut = (one for one in map(self.simulated, found) if is_cut(one) and one.slowdown <= most)
+        return sorted(cut, key=kept)
 
     def _is_larger(self, plan: Plan) -> bool:
         """Whether a plan, whose peak only the run can tell, may be above the original's.

@@ -1,5 +1,6 @@
 """Where only the run can tell sizes, a plan is no larger than the original whatever they are."""
 
+import dataclasses
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.planning import search as budget
 from rnnmem.planning.assumed_sizes import CLOSE, SLACK, are_larger, assumed_peaks
+from rnnmem.planning.choice import is_cut
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak
@@ -88,6 +90,17 @@ def test_where_not_even_assumed_sizes_tell_no_iteration_runs_again(monkeypatch):
     plan, rewritten = made.least_memory(math.inf)
     assert rewritten is not None
     assert all(loop.segments is None for loop in plan.loops)
+
+
+def test_segments_that_take_longer_as_they_run_are_not_taken(monkeypatch):
+    made = decision(until_told(rnn(512)))
+    saving = (one for one in made._plans_within(2.0) if not is_cut(one))
+    plan = next(one for one in saving if not one.changes_nothing)
+    assert made._cut_like(plan, 2.0)
+    as_run = made.simulated
+    slower = {"slowdown": 2.1}
+    monkeypatch.setattr(made, "simulated", lambda one: dataclasses.replace(as_run(one), **slower))
+    assert not made._cut_like(plan, 2.0)
 
 
 def test_a_little_is_no_larger():
