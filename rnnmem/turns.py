@@ -34,13 +34,11 @@ def in_turns(made: Compiled, target: Target) -> Compiled:
     else:
         with of_this_function():
             ordered = with_edges(base, options.plan.scheduling_edges)
-        setting = made.search.setting
-        original = (
-            predicted_peak(base, setting) if plan.original_peak is None else plan.original_peak
-        )
-        plan = dataclasses.replace(
-            plan, original_peak=original, predicted_peak=predicted_peak(ordered, setting)
-        )
+        setting, original = made.search.setting, plan.original_peak
+        if original is None:
+            original = predicted_peak(base, setting)
+        predicted = predicted_peak(ordered, setting)
+        plan = dataclasses.replace(plan, original_peak=original, predicted_peak=predicted)
     return dataclasses.replace(made, plan=plan, rewritten=ordered)
 
 

@@ -111,15 +111,15 @@ def _latest(op: Op) -> _Latest:
 
 def with_known_shapes(net: Net) -> Net:
     """The Net with every shape that can be found out filled in, here and in all step nets."""
-    return net.once(_with_known_shapes)
-
-
-def _with_known_shapes(net: Net) -> Net:
     return filled(known_net(net))
 
 
 def filled(known: KnownNet) -> Net:
     """The Net with the shapes that were found, here and in all step nets, and with trip counts."""
+    return known.once(_filled_in)
+
+
+def _filled_in(known: KnownNet) -> Net:
     if not known.inner:
         return known.net
     ops = tuple(

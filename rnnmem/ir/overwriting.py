@@ -13,6 +13,17 @@ _MAY_SHOW = frozenset().union(*map(types, _WORDS))
 """Types whose results may be their input's buffer, or a part of it."""
 
 
+def is_mask(net: Net, op: Op, blob: str) -> bool:
+    """Whether an input tells which numbers an op takes, so that no result is made in its buffer."""
+    return net.blobs[blob].dtype == "bool" != net.blobs[op.outputs[0]].dtype
+
+
+def may_be_made_in(net: Net, op: Op, blob: str) -> bool:
+    """Whether an op that finishes its input in place may make a matrix in the blob's buffer."""
+    shape = net.blobs[blob].shape
+    return not is_mask(net, op, blob) and (shape is None or len(shape) > 1)
+
+
 def readers_of_buffer(net: Net, buffer: str) -> Iterator[Op]:
     """The ops that read a blob or what may show its buffer, but for what writes over it."""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
-from rnnmem.simulate.timeline import counted_peak
+from rnnmem.simulate.timeline import counted_peak, is_told
 
 SMALL = 4 * 2**20
 """Bytes of the predicted peak that must grow with the sizes of a call, or it says nothing of those
@@ -49,11 +49,11 @@ def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
         one.shape in (None, shape) and one.value is None
         for one, shape in zip(facts, declared, strict=False)
     )
-    if known and (not facts or counted_peak(known_net(net)) is not None):
+    if known and (not facts or is_told(net)):
         return None
     left = len(declared) - len(facts)
     sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))
     if known:  # by the most that sizes may be which values decide
-        return None if counted_peak(sizes.known(net)) is None else sizes
+        return sizes if is_told(sizes.known(net)) else None
     peak, least = counted_peak(sizes.known(net)), counted_peak(known_net(net, None, FEW))
     return None if peak is None or least is None or peak - least < SMALL else sizes

@@ -63,14 +63,14 @@ def with_edges_where_they_pay(
         return plan, None
     if has_loops and predicted > (1 - LEAST_GAIN) * original:
         return plan, None
-    if setting.sizes is not None and may_be_larger(ordered, assumed_peaks(net), original):
-        return plan, None
     # The prediction is of one run; another may hold all that nothing orders.
     bound, before = scheduling_edges.bytes, scheduling_edges.bytes_before
     if predicted == original and not bound <= original < before:
         return plan, None
     least = LEAST_GAIN_ELSEWHERE if max_slowdown < math.inf and not has_loops else 0.0
     if predicted > (1 - least) * original and bound > (1 - least) * before:
+        return plan, None
+    if setting.sizes is not None and may_be_larger(ordered, assumed_peaks(net), original):
         return plan, None
     edges = scheduling_edges.edges
     note = f"{counted(len(edges), 'scheduling edge serialises', 'scheduling edges serialise')} "

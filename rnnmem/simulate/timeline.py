@@ -151,6 +151,11 @@ def counted_peak(
     return bfc.counted_peak(ledger.log, ledger.peak, limit)
 
 
+def is_told(net: Net | KnownNet) -> bool:
+    """Whether all sizes are known that matter to a function's peak."""
+    return not prepared(net, CPU).unknown
+
+
 def worst_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
     """The peak, counted as `counted_peak` does, where the worst of the large ops is held up.
 

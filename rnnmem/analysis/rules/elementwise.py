@@ -121,8 +121,6 @@ def _number(type: str, one: int | Dim, two: int | Dim) -> int | Dim | None:
             return int(_COMPARES[type](one, two))
         known = ARITHMETIC.get(type)
         return None if known is None else small(known(one, two))
-    if type in _COMPARES:
-        return None
     if type == "Mul":
         return one * two
     if type in _DIVIDES:

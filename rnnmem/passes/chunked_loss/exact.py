@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import APART, ASKS_SHAPE, SAME_NUMBERS, column, types
+from rnnmem.ir.overwriting import may_be_made_in
 
 COLUMNS = 16
 """Numbers that a row has a multiple of for kernels that finish each row by itself."""
@@ -37,17 +38,8 @@ def makers_of_logits(net: Net, op: Op) -> list[Op]:
         if len(readers) != 1 or blob in net.outputs or readers[0].inputs.count(blob) != 1:
             return found
         (reader,) = readers
-        others = [net.blobs[one] for one in reader.inputs if one != blob]
-        small = all(_is_small(one) or masks(net, reader, one) for one in others)
+        others = (one for one in reader.inputs if one != blob)
+        small = not any(may_be_made_in(net, reader, one) for one in others)
         if reader.type not in SAME_NUMBERS and not (reader.type in _FINISHES | CUTS and small):
             return found
         found.append(reader)
-
-
-def masks(net: Net, op: Op, blob: Blob) -> bool:
-    """Whether an op takes it for what tells which numbers to take: no result is made in it."""
-    return blob.dtype == "bool" != net.blobs[op.outputs[0]].dtype
-
-
-def _is_small(blob: Blob) -> bool:
-    return blob.shape is not None and len(blob.shape) <= 1

@@ -36,14 +36,11 @@ from rnnmem.analysis.row_rules import (
 )
 from rnnmem.analysis.shapes import KnownNet
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
-from rnnmem.ir.op_table import (
-    ASKS_SHAPE,
-    MATRIX_PRODUCTS,
-    SAME_NUMBERS,
-)
+from rnnmem.ir.op_table import ASKS_SHAPE, MATRIX_PRODUCTS, SAME_NUMBERS
 from rnnmem.ir.order import reached
+from rnnmem.ir.overwriting import is_mask
 from rnnmem.passes.chunked_loss.between import between, merges_constants
-from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits, makers_of_logits, masks
+from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits, makers_of_logits
 from rnnmem.passes.chunked_loss.products import sources
 from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
@@ -153,7 +150,7 @@ def _masked(net: Net, makers: Sequence[Op]) -> frozenset[str]:
 
 
 def _has_mask(net: Net, op: Op) -> bool:
-    return any(masks(net, op, net.blobs[blob]) for blob in op.inputs)
+    return any(is_mask(net, op, blob) for blob in op.inputs)
 
 
 def _fewest_loops(rows: RowSlices, owned: tuple[str, ...], exact: bool) -> Region:

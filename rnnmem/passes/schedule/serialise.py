@@ -24,7 +24,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
-from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.analysis.times import op_seconds
 from rnnmem.analysis.versions import SsaVersions, overwrites, ssa
 from rnnmem.grappler.cse import congruent_ops
@@ -92,13 +91,13 @@ def all_edges(
     return dataclasses.replace(outer, edges=edges, slowdown=slowdown)
 
 
-def most_scratch(net: Net, threads: int) -> int:
+def most_scratch(sized: Net, threads: int) -> int:
     """Bytes that convolutions of one step net ask for, each once: of the one where it is most."""
-    if not any(op.attributes.get(OWN_KERNEL) for _, inner in net.walk() for op in inner.ops):
+    if not any(op.attributes.get(OWN_KERNEL) for _, inner in sized.walk() for op in inner.ops):
         return 0
     return max(
         sum(scratch_bytes(op, inner, _unknown, threads) for op in inner.ops)
-        for _, inner in with_known_shapes(net).walk()
+        for _, inner in sized.walk()
     )
 
 

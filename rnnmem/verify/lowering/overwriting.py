@@ -19,7 +19,7 @@ from rnnmem.ir.op_table import (
     WRAP,
     types,
 )
-from rnnmem.ir.overwriting import awaited_by_write, readers_of_buffer
+from rnnmem.ir.overwriting import awaited_by_write, may_be_made_in, readers_of_buffer
 
 _CUTS = types("slices") - types("apart")
 _FINISHES = types("finishes")
@@ -49,12 +49,9 @@ def is_owned(net: Net, blob: str) -> bool:
 
 
 def _may_be_as_large(net: Net, blob: str, op: Op) -> bool:
-    kind = net.blobs[blob]
     if op.type in SAME_NUMBERS:
         return blob == op.inputs[0]
-    if kind.dtype == "bool" != net.blobs[op.outputs[0]].dtype:
-        return False  # a mask, in whose buffer no numbers are made
-    return kind.shape is None or len(kind.shape) > 1
+    return may_be_made_in(net, op, blob)
 
 
 def _is_read_by(net: Net, op: Op, blob: str) -> bool:

@@ -90,7 +90,7 @@ def test_sizes_that_may_differ_are_refused(net, wrong):
 def attention(words, told):
     """A train step of additive attention, all queries at once; its gradient repeats four axes."""
     query, key, scale = made = weights((16, 32), (16, 32), (1, 32))
-    shape = [8, 24, 16] if told else [None, None, 16]
+    shape = [8, words, 16] if told else [None, None, 16]
 
     @tf.function(input_signature=[tf.TensorSpec(shape)] * 2)
     def step(x, memory):
@@ -106,12 +106,12 @@ def attention(words, told):
 
 @pytest.mark.parametrize("told", [False, True])
 def test_attention_takes_less_memory_and_every_bit_is_the_same(told):
-    step, given = attention(24, told)
+    step, given = attention(48, told)
     optimised = rnnmem.optimize(step, max_slowdown=1.0)
     assert outcome(optimised(*given)) == outcome(step(*given))
     assert optimised.plan(*given).of("broadcast_outside")
     before, after = (rnnmem.measure(one, *given).peak_bytes for one in (step, optimised))
-    assert after < 0.9 * before  # three quarters to four fifths, as threads interleave
+    assert after < 0.8 * before
     if not told:
         for sizes in ((1, 1), (3, 1), (1, 5)):
             other = [one[: sizes[0], : sizes[1]] for one in given]
