@@ -187,7 +187,10 @@ def _least(net: Net, target: Target) -> Compiled:
     found = outside_of_loops(net, chosen, bound, within)
     counted = any(one.counted for one in found[1].of("accumulated_products"))
     if found[1].changes_nothing and made.search.setting.sizes is not None and not counted:
-        return _least(net, dataclasses.replace(target, given=()))  # other calls may be larger
+        # Other calls may be larger; where large buffers take turns, this one tells.
+        elsewhere = _least(net, dataclasses.replace(target, given=()))
+        if not elsewhere.plan.changes_nothing:
+            return dataclasses.replace(elsewhere, search=made.search)
     return _unless_only_merged(_having(made, found))
 
 

@@ -12,6 +12,7 @@ from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.compiled import Target
 from rnnmem.cut_losses import searches_by_chunks
 from rnnmem.ir.graph import Blob, Net
+from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.accumulated_products.apply import apply as add_up_items
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import products_of
@@ -80,6 +81,8 @@ def prepare(net: Net, setting: Setting, target: Target) -> Prepared:
         whole = make_late(whole, late) if late else whole
         broadcasts = _broadcasts(whole, setting, target)
         whole = with_implicit_broadcasts(whole, broadcasts) if broadcasts else whole
+    # A saved plan is applied to what is left, so no decision may see more.
+    whole = whole if whole is net else without_dead_ops(whole)
     beside = None if whole is net else Search(net, setting)
     whole = past_loops(whole) if target.by_xla else whole
     plain = Search(whole, setting, beside=beside)

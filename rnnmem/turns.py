@@ -9,6 +9,7 @@ from rnnmem.compiled import Compiled, Target, waits_for_gradient
 from rnnmem.ir.graph import Net
 from rnnmem.passes.schedule.apply import with_edges
 from rnnmem.planning.choice import budget_for
+from rnnmem.planning.intervals import SEEN
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import of_this_function
 from rnnmem.planning.scheduling_edges import (
@@ -28,9 +29,12 @@ def in_turns(made: Compiled, target: Target) -> Compiled:
         bound = options.max_slowdown
         if options.budget is not None and _is_above(plan, options.budget):
             bound = math.inf  # it fits only in turns
-        plan, ordered = with_edges_where_they_pay(base, plan, made.search.setting, bound)
+        setting = made.search.setting
+        found, ordered = with_edges_where_they_pay(base, plan, setting, bound)
         if ordered is None:
             return made
+        untold = plan.predicted_peak is None and setting.sizes is not None
+        plan = found.noting(SEEN) if untold else found
     else:
         with of_this_function():
             ordered = with_edges(base, options.plan.scheduling_edges)

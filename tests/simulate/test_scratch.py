@@ -2,7 +2,9 @@
 
 import math
 
-from rnnmem.analysis.machine import CPU, PATCHES_BYTES
+import pytest
+
+from rnnmem.analysis.machine import CPU, PATCHES_BYTES, rounded
 from rnnmem.analysis.shapes import known_net, with_known_shapes
 from rnnmem.ir.marks import ON_GPU, OWN_KERNEL
 from rnnmem.passes.schedule.serialise import edges_of
@@ -113,3 +115,34 @@ def test_and_takes_the_logits_whose_shape_was_asked_for_first():
     few = 4096
     assert ROWS * 3 <= simulate(softmaxes(**ON)).peak_bytes < ROWS * 3 + few
     assert ROWS * 2 <= simulate(softmaxes()).peak_bytes < ROWS * 2 + few  # another thread has it
+
+
+@pytest.mark.parametrize(
+    "equation, left, right, result, moved",
+    [
+        ("ij,jk->ik", (8, 4), (4, 6), (8, 6), ""),
+        ("ij,kj->ik", (8, 4), (6, 4), (8, 6), ""),  # a product reads either way
+        ("ij,jk->ki", (8, 4), (4, 6), (6, 8), "result"),
+        ("bthd,bshd->bhts", (2, 8, 3, 4), (2, 9, 3, 4), (2, 3, 8, 9), "left right"),
+        ("bhts,bshd->bthd", (2, 3, 8, 9), (2, 9, 3, 4), (2, 8, 3, 4), "right result"),
+        ("lkj,ijk->il", (3, 5, 4), (2, 4, 5), (2, 3), "right result"),
+        ("...ij,...jk->...ik", (2, 8, 4), (2, 4, 6), (2, 8, 6), ""),
+        ("i...,...j->...ij", (8, 2), (2, 6), (2, 8, 6), "left"),
+        ("ijk->kj", (2, 4, 5), None, (5, 4), "left result"),
+        ("ijk->ikj", (2, 4, 5), None, (2, 5, 4), ""),
+    ],
+)
+def test_an_einsum_transposes_what_no_product_reads_or_makes(equation, left, right, result, moved):
+    shapes = {"left": left, "result": result} | ({"right": right} if right else {})
+    inputs = {
+        name: f"f[{','.join(map(str, shape))}]"
+        for name, shape in shapes.items()
+        if name != "result"
+    }
+    made = f"f[{','.join(map(str, result))}]"
+    attributes = {"equation": equation.encode()}
+    net = make_net(
+        inputs, [op("result", "Einsum", " ".join(inputs), made, attributes=attributes)], ["result"]
+    )
+    expected = sum(rounded(4 * math.prod(shapes[name])) for name in moved.split())
+    assert scratch(net, "result") == expected

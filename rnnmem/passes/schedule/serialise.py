@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
@@ -45,6 +45,8 @@ from rnnmem.storage.ranges import Range, assign
 
 LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
+MOST_WAITING = 64
+"""Waiting ops beyond which nobody asks which of them are worth most."""
 MOST_OPS = 20_000
 """Ops beyond which a Net is left in the order in which its threads run it."""
 
@@ -138,26 +140,69 @@ def edges_of(
     )  # in a loop the next iteration keeps cores busy
     seconds = {op.name: op_seconds(op, sized, machine) for op in sized.ops}
     unordered = _span(net, seconds, together, machine.threads)
-    for order, edges in _candidates(net, sized, planned, path, held):
+
+    def slowdown_of(edges: Sequence[Edge]) -> float:
+        return _span(_controlled(net, edges), seconds, together, machine.threads) / unordered
+
+    for order, waits, rest in _candidates(net, sized, planned, path, held):
+        edges = [*waits, *rest]
+        if slowdown_of(edges) > max_slowdown:
+            edges = _fewer(order, waits, rest, lambda some: slowdown_of(some) <= max_slowdown)
         bound = _bound(ssa(_controlled(order, edges)))
-        ordered = _span(_controlled(net, edges), seconds, together, machine.threads)
-        slowdown = ordered / unordered
-        if edges and bound < before and slowdown <= max_slowdown:
-            found.append(Edges(tuple(edges), bound, before, slowdown))
+        if edges and bound < before:
+            found.append(Edges(tuple(edges), bound, before, slowdown_of(edges)))
     return min(found, key=lambda scheduling_edges: scheduling_edges.bytes, default=None)
+
+
+def _fewer(
+    order: Net,
+    waits: Sequence[Edge],
+    edges: Sequence[Edge],
+    is_in_time: Callable[[Sequence[Edge]], bool],
+) -> list[Edge]:
+    """Of edges that take too long together those of the ops whose waiting is worth most.
+
+    Args:
+      order: the Net in the order that the edges keep.
+      waits: edges without which the order is another.
+      edges: the others.
+      is_in_time: whether edges are within the bound on time.
+
+    Returns:
+      None of them where what the order asks for takes too long already.
+    """
+    by_op: dict[str, list[Edge]] = {}
+    for edge in edges:
+        by_op.setdefault(edge.op, []).append(edge)
+    if not is_in_time(waits) or len(by_op) > MOST_WAITING:
+        return []
+
+    def bound_without(op: str) -> int:
+        return _bound(ssa(_controlled(order, [*waits, *(one for one in edges if one.op != op)])))
+
+    taken = list(waits)
+    for op in sorted(by_op, key=bound_without, reverse=True):
+        if is_in_time([*taken, *by_op[op]]):
+            taken += by_op[op]
+    return taken
 
 
 def _candidates(
     net: Net, sized: Net, planned: Net, path: Sequence[str], held: Collection[str]
-) -> Iterator[tuple[Net, list[Edge]]]:
-    """Nets in orders with a low peak, and the edges for each that no sum could show."""
+) -> Iterator[tuple[Net, Sequence[Edge], list[Edge]]]:
+    """Nets in orders with a low peak, and the edges for each that no sum could show.
+
+    First those of ops that wait to write in place, then the others.
+    """
     congruent, carried = congruent_ops(net), path[-1:] == ("body",)
     urgent = functools.cache(lambda: not_to_wait(net, path, held))
     for order, waits in _orders(net, sized, planned, congruent):
-        wanted = [*waits, *_edges(net, ssa(order), congruent, carried)]
+        wanted = _edges(net, ssa(order), congruent, carried)
         edges = [edge for edge in wanted if edge.op not in urgent()]
-        if edges == wanted or not waits:  # else the order is that of other buffers
-            yield order, edges
+        if not waits:
+            yield order, (), edges
+        elif edges == wanted and urgent().isdisjoint(edge.op for edge in waits):
+            yield order, waits, edges  # else the order is that of other buffers
 
 
 def _orders(
