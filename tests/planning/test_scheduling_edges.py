@@ -3,6 +3,7 @@
 import pytest
 
 from rnnmem.analysis.machine import CPU
+from rnnmem.passes.schedule.serialise import edges_of
 from rnnmem.planning import scheduling_edges as decide
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
@@ -67,3 +68,20 @@ def test_a_function_is_left_alone_where_nothing_is_gained_or_too_much_would_be_l
     if count > 1:
         monkeypatch.setattr(decide, "MOST_OPS", 10)
     assert decided(branches_and_a_loop(count)) == (Plan(), None)
+
+
+def test_those_that_are_worth_most_stand_where_all_take_too_long():
+    products = 4
+    ops = [const("axis", 1)]
+    for n in range(4):
+        ops += [op(f"m{n}", "MatMul", f"x w{n}", WIDE), op(f"t{n}", "Tanh", f"m{n}", WIDE)]
+        ops.append(op(f"r{n}", "Sum", f"t{n} axis", ROWS))
+    for n in range(products):  # meanwhile, one after the other
+        ops.append(op(f"c{n}", "MatMul", f"{f'c{n - 1}' if n else 'wide'} square", WIDE))
+    inputs = {"x": "f[512,256]", "wide": WIDE, "square": "f[2048,2048]"}
+    inputs |= {f"w{n}": "f[256,2048]" for n in range(4)}
+    net = make_net(inputs, ops, [*(f"r{n}" for n in range(4)), f"c{products - 1}"])
+    every, some = (edges_of(net, CPU, bound) for bound in (2.0, 1.0))
+    assert every.slowdown > some.slowdown == 1.0
+    assert set(some.edges) == {edge for edge in every.edges if edge.op != "c0"}
+    assert every.bytes < some.bytes < some.bytes_before

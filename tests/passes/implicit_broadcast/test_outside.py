@@ -4,10 +4,14 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
+from rnnmem.compile import compile_function
+from rnnmem.compiled import Target
 from rnnmem.errors import CheckError
+from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.implicit_broadcast.apply import with_implicit_broadcasts
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.implicit_broadcast.outside import broadcasts_outside
+from rnnmem.planning.options import Options
 from rnnmem.verify import check
 from tests.cases import numbers, outcome, weights
 from tests.handmade import const, make_net, op
@@ -116,3 +120,13 @@ def test_attention_takes_less_memory_and_every_bit_is_the_same(told):
         for sizes in ((1, 1), (3, 1), (1, 5)):
             other = [one[: sizes[0], : sizes[1]] for one in given]
             assert outcome(optimised(*other)) == outcome(step(*other))
+
+
+def test_regions_are_chosen_in_a_net_without_what_nobody_needs_any_more():
+    step, given = attention(48, told=True)
+    concrete = step.get_concrete_function()
+    made = compile_function(Target(concrete, Options(max_slowdown=1.0)))
+    assert made.plan.of("broadcast_outside")
+    assert made.search.net is without_dead_ops(made.search.net)
+    again = compile_function(Target(concrete, Options(plan=made.plan)))
+    assert str(again.rewritten) == str(made.rewritten)
