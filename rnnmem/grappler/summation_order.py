@@ -19,6 +19,7 @@ from rnnmem.ir.op_table import (
     BROADCASTS,
     FILLERS,
     LOOPS,
+    REDUCES,
     SAME_BUFFER,
     Work,
     facts,
@@ -276,7 +277,24 @@ def _may_do_nothing(net: Net, op: Op) -> bool:
         return False
     if op.type in _REORDERS:  # axes of one element may stand anywhere
         return read.shape is None or any(size in (None, 1) for size in read.shape)
+    if op.type in REDUCES and _undoes_a_broadcast(net, op):
+        return False
     return _may_be_one_size(read.shape, written.shape)
+
+
+def _undoes_a_broadcast(net: Net, op: Op) -> bool:
+    """Whether a gradient adds up elements for which an operand had one, whatever the batch is."""
+    axes = net.producer.get(op.inputs[1])
+    if axes is None or axes.type != "BroadcastGradientArgs":
+        return False
+    asked = net.producer.get(axes.inputs[axes.outputs.index(op.inputs[1])])
+    if asked is None or asked.type != "Shape":
+        return False
+    own, read = net.blobs[asked.inputs[0]].shape, net.blobs[op.inputs[0]].shape
+    if own is None or read is None or len(own) > len(read):
+        return False
+    aligned = (1,) * (len(read) - len(own)) + own
+    return any(one == 1 and size not in (None, 1) for one, size in zip(aligned, read, strict=True))
 
 
 def _may_be_one_size(one: Shape, other: Shape) -> bool:

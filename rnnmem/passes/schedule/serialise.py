@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
@@ -45,8 +45,6 @@ from rnnmem.storage.ranges import Range, assign
 
 LARGE = 2**18
 """Bytes from which a buffer is worth a control edge."""
-MOST_WAITING = 64
-"""Waiting ops beyond which nobody asks which of them are worth most."""
 MOST_OPS = 20_000
 """Ops beyond which a Net is left in the order in which its threads run it."""
 
@@ -147,7 +145,7 @@ def edges_of(
     for order, waits, rest in _candidates(net, sized, planned, path, held):
         edges = [*waits, *rest]
         if slowdown_of(edges) > max_slowdown:
-            edges = _fewer(order, waits, rest, lambda some: slowdown_of(some) <= max_slowdown)
+            edges = _fewer(waits, rest, lambda some: slowdown_of(some) <= max_slowdown)
         bound = _bound(ssa(_controlled(order, edges)))
         if edges and bound < before:
             found.append(Edges(tuple(edges), bound, before, slowdown_of(edges)))
@@ -155,17 +153,15 @@ def edges_of(
 
 
 def _fewer(
-    order: Net,
     waits: Sequence[Edge],
-    edges: Sequence[Edge],
+    edges: Mapping[Edge, int],
     is_in_time: Callable[[Sequence[Edge]], bool],
 ) -> list[Edge]:
-    """Of edges that take too long together those of the ops whose waiting is worth most.
+    """Of edges that take too long together those that keep the largest buffers waiting.
 
     Args:
-      order: the Net in the order that the edges keep.
       waits: edges without which the order is another.
-      edges: the others.
+      edges: the others, and the bytes of what waits.
       is_in_time: whether edges are within the bound on time.
 
     Returns:
@@ -174,31 +170,27 @@ def _fewer(
     by_op: dict[str, list[Edge]] = {}
     for edge in edges:
         by_op.setdefault(edge.op, []).append(edge)
-    if not is_in_time(waits) or len(by_op) > MOST_WAITING:
+    if not is_in_time(waits):
         return []
-
-    def bound_without(op: str) -> int:
-        return _bound(ssa(_controlled(order, [*waits, *(one for one in edges if one.op != op)])))
-
     taken = list(waits)
-    for op in sorted(by_op, key=bound_without, reverse=True):
-        if is_in_time([*taken, *by_op[op]]):
-            taken += by_op[op]
+    for some in sorted(by_op.values(), key=lambda some: -max(edges[one] for one in some)):
+        if is_in_time([*taken, *some]):
+            taken += some
     return taken
 
 
 def _candidates(
     net: Net, sized: Net, planned: Net, path: Sequence[str], held: Collection[str]
-) -> Iterator[tuple[Net, Sequence[Edge], list[Edge]]]:
+) -> Iterator[tuple[Net, Sequence[Edge], Mapping[Edge, int]]]:
     """Nets in orders with a low peak, and the edges for each that no sum could show.
 
-    First those of ops that wait to write in place, then the others.
+    First those of ops that wait to write in place, then the others, with the bytes of what waits.
     """
     congruent, carried = congruent_ops(net), path[-1:] == ("body",)
     urgent = functools.cache(lambda: not_to_wait(net, path, held))
     for order, waits in _orders(net, sized, planned, congruent):
         wanted = _edges(net, ssa(order), congruent, carried)
-        edges = [edge for edge in wanted if edge.op not in urgent()]
+        edges = {edge: waiting for edge, waiting in wanted.items() if edge.op not in urgent()}
         if not waits:
             yield order, (), edges
         elif edges == wanted and urgent().isdisjoint(edge.op for edge in waits):
@@ -328,8 +320,12 @@ def _bound(past: SsaVersions) -> int:
     return sum(track.size for track in assign_parallel(past, _large_units(past), 2, by_use=False))
 
 
-def _edges(net: Net, past: SsaVersions, congruent: frozenset[str], carried: bool) -> list[Edge]:
+def _edges(
+    net: Net, past: SsaVersions, congruent: frozenset[str], carried: bool
+) -> dict[Edge, int]:
     """The edges that a storage plan over the order of ``past`` needs beyond the data flow.
+
+    And of each the bytes of the buffers that its op makes, or leads to.
 
     Args:
       net: the Net.
@@ -345,7 +341,10 @@ def _edges(net: Net, past: SsaVersions, congruent: frozenset[str], carried: bool
         for number, unit in enumerate(held[1:], 1):
             takes.setdefault(unit.defined, []).append(held[number - 1 :: -1])
     order = HappensBefore()
-    edges: list[Edge] = []
+    edges: dict[Edge, int] = {}
+    made: dict[int, int] = {}  # op -> bytes of its units
+    for unit in units.values():
+        made[unit.defined] = made.get(unit.defined, 0) + unit.bytes
     sources = Sources(net, past, congruent)
     for index, others in enumerate(past.before):
         order.begin(others)
@@ -356,7 +355,7 @@ def _edges(net: Net, past: SsaVersions, congruent: frozenset[str], carried: bool
                         continue
                     edge = _edge(net, past, index, user, sources, carried)
                     if edge is not None:
-                        edges.append(edge[0])
+                        edges[edge[0]] = max(made[index], edges.get(edge[0], 0))
                         order.wait_for(edge[1])
                 if all(map(order.comes_before, unit.last)):
                     break  # which waited for those before it
