@@ -59,9 +59,10 @@ def _of_einsum(op: Op, net: Net) -> int:
     Axes of an operand go by kind, then by where their label is first met (``einsum_op_impl.h``);
     those that are summed may stand before those that stay, for a product reads either way.
     """
-    terms, _, result = op.attributes["equation"].decode().replace(" ", "").partition("->")
+    equation = op.attributes.get("equation", b"").decode()
+    terms, arrow, result = equation.replace(" ", "").partition("->")
     ranks = [net.blobs[blob].shape for blob in (*op.inputs, *op.outputs)]
-    if any(shape is None for shape in ranks):
+    if not arrow or any(shape is None for shape in ranks):
         return 0
     *read, made = (
         _labels(term, len(shape or ()))

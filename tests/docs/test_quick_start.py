@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -17,6 +18,13 @@ README = ROOT / "README.md"
 
 def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    """oneDNN's kernels, as on the machine that the pages were made on: they take another time."""
+    with mock.patch("rnnmem.tf.private.has_onednn", return_value=True):
+        yield
 
 
 @pytest.fixture(scope="module")
