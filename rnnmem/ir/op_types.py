@@ -66,6 +66,7 @@ CholeskyGrad                         rerun solves=1
 ClipByValue                          rerun pointwise=1 bits
 Complex                              rerun pointwise=1
 ComplexAbs                           rerun pointwise=1
+ComputeAccidentalHits                rerun moves counted=0
 Concat                               rerun moves
 ConcatOffset                         rerun none host
 ConcatV2                             rerun moves
@@ -379,6 +380,7 @@ SpaceToBatchND                       rerun moves
 SpaceToDepth                         rerun moves
 SparseSoftmaxCrossEntropyWithLogits  rerun reads=8 cross_entropy apart labelled bits
 SparseTensorDenseMatMul              pure
+SparseToDense                        pure sized=1
 SparseTensorSliceDataset             effect=none
 Spence                               rerun pointwise=12
 Split                                rerun moves apart slices=1 splits

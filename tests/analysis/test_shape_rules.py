@@ -380,6 +380,15 @@ CASES = [
     ("TopKV2", {"sorted": True}, [floats(2, 5), scalar(3)]),
     ("StatelessMultinomial", {}, [floats(2, 5), scalar(3), ints(1, 2)]),
     ("Multinomial", {}, [floats(2, 5), scalar(3)]),
+    *(
+        (
+            f"{of}CandidateSampler",
+            {"num_true": 2, "num_sampled": 4, "unique": True, "range_max": 9},
+            [np.array([[1, 2], [3, 4], [5, 6]], np.int64)],
+        )
+        for of in ("LogUniform", "LearnedUnigram", "ThreadUnsafeUnigram", "Uniform")
+    ),
+    ("SparseToDense", {}, [ints(1, 3), ints(5), floats(2), np.float32(0)]),
     ("ScatterNd", {}, [np.array([[1], [2]], np.int32), floats(2, 3), ints(4, 3)]),
     ("MatrixDiagV3", {}, [floats(2, 3), scalar(0), scalar(-1), scalar(-1), np.float32(0)]),
     ("MatrixDiagV3", {}, [floats(2, 3), scalar(1), scalar(-1), scalar(-1), np.float32(0)]),
@@ -398,6 +407,8 @@ ALIKE = {
     "BatchMatMulV3",
     "CTCLossV2",  # has a kernel for GPUs alone
     "Const",
+    "AllCandidateSampler",
+    "FixedUnigramCandidateSampler",  # reads a file
 }
 """Types whose rule another type's case tries, and constants."""
 
@@ -470,6 +481,7 @@ RESULTS = {
     "SparseSoftmaxCrossEntropyWithLogits": 2,
     "StatelessRandomGetKeyCounter": 2,
     "TopKV2": 2,
+    **{name: 3 for name in RULES if name.endswith("CandidateSampler")},
 }
 
 

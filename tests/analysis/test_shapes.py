@@ -235,20 +235,22 @@ def found(most=False):
         op("where", "Where", "mask", "i[?,2]"),
         op("once", "Unique", "ids", "i[?] i[?]"),
         op("rows", "Where", "flags", "i[?,1]"),
+        op("hits", "ComputeAccidentalHits", "labels ids", "i[?] i[?] f[?]"),
         op("taken", "If", "p rows", "i[?,1]", nets=branches),
     ]
-    given = {"mask": "z[8,16]", "ids": "i[24]", "flags": "z[16]", "p": "z[]"}
+    given = {"mask": "z[8,16]", "ids": "i[24]", "flags": "z[16]", "p": "z[]", "labels": "i[9,2]"}
     known = known_net(make_net(given, ops, ["where", "once:0", "taken"]), most=most)
-    return [known.facts[blob].shape for blob in ("where", "once:0", "once:1", "taken")]
+    asked = ("where", "once:0", "once:1", "taken", "hits:2")
+    return [known.facts[blob].shape for blob in asked]
 
 
 def test_how_many_rows_values_pick_is_not_known():
-    where, once, _, taken = found()
-    assert (where, once, taken) == ((None, 2), (None,), (None, 1))
+    where, once, _, taken, hits = found()
+    assert (where, once, taken, hits) == ((None, 2), (None,), (None, 1), (None,))
 
 
 def test_at_most_they_pick_all_and_the_larger_branch_runs():
-    assert found(most=True) == [(128, 2), (24,), (24,), (30, 1)]
+    assert found(most=True) == [(128, 2), (24,), (24,), (30, 1), (18,)]
 
 
 def test_an_axis_that_a_slice_takes_one_of_is_gone_wherever_that_is():

@@ -311,6 +311,19 @@ def _drawn(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((shape[0] if shape else None, count if isinstance(count, int) else None))]
 
 
+@SHAPES.of(
+    "AllCandidateSampler",
+    "FixedUnigramCandidateSampler",
+    "LearnedUnigramCandidateSampler",
+    "LogUniformCandidateSampler",
+    "ThreadUnsafeUnigramCandidateSampler",
+    "UniformCandidateSampler",
+)
+def _candidates(op: Op, ins: list[Fact]) -> list[Fact]:
+    sampled = Fact((op.attributes["num_sampled"],))
+    return [sampled, Fact(ins[0].shape), sampled]
+
+
 @SHAPES.of("DynamicStitch")
 def _stitch(op: Op, ins: list[Fact]) -> list[Fact]:
     half = len(ins) // 2
