@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
@@ -34,17 +33,13 @@ from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.marks import OWN_KERNEL
 from rnnmem.ir.op_table import HANDS_OUT, VIEWS
 from rnnmem.ir.order import popped_at_once
-from rnnmem.passes.schedule.in_place import last_readers
+from rnnmem.passes.schedule.orders import LARGE, controlled, orders
 from rnnmem.simulate.program import in_place_inputs
 from rnnmem.simulate.scratch import scratch_bytes
 from rnnmem.storage.buffers import LiveBuffer, Rules, units_of
-from rnnmem.storage.estimate import bytes_inside, estimate_sizes
-from rnnmem.storage.orders import lowest_peak
 from rnnmem.storage.parallel import assign_parallel
 from rnnmem.storage.ranges import Range, assign
 
-LARGE = 2**18
-"""Bytes from which a buffer is worth a control edge."""
 MOST_OPS = 20_000
 """Ops beyond which a Net is left in the order in which its threads run it."""
 
@@ -140,13 +135,13 @@ def edges_of(
     unordered = _span(net, seconds, together, machine.threads)
 
     def slowdown_of(edges: Sequence[Edge]) -> float:
-        return _span(_controlled(net, edges), seconds, together, machine.threads) / unordered
+        return _span(controlled(net, edges), seconds, together, machine.threads) / unordered
 
     for order, waits, rest in _candidates(net, sized, planned, path, held):
         edges = [*waits, *rest]
         if slowdown_of(edges) > max_slowdown:
             edges = _fewer(waits, rest, lambda some: slowdown_of(some) <= max_slowdown)
-        bound = _bound(ssa(_controlled(order, edges)))
+        bound = _bound(ssa(controlled(order, edges)))
         if edges and bound < before:
             found.append(Edges(tuple(edges), bound, before, slowdown_of(edges)))
     return min(found, key=lambda scheduling_edges: scheduling_edges.bytes, default=None)
@@ -188,79 +183,13 @@ def _candidates(
     """
     congruent, carried = congruent_ops(net), path[-1:] == ("body",)
     urgent = functools.cache(lambda: not_to_wait(net, path, held))
-    for order, waits in _orders(net, sized, planned, congruent):
+    for order, waits in orders(net, sized, planned, congruent, carried):
         wanted = _edges(net, ssa(order), congruent, carried)
         edges = {edge: waiting for edge, waiting in wanted.items() if edge.op not in urgent()}
         if not waits:
             yield order, (), edges
         elif edges == wanted and urgent().isdisjoint(edge.op for edge in waits):
             yield order, waits, edges  # else the order is that of other buffers
-
-
-def _orders(
-    net: Net, sized: Net, planned: Net, congruent: frozenset[str]
-) -> Iterator[tuple[Net, Sequence[Edge]]]:
-    """Nets in orders with a low peak, and the edges of ops that wait to write in place.
-
-    First without any; then where the order lets ops write in place; then where ops that could were
-    put off as far as they may be, so that more of them can.
-    """
-    lowest = _ordered(planned)
-    yield lowest, ()
-    for late in (False, True):
-        given = _late(sized, planned) if late else lowest
-        taking, waits = last_readers(net, ssa(given), congruent, LARGE, sized)
-        if waits:
-            yield _ordered(_controlled(taking, waits)), waits
-
-
-def _ordered(planned: Net) -> Net:
-    """The Net in the order with the lowest peak of those that are tried."""
-    past = ssa(planned)
-    extra = [max((bytes_inside(inner) for inner in op.nets.values()), default=0) for op in past.ops]
-    chosen = lowest_peak(past, estimate_sizes(past), extra)
-    chosen = _put_off(past, chosen)
-    return planned.replace(ops=tuple(past.ops[index] for index in chosen))
-
-
-def _put_off(past: SsaVersions, chosen: Sequence[int]) -> list[int]:
-    """The order, with ops that neither make nor read a large buffer right before who needs them.
-
-    So that what leads to a large buffer may wait for one that goes before.
-    """
-    blobs = past.net.blobs
-    place = {index: position for position, index in enumerate(chosen)}
-    due = dict(place)
-    for index in reversed(chosen):
-        op = past.ops[index]
-        large = any((blobs[blob].bytes or 0) >= LARGE for blob in (*op.inputs, *op.outputs))
-        if past.after[index] and not large:
-            due[index] = min(due[other] for other in past.after[index])
-    return sorted(chosen, key=lambda index: (due[index], place[index]))
-
-
-def _late(net: Net, planned: Net) -> Net:
-    """The Net with ops that could write over what others read too as late as may be."""
-    past = ssa(planned)
-    puts_off = [
-        any(
-            len(net.readers[op.inputs[slot]]) > 1
-            for slot in in_place_inputs(op, [past.net.blobs[blob] for blob in op.outputs], net)
-        )
-        for op in past.ops
-    ]
-    waits = [len(others) for others in past.before]
-    ready = [(puts_off[index], index) for index, count in enumerate(waits) if not count]
-    heapq.heapify(ready)
-    ops = []
-    while ready:
-        _, index = heapq.heappop(ready)
-        ops.append(past.ops[index])
-        for other in past.after[index]:
-            waits[other] -= 1
-            if not waits[other]:
-                heapq.heappush(ready, (puts_off[other], other))
-    return planned.replace(ops=tuple(ops))
 
 
 def _as_it_runs(net: Net, threads: int) -> Net:
@@ -381,18 +310,6 @@ def _edge(
             if user < place:
                 return Edge(past.ops[place].name, slot, past.ops[user].name, by_proxy=True), user
     return None
-
-
-def _controlled(net: Net, edges: Sequence[Edge]) -> Net:
-    """The Net with each waiting op waiting itself: what the delayed inputs amount to."""
-    waits: dict[str, list[str]] = {}
-    for edge in edges:
-        waits.setdefault(edge.op, []).append(edge.after)
-    ops = (
-        op.replace(controls=(*op.controls, *waits[op.name])) if op.name in waits else op
-        for op in net.ops
-    )
-    return net.replace(ops=tuple(ops))
 
 
 def _span(net: Net, seconds: dict[str, float], together: float, threads: int) -> float:
