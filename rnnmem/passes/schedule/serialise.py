@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.machine import PATCHES_TOGETHER, TOGETHER, WIDE_SECONDS, Machine
 from rnnmem.analysis.reachability import HappensBefore
@@ -40,6 +40,8 @@ from rnnmem.storage.buffers import LiveBuffer, Rules, units_of
 from rnnmem.storage.parallel import assign_parallel
 from rnnmem.storage.ranges import Range, assign
 
+MOST_WAITING = 256
+"""Waiting ops, those before the largest buffers, of which it is asked how much time they take."""
 MOST_OPS = 20_000
 """Ops beyond which a Net is left in the order in which its threads run it."""
 
@@ -132,32 +134,28 @@ def edges_of(
         1.0 if path[-1:] == ("body",) else TOGETHER
     )  # in a loop the next iteration keeps cores busy
     seconds = {op.name: op_seconds(op, sized, machine) for op in sized.ops}
-    unordered = _span(net, seconds, together, machine.threads)
-
-    def slowdown_of(edges: Sequence[Edge]) -> float:
-        return _span(controlled(net, edges), seconds, together, machine.threads) / unordered
-
+    unordered = _Span(past, seconds, together, machine.threads).of(())
     for order, waits, rest in _candidates(net, sized, planned, path, held):
+        span = _Span(ssa(order), seconds, together, machine.threads)
         edges = [*waits, *rest]
-        if slowdown_of(edges) > max_slowdown:
-            edges = _fewer(waits, rest, lambda some: slowdown_of(some) <= max_slowdown)
+        if span.of(edges) > max_slowdown * unordered:
+            edges = _fewer(waits, rest, span, max_slowdown * unordered)
         bound = _bound(ssa(controlled(order, edges)))
         if edges and bound < before:
-            found.append(Edges(tuple(edges), bound, before, slowdown_of(edges)))
+            found.append(Edges(tuple(edges), bound, before, span.of(edges) / unordered))
     return min(found, key=lambda scheduling_edges: scheduling_edges.bytes, default=None)
 
 
 def _fewer(
-    waits: Sequence[Edge],
-    edges: Mapping[Edge, int],
-    is_in_time: Callable[[Sequence[Edge]], bool],
+    waits: Sequence[Edge], edges: Mapping[Edge, int], span: _Span, most: float
 ) -> list[Edge]:
     """Of edges that take too long together those that keep the largest buffers waiting.
 
     Args:
       waits: edges without which the order is another.
       edges: the others, and the bytes of what waits.
-      is_in_time: whether edges are within the bound on time.
+      span: times of the order with edges.
+      most: the longest one allowed.
 
     Returns:
       None of them where what the order asks for takes too long already.
@@ -165,11 +163,12 @@ def _fewer(
     by_op: dict[str, list[Edge]] = {}
     for edge in edges:
         by_op.setdefault(edge.op, []).append(edge)
-    if not is_in_time(waits):
+    if span.of(waits) > most:
         return []
     taken = list(waits)
-    for some in sorted(by_op.values(), key=lambda some: -max(edges[one] for one in some)):
-        if is_in_time([*taken, *some]):
+    largest = sorted(by_op.values(), key=lambda some: -max(edges[one] for one in some))
+    for some in largest[:MOST_WAITING]:
+        if span.of([*taken, *some]) <= most:
             taken += some
     return taken
 
@@ -312,21 +311,33 @@ def _edge(
     return None
 
 
-def _span(net: Net, seconds: dict[str, float], together: float, threads: int) -> float:
+class _Span:
     """Estimated time: the longest path of ops, or all their work, where that takes longer.
 
     Args:
-      net: the Net.
+      past: the ops in an order that edges keep.
       seconds: of each op, alone.
       together: how many large ops are done in the time of one.
       threads: that run small ops side by side.
     """
-    past = ssa(net)
-    longest = [0.0] * len(past.ops)
-    work = 0.0
-    for index, op in enumerate(past.ops):
-        own = seconds[op.name]
-        at_once = together if own > WIDE_SECONDS else threads
-        work += own / (PATCHES_TOGETHER if op.attributes.get(OWN_KERNEL) else at_once)
-        longest[index] = own + max((longest[other] for other in past.before[index]), default=0.0)
-    return max(work, *longest) + 1e-12
+
+    def __init__(
+        self, past: SsaVersions, seconds: Mapping[str, float], together: float, threads: int
+    ):
+        self._past, self._seconds = past, [seconds[op.name] for op in past.ops]
+        self._number = {op.name: index for index, op in enumerate(past.ops)}
+        self._work = 0.0
+        for op, own in zip(past.ops, self._seconds, strict=True):
+            at_once = together if own > WIDE_SECONDS else threads
+            self._work += own / (PATCHES_TOGETHER if op.attributes.get(OWN_KERNEL) else at_once)
+
+    def of(self, edges: Sequence[Edge]) -> float:
+        """Seconds with edges, each from an op to a later one."""
+        waits: dict[int, list[int]] = {}
+        for edge in edges:
+            waits.setdefault(self._number[edge.op], []).append(self._number[edge.after])
+        longest: list[float] = []
+        for index, own in enumerate(self._seconds):
+            others = (*self._past.before[index], *waits.get(index, ()))
+            longest.append(own + max((longest[other] for other in others), default=0.0))
+        return max(self._work, *longest) + 1e-12
