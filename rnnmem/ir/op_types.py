@@ -380,8 +380,8 @@ SpaceToBatchND                       rerun moves
 SpaceToDepth                         rerun moves
 SparseSoftmaxCrossEntropyWithLogits  rerun reads=8 cross_entropy apart labelled bits
 SparseTensorDenseMatMul              pure
-SparseToDense                        pure sized=1
 SparseTensorSliceDataset             effect=none
+SparseToDense                        pure sized=1
 Spence                               rerun pointwise=12
 Split                                rerun moves apart slices=1 splits
 SplitV                               rerun moves apart slices=0 splits
