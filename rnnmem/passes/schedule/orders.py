@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from rnnmem.analysis.versions import SsaVersions, ssa
+from rnnmem.grappler.fusion import is_handed_on
 from rnnmem.ir.edges import Edge
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net
 from rnnmem.ir.op_table import ADDS
@@ -118,7 +119,10 @@ def _with_states_last(net: Net, order: Net) -> Net | None:
 
 def _is_only_added_up(net: Net, blob: str) -> bool:
     return all(
-        op.type in ADDS or op.type == "Identity" and _is_only_added_up(net, op.outputs[0])
+        op.type in ADDS
+        and is_handed_on(net, op.outputs[0])
+        or op.type == "Identity"
+        and _is_only_added_up(net, op.outputs[0])
         for op in net.readers.get(blob, ())
     )
 

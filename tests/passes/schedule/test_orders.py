@@ -11,16 +11,17 @@ SQUARE = "f[512,512]"
 def body(beside=SQUARE):
     """What the next iteration begins with, and before or behind it what only a sum needs."""
     return make_net(
-        {"h": SQUARE, "total": "f[512]", "w": SQUARE, "u": SQUARE},
+        {"h": SQUARE, "total": "f[512]", "w": SQUARE, "u": SQUARE, "given": SQUARE},
         [
             const("axis", 0),
-            op("shared", "MatMul", "h w", SQUARE),
+            op("with_given", "AddV2", "h given", SQUARE),  # as the gradient of a result is
+            op("shared", "MatMul", "with_given w", SQUARE),
             op("next", "MatMul", "shared u", SQUARE),
             op("beside", "MatMul", "shared w", beside),
             op("row", "Sum", "beside axis", "f[512]"),
             op("added", "AddV2", "total row", "f[512]"),
         ],
-        ["next", "added", "w", "u"],
+        ["next", "added", "w", "u", "given"],
     )
 
 
