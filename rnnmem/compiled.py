@@ -95,7 +95,8 @@ class Compiled:
       net: the Net, as it was normalised.
       plan: the decisions.
       rewritten: what is to run instead; None: nothing was changed.
-      search: the choice of the plan; None where nothing was planned.
+      search: the choice of the plan, or one at the sizes of the call where that found none at them;
+        None where nothing was planned.
     """
 
     net: Net

@@ -196,6 +196,13 @@ def in_place_slots(op: Op) -> tuple[int, ...]:
     return tuple(range(len(op.inputs))) if known == "all" else (0,) if known == "0" else ()
 
 
+def einsum_terms(op: Op) -> tuple[list[str], str] | None:
+    """The labels of an einsum's operands and of its result; None where it tells no result."""
+    equation = op.attributes.get("equation", b"").decode()
+    given, arrow, result = equation.replace(" ", "").partition("->")
+    return (given.split(","), result) if arrow else None
+
+
 def facts(op: Op) -> OpFacts | None:
     """What is known of the op, or None where it must never run twice."""
     if op.type in MAY_RERUN or op.type not in _RUN_NETS:

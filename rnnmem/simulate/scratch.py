@@ -10,7 +10,7 @@ from typing import Any
 from rnnmem.analysis.machine import PATCHES_BYTES, SHARED_WORK_BYTES, rounded
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, static
 from rnnmem.ir.marks import ON_GPU, OWN_KERNEL
-from rnnmem.ir.op_table import REDUCES
+from rnnmem.ir.op_table import REDUCES, einsum_terms
 
 SINGLE = 4
 """Bytes of a number in single precision."""
@@ -59,14 +59,13 @@ def _of_einsum(op: Op, net: Net) -> int:
     Axes of an operand go by kind, then by where their label is first met (``einsum_op_impl.h``);
     those that are summed may stand before those that stay, for a product reads either way.
     """
-    equation = op.attributes.get("equation", b"").decode()
-    terms, arrow, result = equation.replace(" ", "").partition("->")
-    ranks = [net.blobs[blob].shape for blob in (*op.inputs, *op.outputs)]
-    if not arrow or any(shape is None for shape in ranks):
+    terms = einsum_terms(op)
+    shapes = [net.blobs[blob].shape for blob in (*op.inputs, *op.outputs)]
+    if terms is None or any(shape is None for shape in shapes):
         return 0
     *read, made = (
         _labels(term, len(shape or ()))
-        for term, shape in zip((*terms.split(","), result), ranks, strict=True)
+        for term, shape in zip((*terms[0], terms[1]), shapes, strict=True)
     )
     met = sorted(dict.fromkeys(itertools.chain(*read)), key=lambda label: label[0] == ".")
     at_once = set.intersection(*map(set, read)) if len(read) > 1 else set()
@@ -78,20 +77,17 @@ def _of_einsum(op: Op, net: Net) -> int:
             return _BATCH if label in at_once else _FREE
         return _CONTRACTED if label in at_once else _REDUCED
 
-    def place(label: str) -> tuple[int, int]:
-        return kind(label), met.index(label)
-
-    def flipped(label: str) -> tuple[int, int]:
-        return _FLIPPED.get(kind(label), kind(label)), met.index(label)
-
+    kinds = {label: kind(label) for label in met}
+    laid_out = sorted(met, key=kinds.__getitem__)
+    flipped = sorted(met, key=lambda label: _FLIPPED.get(kinds[label], kinds[label]))
     moved = [
         blob
         for blob, own in zip(op.inputs, read, strict=True)
-        if own != sorted(own, key=place) and own != sorted(own, key=flipped)
+        if all(own != sorted(own, key=order.index) for order in (laid_out, flipped))
     ]
-    shared = [label for label in sorted(met, key=place) if kind(label) in (_BROADCAST, _BATCH)]
-    free = (label for own in read for label in sorted(own, key=place) if kind(label) == _FREE)
-    is_made_anew = len(read) > 1 or any(kind(label) == _REDUCED for label in met)
+    shared = (label for label in laid_out if kinds[label] in (_BROADCAST, _BATCH))
+    free = (label for own in read for label in laid_out if label in own and kinds[label] == _FREE)
+    is_made_anew = len(read) > 1 or _REDUCED in kinds.values()
     moved += op.outputs if is_made_anew and [*shared, *free] != made else ()
     return sum(rounded(net.blobs[blob].bytes or 0) for blob in moved)
 

@@ -127,6 +127,21 @@ def test_what_shares_a_buffer_is_told():
     assert not sums.share("a", "same")
 
 
+@pytest.mark.parametrize(
+    ("operand", "handed_on"),
+    [("f[?,1,8]", False), ("f[8]", False), ("f[?,6,8]", True), ("f[1,6,8]", True), ("f*", True)],
+)
+def test_a_gradient_that_undoes_a_broadcast_of_known_size_hands_nothing_on(operand, handed_on):
+    ops = [
+        op("own", "Shape", "x", "i[?]"),
+        op("whole", "Shape", "g", "i[?]"),
+        op("axes", "BroadcastGradientArgs", "own whole", "i[?] i[?]"),
+        op("sum", "Sum", "g axes:0", "f*"),
+    ]
+    net = make_net({"x": operand, "g": "f[?,6,8]"}, ops, ["sum"])
+    assert Sums(net).share("g", "sum") == handed_on
+
+
 def unsteady(then, other):
     """What depends on the branch: ``y`` reads ``x`` of a branch, and ``o`` is an optional of it."""
     blobs = {"p": "z[]", "x": F}

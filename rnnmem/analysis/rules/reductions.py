@@ -30,7 +30,7 @@ from rnnmem.analysis.row_values import (
 )
 from rnnmem.analysis.trip_count import REDUCTIONS
 from rnnmem.ir.graph import Op
-from rnnmem.ir.op_table import MATRIX_PRODUCTS, REDUCES
+from rnnmem.ir.op_table import MATRIX_PRODUCTS, REDUCES, einsum_terms
 
 
 @SHAPES.of(*MATRIX_PRODUCTS)
@@ -48,17 +48,19 @@ def _matmul(op: Op, ins: list[Fact]) -> list[Fact]:
 
 @SHAPES.of("Einsum")
 def _einsum(op: Op, ins: list[Fact]) -> list[Fact]:
-    given, arrow, result = op.attributes["equation"].decode().replace(" ", "").partition("->")
+    terms = einsum_terms(op)
+    if terms is None or any("." in labels for labels in (*terms[0], terms[1])):
+        return []
+    given, result = terms
     sizes: dict[str, int | None] = {}
-    for axes, one in zip(given.split(","), ins, strict=True):
+    for axes, one in zip(given, ins, strict=True):
         if one.shape is None or len(one.shape) != len(axes):
             return []
         # An axis has one size in all operands: nothing is broadcast along a letter.
         sizes |= {
             axis: size for axis, size in zip(axes, one.shape, strict=True) if size is not None
         }
-    plain = arrow and "." not in given + result
-    return [Fact(tuple(sizes.get(axis) for axis in result))] if plain else []
+    return [Fact(tuple(sizes.get(axis) for axis in result))]
 
 
 @SHAPES.of("EuclideanNorm", *REDUCES)

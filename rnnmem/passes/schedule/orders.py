@@ -29,8 +29,9 @@ def orders(
 ) -> Iterator[tuple[Net, Sequence[Edge]]]:
     """Nets in orders with a low peak, and the edges of ops that wait to write in place.
 
-    First without any; then where the order lets ops write in place; then where ops that could were
-    put off as far as they may be, so that more of them can.
+    First without any, of a body also the one that ends with what its next iteration begins with;
+    then where the order lets ops write in place; then where ops that could were put off as far as
+    they may be, so that more of them can.
 
     Args:
       net: as a graph optimizer knows it.
@@ -95,20 +96,21 @@ def _with_states_last(net: Net, order: Net) -> Net | None:
     So that nothing large of this iteration is left to run beside those of the next.
     """
     past, blobs = ssa(order), order.blobs
-    place = {blob: index for index, op in enumerate(past.ops) for blob in op.outputs}
+    number = {op.name: index for index, op in enumerate(past.ops)}
     large = {
-        index
-        for index, op in enumerate(past.ops)
-        if any((past.net.blobs[blob].bytes or 0) >= LARGE for blob in op.outputs)
+        number[op.name]
+        for op in past.ops
+        if any((blobs[blob].bytes or 0) >= LARGE for blob in op.outputs)
     }
     leading: set[int] = set()
     for argument, result in zip(net.inputs, net.outputs, strict=False):
-        if result not in place or blobs[argument].dtype not in BYTES_PER_ELEMENT:
+        maker = order.producer.get(result)
+        if maker is None or blobs[argument].dtype not in BYTES_PER_ELEMENT:
             continue
         if _is_only_added_up(net, argument):
             continue  # a weight's gradient, without which the next iteration begins
-        readers = [index for index, op in enumerate(past.ops) if argument in op.inputs]
-        needed = set(reached([place[result]], past.before.__getitem__))
+        readers = [number[op.name] for op in order.readers.get(argument, ())]
+        needed = set(reached([number[maker.name]], past.before.__getitem__))
         led_to: set[int] = set(reached(readers, lambda index: past.after[index]))
         if large & needed & led_to:
             leading |= needed

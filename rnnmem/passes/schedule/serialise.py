@@ -140,8 +140,7 @@ def edges_of(
         edges = [*waits, *rest]
         if span.of(edges) > max_slowdown * unordered:
             edges = _fewer(waits, rest, span, max_slowdown * unordered)
-        bound = _bound(ssa(controlled(order, edges)))
-        if edges and bound < before:
+        if edges and (bound := _bound(ssa(controlled(order, edges)))) < before:
             found.append(Edges(tuple(edges), bound, before, span.of(edges) / unordered))
     return min(found, key=lambda scheduling_edges: scheduling_edges.bytes, default=None)
 
