@@ -101,12 +101,14 @@ def _answers(net: Net) -> dict[tuple, KnownNet]:
 class _Latest:
     """What was found out about an op the last time that somebody asked, and what for."""
 
-    asked: tuple[list[Fact], list[Blob], int | None, bool] | None = None
-    facts: list[Fact] = dataclasses.field(default_factory=list)
+    ins: list[Fact]
+    declared: list[Blob]
+    facts: list[Fact]
 
 
-def _latest(op: Op) -> _Latest:
-    return _Latest()
+def _latest(op: Op) -> dict[tuple[int | None, bool], _Latest]:
+    """By what stands for unknown sizes: assumed sizes and those of a call are asked in turns."""
+    return {}
 
 
 def with_known_shapes(net: Net) -> Net:
@@ -190,14 +192,16 @@ class _Filler:
             results = self._loop(op, ins) if op.type in LOOPS else self._branches(op, ins)
             return [self._settled(*one) for one in zip(declared, results, strict=False)]
         # Most of a Net reads the same when it is looked at again, and when it was rewritten.
-        asked, latest = (ins, declared, self.unknown, self.most), op.once(_latest)
-        if latest.asked != asked:
-            results = results_of(op, ins, declared)
-            if self.most:
-                results = _at_most(op, ins, declared, results)
-            latest.asked = asked
-            latest.facts = [self._settled(*one) for one in zip(declared, results, strict=False)]
-        return latest.facts
+        answers, how = op.once(_latest), (self.unknown, self.most)
+        latest = answers.get(how)
+        if latest is not None and latest.ins == ins and latest.declared == declared:
+            return latest.facts
+        results = results_of(op, ins, declared)
+        if self.most:
+            results = _at_most(op, ins, declared, results)
+        facts = [self._settled(*one) for one in zip(declared, results, strict=False)]
+        answers[how] = _Latest(ins, declared, facts)
+        return facts
 
     def _settled(self, declared: Blob, found: Fact) -> Fact:
         fact = possible(merged(declared, found))

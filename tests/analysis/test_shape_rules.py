@@ -392,6 +392,9 @@ CASES = [
     ("ScatterNd", {}, [np.array([[1], [2]], np.int32), floats(2, 3), ints(4, 3)]),
     ("MatrixDiagV3", {}, [floats(2, 3), scalar(0), scalar(-1), scalar(-1), np.float32(0)]),
     ("MatrixDiagV3", {}, [floats(2, 3), scalar(1), scalar(-1), scalar(-1), np.float32(0)]),
+    ("MatrixDiagPartV3", {}, [floats(2, 3, 5), scalar(0), np.float32(0)]),
+    ("MatrixDiagPartV3", {}, [floats(3, 5), scalar(3), np.float32(0)]),
+    ("MatrixDiagPartV3", {}, [floats(3, 5), scalar(-2), np.float32(0)]),
     ("MatrixSolve", {}, [np.eye(3, dtype=np.float32), floats(3, 2)]),
     ("MatrixTriangularSolve", {}, [np.eye(3, dtype=np.float32), floats(3, 2)]),
     (

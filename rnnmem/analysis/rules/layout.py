@@ -134,6 +134,17 @@ def _diagonal(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*shape[:-1], size, size))]
 
 
+@SHAPES.of("MatrixDiagPartV2", "MatrixDiagPartV3")
+def _diagonal_of(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, above = ins[0].shape, ins[1].value
+    if shape is None or len(shape) < 2 or not isinstance(above, int):
+        return []
+    *rest, rows, columns = shape
+    if rows is None or columns is None:
+        return [Fact((*rest, None))]
+    return [Fact((*rest, min(rows + min(above, 0), columns - max(above, 0))))]
+
+
 @SHAPES.of("Fill")
 def _fill(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = to_shape(ins[0].value)

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
 from rnnmem.ir.editor import NetEditor, edit_step_nets
-from rnnmem.ir.graph import Net, Op, Shape
+from rnnmem.ir.graph import Blob, Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
 from rnnmem.passes.decision import Context
-from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, is_by_number
 
 
 def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBroadcast]) -> Net:
@@ -37,7 +37,18 @@ def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBro
             optional=True,
         )
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
+        _shrink(editor, net, op, maker.outputs[0], net.blobs[maker.inputs[0]].shape)
     return editor.net()
+
+
+def _shrink(editor: NetEditor, net: Net, reader: Op, read: str, shape: Shape) -> None:
+    """Notes the shape of what is divided by a number now, and of what is made of that."""
+    if not is_by_number(net, reader, read):
+        return
+    (made,) = reader.outputs
+    editor.blobs[made] = Blob(made, net.blobs[made].dtype, shape)
+    for op in net.readers.get(made, ()):
+        _shrink(editor, net, op, made, shape)
 
 
 def apply(net: Net, implicit_broadcasts: Iterable[ImplicitBroadcast], context: Context) -> Net:
@@ -59,9 +70,14 @@ def _found(net: Net, implicit_broadcast: ImplicitBroadcast) -> tuple[Op, Op]:
 
 
 def _seen(net: Net, maker: Op) -> Shape:
-    """The shape that may be seen: no more than its rank where only a run tells how often."""
+    """The shape that may be seen: no axis that is repeated, and only its rank where a run tells.
+
+    Else TensorFlow would multiply what is small by other small factors first, by which last bits
+    differ from those of the original, in which it is none of the small ones.
+    """
     shape = net.blobs[maker.inputs[0]].shape
     often = net.producer.get(maker.inputs[1])
-    if shape is None or often is not None and often.type == "Const":
-        return shape
-    return (None,) * len(shape)
+    if shape is None:
+        return None
+    told = often is None or often.type == "Const"
+    return tuple(size if told and size != 1 else None for size in shape)

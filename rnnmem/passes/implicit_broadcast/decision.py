@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from rnnmem.ir.graph import Net, Op
+
 
 @dataclasses.dataclass(frozen=True)
 class ImplicitBroadcast:
     """An operand that an op broadcasts itself, so that it is not made whole.
+
+    One that divides it by a number makes as little, which its own readers broadcast.
 
     Attributes:
       op: the op that reads it.
@@ -24,3 +28,11 @@ class ImplicitBroadcast:
         """What is decided, in words."""
         where = f" in {'/'.join(self.path)}" if self.path else ""
         return f"input {self.slot} of {self.op}{where} is broadcast by the op, not made whole"
+
+
+def is_by_number(net: Net, op: Op, blob: str) -> bool:
+    """Whether an op divides a blob by a number, so that of a smaller one it makes less.
+
+    Products are grouped anew by TensorFlow, by how large their factors are.
+    """
+    return op.type == "RealDiv" and op.inputs[0] == blob and net.blobs[op.inputs[1]].shape == ()

@@ -7,6 +7,11 @@ as large as that of it before it multiplies, though the product would broadcast 
                                   y ────┘
     g [B, 1, H] ──────────────────────► Mul ─► [B, S, H]         the same products, one by one
 
+That of a mean is divided by a number first; so is what was not repeated yet:
+
+    g [1, 1] ─► Tile ─► [B, H] ─► RealDiv(n) ─► [B, H] ─► Mul(x)
+    g [1, 1] ───────────────────► RealDiv(n) ─► [1, 1] ─► Mul(x)
+
 A blob that any other op reads, too, must be made in any case, so all of its readers are looked at.
 What is added up right behind is left alone: a graph optimizer takes common factors out of sums.
 """
@@ -22,7 +27,7 @@ from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
 from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, is_by_number
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 POINTWISE = types("implicit")
@@ -95,12 +100,12 @@ def folded_in(
         if op.inputs[0] in summed:
             continue
         made = op.outputs[0]
-        readers = net.readers.get(made, ())
-        if any(reader.name in broadcasting for reader in readers):
+        ends = _ends(net, named, op.inputs[0], made)
+        if ends is None or not broadcasting.isdisjoint(ends) or len({*ends}) < len(ends):
             continue
-        if all(_can_broadcast(net, named, reader, op) for reader in readers):
-            broadcasting.update(reader.name for reader in readers)
-            yield op, [(reader.name, reader.inputs.index(made)) for reader in readers]
+        broadcasting.update(ends)
+        readers = net.readers.get(made, ())
+        yield op, [(reader.name, reader.inputs.index(made)) for reader in readers]
 
 
 def _repeats(net: Net, op: Op, sizes: Mapping[str, Blob]) -> bool:
@@ -113,14 +118,30 @@ def _repeats(net: Net, op: Op, sizes: Mapping[str, Blob]) -> bool:
     return made.bytes >= LARGE or net.blobs[made.name].bytes is None  # other calls may be larger
 
 
-def _can_broadcast(net: Net, named: SymbolicSizes, reader: Op, maker: Op) -> bool:
+def _ends(net: Net, named: SymbolicSizes, source: str, made: str) -> list[str] | None:
+    """Names of the ops that broadcast a source, themselves or once it was divided by a number.
+
+    None where one that reads what was repeated needs it whole.
+    """
+    ends: list[str] = []
+    for reader in net.readers.get(made, ()):
+        result = reader.outputs[0] if reader.outputs else made
+        if is_by_number(net, reader, made) and result not in net.outputs:
+            more = _ends(net, named, source, result)
+        else:
+            more = [reader.name] if _can_broadcast(named, reader, source, made) else None
+        if more is None or _is_added(net, result):
+            return None
+        ends += more
+    return ends
+
+
+def _can_broadcast(named: SymbolicSizes, reader: Op, source: str, made: str) -> bool:
     """Whether a reader's result is the same of what was repeated along axes of length 1."""
-    made = maker.outputs[0]
     if reader.type not in POINTWISE or reader.inputs.count(made) != 1:
         return False
     (other,) = (blob for blob in reader.inputs if blob != made)
-    fits = broadcasts_itself(*map(named.of, (maker.inputs[0], made, other)))
-    return fits and not _is_added(net, reader.outputs[0])
+    return broadcasts_itself(*map(named.of, (source, made, other)))
 
 
 def _is_added(net: Net, blob: str) -> bool:

@@ -63,6 +63,62 @@ def test_a_tile_along_the_last_axis_is_as_good():
     check(net, with_implicit_broadcasts(net, BOTH))
 
 
+def by_number(*more, outputs=("by_x", "by_scale"), n="f[]"):
+    """The gradient of a mean: what is repeated is divided by a number before it is multiplied."""
+    net = net_of(op("part", "RealDiv", "wide n", X), *more, outputs=outputs, n=n)
+    ops = [
+        one.replace(inputs=tuple("part" if blob == "wide" else blob for blob in one.inputs))
+        if one.name in ("by_x", "by_scale")
+        else one
+        for one in net.ops
+    ]
+    return net.replace(ops=tuple(ops))
+
+
+OF_PART = (ImplicitBroadcast("part", 0),)
+
+
+def test_what_is_divided_by_a_number_first_is_divided_before_it_is_repeated():
+    net = by_number()
+    assert broadcasts_outside(net) == OF_PART
+    made = with_implicit_broadcasts(net, OF_PART)
+    check(net, made)
+    assert made.blobs["part"].shape == (None, None, 1)
+    assert made.blobs["by_x"].shape == (None, None, 64)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        by_number(outputs=("by_x", "by_scale", "part")),
+        by_number(op("t", "Tanh", "part", X), outputs=("by_x", "by_scale", "t")),
+        by_number(op("two", "Mul", "part part", X), outputs=("by_x", "by_scale", "two")),
+        by_number(op("sum", "AddV2", "part x", X), outputs=("by_x", "by_scale", "sum")),
+        by_number(n="f[?,?,?]"),
+    ],
+    ids=["is a result", "is read whole", "by itself", "is added", "by what may be larger"],
+)
+def test_what_else_reads_the_quotient_keeps_it_whole(net):
+    assert broadcasts_outside(net) == ()
+    made = with_implicit_broadcasts(net, OF_PART)
+    if "sum" not in net.op_by_name:
+        with pytest.raises(CheckError, match="value-changed"):
+            check(net, made)
+
+
+def test_two_quotients_do_not_broadcast_to_what_neither_is():
+    net = by_number(
+        op("wide2", "BroadcastTo", "row s", X),
+        op("part2", "RealDiv", "wide2 n", X),
+        op("two", "Mul", "part part2", X),
+        outputs=("by_x", "by_scale", "two"),
+    )
+    assert len(broadcasts_outside(net)) == 1
+    both = [*OF_PART, ImplicitBroadcast("part2", 0)]
+    with pytest.raises(CheckError, match="value-changed"):
+        check(net, with_implicit_broadcasts(net, both))
+
+
 BESIDE_ANOTHER = net_of(
     op("y", "Tanh", "z", "f[?,?,?]"),
     op("by_y", "Mul", "wide y", X),
@@ -91,7 +147,7 @@ def test_sizes_that_may_differ_are_refused(net, wrong):
         check(net, with_implicit_broadcasts(net, wrong))
 
 
-def attention(words, told):
+def attention(words, told, reduce=tf.reduce_sum):
     """A train step of additive attention, all queries at once; its gradient repeats four axes."""
     query, key, scale = made = weights((16, 32), (16, 32), (1, 32))
     shape = [8, words, 16] if told else [None, None, 16]
@@ -100,7 +156,7 @@ def attention(words, told):
     def step(x, memory):
         with tf.GradientTape() as tape:
             both = tf.tanh((x @ query)[:, :, None] + (memory @ key)[:, None])
-            weight = tf.nn.softmax(tf.reduce_sum(scale[0] * both, -1))
+            weight = tf.nn.softmax(reduce(scale[0] * both, -1))
             context = tf.reduce_sum(weight[..., None] * memory[:, None], 2)
             loss = tf.reduce_mean((context - x) ** 2)
         return loss, *tape.gradient(loss, made)
@@ -108,9 +164,10 @@ def attention(words, told):
     return step, (numbers(8, words, 16), numbers(8, words, 16, seed=2))
 
 
+@pytest.mark.parametrize("reduce", [tf.reduce_sum, tf.reduce_mean])
 @pytest.mark.parametrize("told", [False, True])
-def test_attention_takes_less_memory_and_every_bit_is_the_same(told):
-    step, given = attention(48, told)
+def test_attention_takes_less_memory_and_every_bit_is_the_same(told, reduce):
+    step, given = attention(48, told, reduce)
     optimised = rnnmem.optimize(step, max_slowdown=1.0)
     assert outcome(optimised(*given)) == outcome(step(*given))
     assert optimised.plan(*given).of("broadcast_outside")
@@ -130,3 +187,19 @@ def test_regions_are_chosen_in_a_net_without_what_nobody_needs_any_more():
     assert made.search.net is without_dead_ops(made.search.net)
     again = compile_function(Target(concrete, Options(plan=made.plan)))
     assert str(again.rewritten) == str(made.rewritten)
+
+
+def test_a_square_of_known_size_is_multiplied_in_the_order_of_the_original():
+    """TensorFlow multiplies small factors first, where it sees how small they are."""
+    key, back = made = weights((64, 16), (16, 64))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.tanh(x @ key) @ back - x))
+        return loss, *tape.gradient(loss, made)
+
+    given = numbers(8000, 64)
+    optimised = rnnmem.optimize(step, max_slowdown=1.0)
+    assert outcome(optimised(given)) == outcome(step(given))
+    assert optimised.plan(given).of("broadcast_outside")
