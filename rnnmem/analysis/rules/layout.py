@@ -134,7 +134,7 @@ def _diagonal(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*shape[:-1], size, size))]
 
 
-@SHAPES.of("MatrixDiagPartV2", "MatrixDiagPartV3")
+@SHAPES.of("MatrixDiagPartV3")
 def _diagonal_of(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, above = ins[0].shape, ins[1].value
     if shape is None or len(shape) < 2 or not isinstance(above, int):
