@@ -45,6 +45,10 @@ Peaks = tuple[int | None, ...]
 
 def assumed_peaks(net: Net) -> Peaks:
     """Predicted peaks of a Net at each of the sizes that are assumed."""
+    return net.once(_peaks_of)
+
+
+def _peaks_of(net: Net) -> Peaks:
     loops = any(op.type in LOOPS for _, inner in net.walk() for op in inner.ops)
     apart = {trips: trips if loops else trips[:1] for trips in TRIPS}
     peaks = {

@@ -238,8 +238,9 @@ def _tried(
             continue
         rewritten = with_regions(net, one.regions, search.setting.constant, search.nested_step)
         peaks = _peaks(rewritten, search, limit)
-        larger = limit < math.inf and are_larger(peaks, before)
-        if peaks and peaks[-1] < limit and not larger:
+        if not peaks or peaks[-1] >= limit:
+            continue
+        if limit == math.inf or not are_larger(peaks, before):
             tried.append((peaks, one, rewritten))
     return tried
 
@@ -281,11 +282,15 @@ def _at_peak(net: Net, candidate: Candidate, search: Search) -> float:
 def _peaks(net: Net, search: Search, limit: float = math.inf) -> tuple[int, ...]:
     """The predicted peak of a Net; where a size is unknown, those at sizes that are assumed.
 
-    Empty where not even these tell. From the limit on, nobody asks how high it is.
+    Empty where not even these tell, or the last of them reaches the limit, from which on nobody
+    asks how high it is.
     """
     peak = counted_peak(search.setting.known(net), limit=limit)
     if peak is not None:
         return (peak,)
     many = known_net(net, None, MANY, unknown_trips=TRIPS[-1])
-    found = [one for one in (*assumed_peaks(net), counted_peak(many)) if one is not None]
+    last = counted_peak(many, limit=limit)
+    if last is None or last >= limit:
+        return ()
+    found = [one for one in (*assumed_peaks(net), last) if one is not None]
     return tuple(found) if len(found) > len(TRIPS) else ()
