@@ -125,3 +125,30 @@ def test_nothing_is_computed_in_another_way(layers, bound, monkeypatch):
     step = rnnmem.optimize(made.fn, max_slowdown=bound)
     assert step.plan(*made.calls[0][0]).of("straight_line")
     assert set(found) == {None}
+
+
+def averaged():
+    """A decoder whose attention takes means; its regions are above the limit at assumed sizes."""
+    query, key, scale, kernel = made = weights((32, 32), (32, 32), (1, 32), (64, 32))
+
+    def loss(x, memory):
+        keys, state, total = memory @ key, tf.zeros([tf.shape(x)[0], 32]), 0.0
+        for t in tf.range(tf.shape(x)[1]):
+            score = tf.tanh((state @ query)[:, None] + keys) * scale[0]
+            weight = tf.nn.softmax(tf.reduce_mean(score, -1))
+            context = tf.reduce_mean(weight[..., None] * memory, 1)
+            state = tf.tanh(tf.concat([x[:, t], context], -1) @ kernel)
+            total += tf.reduce_mean(tf.square(state))
+        return total
+
+    signature = [tf.TensorSpec([None, None, 32])] * 2
+    step = tf.function(train(loss, made), input_signature=signature)
+    given = numbers(24, 12, 32), numbers(24, 40, 32, seed=2)
+    return Case(step, [(given, {})], values(*made))
+
+
+def test_beside_a_loop_of_unknown_length_what_gains_nothing_is_passed_by():
+    assert_same_bits(averaged, max_slowdown=1.35)
+    case = averaged()
+    ((given, _),) = case.calls
+    assert not rnnmem.optimize(case.fn, max_slowdown=1.35).plan(*given).changes_nothing
