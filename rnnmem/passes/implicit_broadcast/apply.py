@@ -75,9 +75,11 @@ def _seen(net: Net, maker: Op) -> Shape:
     Else TensorFlow would multiply what is small by other small factors first, by which last bits
     differ from those of the original, in which it is none of the small ones.
     """
-    shape = net.blobs[maker.inputs[0]].shape
+    shape, made = (net.blobs[blob].shape for blob in (maker.inputs[0], maker.outputs[0]))
     often = net.producer.get(maker.inputs[1])
     if shape is None:
         return None
-    told = often is None or often.type == "Const"
-    return tuple(size if told and size != 1 else None for size in shape)
+    if made is None or often is not None and often.type != "Const":
+        return (None,) * len(shape)
+    behind = made[len(made) - len(shape) :]
+    return tuple(size if size == wide else None for size, wide in zip(shape, behind, strict=True))
