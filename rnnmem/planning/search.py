@@ -304,7 +304,7 @@ class Search:
         told = are_told(before, after)
         return are_larger(after, before, bool(self.losses)) if told else is_cut(plan)
 
-    @functools.cached_property
+    @property
     def _assumed(self) -> Peaks:
         """Predicted peaks of the original at the sizes that are assumed."""
         return assumed_peaks(self.net) if self.beside is None else self.beside._assumed

@@ -282,8 +282,7 @@ def _at_peak(net: Net, candidate: Candidate, search: Search) -> float:
 def _peaks(net: Net, search: Search, limit: float = math.inf) -> tuple[int, ...]:
     """The predicted peak of a Net; where a size is unknown, those at sizes that are assumed.
 
-    Empty where not even these tell, or the last of them reaches the limit, from which on nobody
-    asks how high it is.
+    Empty where not even these tell. From the limit on, nobody asks how high it is, nor for others.
     """
     peak = counted_peak(search.setting.known(net), limit=limit)
     if peak is not None:
@@ -291,6 +290,6 @@ def _peaks(net: Net, search: Search, limit: float = math.inf) -> tuple[int, ...]
     many = known_net(net, None, MANY, unknown_trips=TRIPS[-1])
     last = counted_peak(many, limit=limit)
     if last is None or last >= limit:
-        return ()
+        return () if last is None else (last,)
     found = [one for one in (*assumed_peaks(net), last) if one is not None]
     return tuple(found) if len(found) > len(TRIPS) else ()

@@ -15,7 +15,7 @@ from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Blob, Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
 from rnnmem.passes.decision import Context
-from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, is_by_number
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, divides_by_number
 
 
 def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBroadcast]) -> Net:
@@ -43,7 +43,7 @@ def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBro
 
 def _shrink(editor: NetEditor, net: Net, reader: Op, read: str, shape: Shape) -> None:
     """Notes the shape of what is divided by a number now, and of what is made of that."""
-    if not is_by_number(net, reader, read):
+    if not divides_by_number(net, reader, read):
         return
     (made,) = reader.outputs
     editor.blobs[made] = Blob(made, net.blobs[made].dtype, shape)

@@ -30,7 +30,7 @@ class ImplicitBroadcast:
         return f"input {self.slot} of {self.op}{where} is broadcast by the op, not made whole"
 
 
-def is_by_number(net: Net, op: Op, blob: str) -> bool:
+def divides_by_number(net: Net, op: Op, blob: str) -> bool:
     """Whether an op divides a blob by a number, so that of a smaller one it makes less.
 
     Products are grouped anew by TensorFlow, by how large their factors are.

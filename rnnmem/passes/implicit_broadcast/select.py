@@ -27,7 +27,7 @@ from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
 from rnnmem.passes.decision import Offer, Site
-from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, is_by_number
+from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, divides_by_number
 from rnnmem.passes.schedule.gradient_start import LARGE
 
 POINTWISE = types("implicit")
@@ -125,12 +125,12 @@ def _ends(net: Net, named: SymbolicSizes, source: str, made: str) -> list[str] |
     """
     ends: list[str] = []
     for reader in net.readers.get(made, ()):
-        result = reader.outputs[0] if reader.outputs else made
-        if is_by_number(net, reader, made) and result not in net.outputs:
-            more = _ends(net, named, source, result)
-        else:
-            more = [reader.name] if _can_broadcast(named, reader, source, made) else None
-        if more is None or _is_added(net, result):
+        more: list[str] | None = None
+        if divides_by_number(net, reader, made) and reader.outputs[0] not in net.outputs:
+            more = _ends(net, named, source, reader.outputs[0])
+        elif _can_broadcast(named, reader, source, made):
+            more = [reader.name]
+        if more is None or _is_added(net, reader.outputs[0]):
             return None
         ends += more
     return ends

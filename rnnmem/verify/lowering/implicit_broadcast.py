@@ -75,18 +75,26 @@ def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
                 else below
                 for label, below in op.nets.items()
             }
-            hinted = _hinted(net, op, rewritten, other)
-            inputs = list(op.inputs)
-            for slot in (slot for slot, hint in enumerate(hinted) if hint):
-                source = net.producer[op.inputs[slot]].inputs[0]
-                found = _small(net, known, op, op.inputs[slot], source)
-                if found is not None and found.keys().isdisjoint(small):
-                    inputs[slot] = source
-                    small.update(found)
-            op = op.replace(inputs=tuple(inputs), nets=nets)
+            hints = _hinted(net, op, rewritten, other)
+            op = op.replace(inputs=_operands(net, known, op, hints, small), nets=nets)
         ops.append(op)
     changed = {blob.name: blob for blob in small.values() if blob is not None}
     return net.replace(ops=tuple(ops), blobs={**net.blobs, **changed} if changed else net.blobs)
+
+
+def _operands(
+    net: Net, known: KnownNet, op: Op, hints: list[bool], small: dict[str, Blob | None]
+) -> tuple[str, ...]:
+    """The op's inputs, with what was repeated in place of what it gave; adds what gets small."""
+    inputs = list(op.inputs)
+    for slot, hint in enumerate(hints):
+        if hint:
+            source = net.producer[op.inputs[slot]].inputs[0]
+            found = _small(net, known, op, op.inputs[slot], source)
+            if found is not None and found.keys().isdisjoint(small):
+                inputs[slot] = source
+                small.update(found)
+    return tuple(inputs)
 
 
 def _small(
