@@ -10,7 +10,7 @@ broadcasts to each other have a new name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rnnmem.analysis.facts import Rules, without_symbols
 from rnnmem.analysis.rules.indexing import sliced_axes
@@ -156,13 +156,15 @@ def _like_first(sizes: SymbolicSizes, op: Op) -> _Named:
 
 @_RESULTS.of(*POINTWISE)
 def _broadcast(sizes: SymbolicSizes, op: Op) -> _Named:
-    read = [sizes.of(blob) for blob in op.inputs]
-    rank = max(len(one or ()) for one in read) if read else 0
-    made: list[Size | None] = [1] * rank
+    read = [one for one in map(sizes.of, op.inputs) if one is not None]
+    return _broadcast_sizes(read) if len(read) == len(op.inputs) else None
+
+
+def _broadcast_sizes(read: Sequence[Sizes]) -> tuple[Size | None, ...]:
+    """What sizes broadcast to, None for one that is unknown."""
+    made: list[Size | None] = [1] * max(map(len, read), default=0)
     for one in read:
-        if one is None:
-            return None
-        row = (1,) * (rank - len(one)) + one
+        row = (1,) * (len(made) - len(one)) + one
         made = [None if a is None else _both(a, b) for a, b in zip(made, row, strict=True)]
     return tuple(made)
 
@@ -203,14 +205,23 @@ def _reduced(sizes: SymbolicSizes, op: Op) -> _Named:
     return tuple(size for axis, size in enumerate(read) if axis not in gone)
 
 
-@_RESULTS.of("MatMul", "BatchMatMulV2")
+@_RESULTS.of("MatMul", "BatchMatMul", "BatchMatMulV2")
 def _product(sizes: SymbolicSizes, op: Op) -> _Named:
-    """Rows of the first factor, where the second is one matrix."""
+    """Rows of the first factor, columns of the second, each of them as many times as there are."""
     one, other = map(sizes.of, op.inputs)
-    turned = op.attributes.get("transpose_a") or op.attributes.get("adj_x")
-    if one is None or other is None or len(other) != 2 or turned:
+    if one is None or other is None or len(one) < 2 or len(other) < 2:
         return None
-    return (*one[:-1], None)
+    rows = -1 if op.attributes.get("transpose_a") or op.attributes.get("adj_x") else -2
+    columns = -2 if op.attributes.get("transpose_b") or op.attributes.get("adj_y") else -1
+    return (*_broadcast_sizes([one[:-2], other[:-2]]), one[rows], other[columns])
+
+
+@_RESULTS.of("Transpose")
+def _turned(sizes: SymbolicSizes, op: Op) -> _Named:
+    read, order = sizes.of(op.inputs[0]), sizes.value(op.inputs[1])
+    if read is None or not isinstance(order, tuple) or len(order) != len(read):
+        return None
+    return tuple(None if axis is None else read[axis] for axis in order)
 
 
 @_RESULTS.of("GatherV2", "ResourceGather")

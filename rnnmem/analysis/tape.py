@@ -49,9 +49,14 @@ def _given_ops(net: Net) -> frozenset[str]:
 
 def is_of_tape(net: Net, op: Op) -> bool:
     """Whether a tape made the op for a gradient; lists and constants may stand anywhere."""
-    if TAPE.isdisjoint(op.name.split("/")) or op.name in constant_ops(net):
+    if not has_scope(op) or op.name in constant_ops(net):
         return False
     return any(is_float(net.blobs[blob]) for blob in op.outputs)
+
+
+def has_scope(op: Op) -> bool:
+    """Whether the op stands in a scope of a tape."""
+    return not TAPE.isdisjoint(op.name.split("/"))
 
 
 def takes_gradient(net: Net) -> bool:

@@ -59,7 +59,7 @@ def constants_moved(net: Net) -> Moved:
         child = _product(net, product, constants)
         if child is None:
             continue
-        factor, first = sorted(child.inputs, key=_sorted_as)
+        factor, first = sorted(child.inputs, key=sorted_as)
         inner = net.producer.get(first)
         if (
             inner is not None
@@ -76,7 +76,7 @@ def constants_moved(net: Net) -> Moved:
     return Moved(ops, gone, frozenset(early), factors)
 
 
-def _sorted_as(blob: str) -> str:
+def sorted_as(blob: str) -> str:
     """How a graph optimizer sorts a blob among what an op reads."""
     return blob.removesuffix(":0")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from rnnmem.analysis.versions import SsaVersions
 from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import Sums, merged_sums
-from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
+from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Shape
 from rnnmem.ir.marks import OWN_KERNEL
 from rnnmem.ir.op_table import (
     ADDS,
@@ -127,14 +127,44 @@ def is_merged(op: Op) -> bool:
     return known is None or known.folds or known.work in (Work.POINTWISE, Work.PRODUCT)
 
 
-def _is_never_fused(op: Op) -> bool:
+def _is_never_fused(net: Net, op: Op) -> bool:
     """Whether no graph optimizer fuses the op; the gradient of a convolution only oneDNN's does."""
-    return op.type in APART or bool(op.attributes.get(OWN_KERNEL))
+    apart = op.type in APART or bool(op.attributes.get(OWN_KERNEL))
+    return apart and not _may_be_dropped(net, op)
+
+
+def _may_be_dropped(net: Net, op: Op) -> bool:
+    """Whether a graph optimizer may find out that a sum of a gradient adds nothing up.
+
+    It goes then, so that products on both sides of it are grouped anew, but not from between them
+    where somebody waits for it.
+    """
+    axes = net.producer.get(op.inputs[1]) if op.type == "Sum" else None
+    made = net.producer.get(op.inputs[0])
+    if axes is None or axes.type != "BroadcastGradientArgs" or made is None:
+        return False
+    if made.type == "AddN" or (facts(made) or _FOLDS).work is not Work.POINTWISE:
+        return False
+    slot = axes.outputs.index(op.inputs[1])
+    mine, other = (_told(net, axes.inputs[one]) for one in (slot, 1 - slot))
+    if mine is None or other is None:
+        return True
+    sizes = zip(reversed(mine), reversed(other), strict=False)
+    return len(mine) >= len(other) and not any(a == 1 and b != 1 for a, b in sizes)
+
+
+def _told(net: Net, vector: str) -> Shape:
+    """The sizes that a vector holds, None for one that is not known; None: not how many."""
+    source = net.producer.get(vector)
+    if source is not None and source.type == "Shape":
+        return net.blobs[source.inputs[0]].shape
+    (length,) = net.blobs[vector].shape or (None,)
+    return None if length is None else (None,) * length
 
 
 def is_apart(net: Net, op: Op) -> bool:
     """Whether a control edge at the op takes it out of no fusion."""
-    if _is_never_fused(op):
+    if _is_never_fused(net, op):
         return True
     sources = [net.producer[blob] for blob in op.inputs if blob in net.producer]
     if any(source.type == "Pad" or (facts(source) or _FOLDS).folds for source in sources):
@@ -144,7 +174,7 @@ def is_apart(net: Net, op: Op) -> bool:
 
 def may_be_awaited(net: Net, op: Op) -> bool:
     """Whether a control edge from the op takes it out of no fusion."""
-    if _is_never_fused(op):
+    if _is_never_fused(net, op):
         return True
     if op.type != "MatMul" or any(blob in net.outputs for blob in op.outputs):
         return False

@@ -94,9 +94,8 @@ def test_a_reduction_drops_its_axes(keep):
 def test_rows_of_a_product_and_of_a_lookup_are_those_of_what_is_multiplied_and_looked_up():
     product = op("r", "BatchMatMulV2", "x w", "f[?,?,4]")
     assert sizes("r", product, w="f[8,4]") == (("x", 0), ("x", 1), 4)
-    assert sizes("r", product, w="f[?,8,4]") == (("r", 0), ("r", 1), 4)  # of a batch of its own
     turned = op("r", "MatMul", "u w", "f[?,4]", attributes={"transpose_a": True})
-    assert sizes("r", turned, u="f[8,?]", w="f[8,4]") == (("r", 0), 4)
+    assert sizes("r", turned, u="f[8,?]", w="f[8,4]") == (("u", 1), 4)
     lookup = [const("first", 0), op("r", "GatherV2", "t i first", "f[?,?,4]")]
     assert sizes("r", *lookup, t="f[9,4]", i="i[?,?]") == (("i", 0), ("i", 1), 4)
 
@@ -144,3 +143,35 @@ def test_a_long_chain_is_followed():
 )
 def test_an_op_broadcasts_itself_where_what_it_reads_beside_is_as_large(source, made, other, does):
     assert broadcasts_itself(source, made, other) == does
+
+
+@pytest.mark.parametrize(
+    ("attributes", "made"),
+    [
+        ({}, (("q", 0), ("q", 1), ("k", 2))),
+        ({"adj_x": True}, (("q", 0), ("q", 2), ("k", 2))),
+        ({"adj_y": True}, (("q", 0), ("q", 1), ("k", 1))),
+    ],
+)
+def test_batched_products_have_rows_of_one_and_columns_of_the_other(attributes, made):
+    ops = [
+        op("q", "Tanh", "x", "f[?,?,?]"),
+        const("order", (0, 1, 2)),
+        op("k", "Transpose", "q order", "f[?,?,?]"),
+        op("p", "BatchMatMulV2", "q k", "f[?,?,?]", attributes=attributes),
+    ]
+    named = {"q": "x", "k": "x"}
+    expected = tuple((named[blob], axis) for blob, axis in made)
+    assert sizes("p", *ops, x="f[?,?,?]") == expected
+
+
+def test_a_product_with_other_batches_names_its_own():
+    ops = [op("p", "BatchMatMulV2", "x z", "f[?,?,?]")]
+    assert sizes("p", *ops, x="f[?,?,8]", z="f[?,8,?]") == (("p", 0), ("x", 1), ("z", 2))
+    ops = [op("p", "BatchMatMulV2", "x z", "f[?,?,?]")]
+    assert sizes("p", *ops, x="f[?,?,8]", z="f[8,?]") == (("x", 0), ("x", 1), ("z", 1))
+
+
+def test_a_transpose_takes_the_names_along():
+    ops = [const("order", (2, 0, 1)), op("t", "Transpose", "x order", "f[8,?,?]")]
+    assert sizes("t", *ops) == (8, ("x", 0), ("x", 1))

@@ -6,7 +6,8 @@
 
 The constant moves to the factor as before, which is there only once the gradient d is. The delayed
 input sorts among the factors as what it hands on, and has its shape also where that is known by
-name only: TensorFlow multiplies small factors first, and compares the shapes for that.
+name only: TensorFlow multiplies small factors first, and compares the shapes for that. Where no
+axis is known, it has not: then the constant moves to the factor that sorts last, so it does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.errors import NetError
+from rnnmem.grappler.constant_products import sorted_as
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType, Net, Op, ShapeValue
 from rnnmem.passes.decision import planned_op
@@ -39,7 +41,8 @@ def apply(net: Net, products: Iterable[LateProduct]) -> Net:
         if one.awaited not in proxies:
             proxies[one.awaited] = completion_proxy(editor, net.producer[one.awaited])
         factor = op.inputs[one.slot]
-        late = _late(editor, op, factor, f"{_stem(net, factor)}/{LATE}", proxies[one.awaited])
+        sorts_as = factor if _knows_an_axis(net, factor) else max(op.inputs, key=sorted_as)
+        late = _late(editor, op, factor, f"{_stem(net, sorts_as)}/{LATE}", proxies[one.awaited])
         inputs = (*op.inputs[: one.slot], late, *op.inputs[one.slot + 1 :])
         editor.ops[op.name] = op.replace(inputs=inputs)
     return editor.net()
@@ -59,6 +62,12 @@ def _late(editor: NetEditor, op: Op, blob: str, name: str, after: str) -> str:
         source=op.source,
         controls=(after,),
     ).outputs[0]
+
+
+def _knows_an_axis(net: Net, blob: str) -> bool:
+    """Whether a shape is handed on as it is, with the names of the sizes that only a run tells."""
+    shape = net.blobs[blob].shape
+    return not shape or any(size is not None for size in shape)
 
 
 def _stem(net: Net, blob: str) -> str:

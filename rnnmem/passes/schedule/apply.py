@@ -68,7 +68,7 @@ def _delayed_input(editor: NetEditor, name: str, slot: int) -> str:
         DELAYED_INPUT,
         (blob.name,),
         [(blob.dtype, blob.shape)],
-        {"T": DType(blob.dtype), "shape": ShapeValue(blob.shape)},
+        {"T": DType(blob.dtype), "shape": ShapeValue(blob.shape and (None,) * len(blob.shape))},
         name=f"{name}/turn",
         device=op.device,
         source=op.source,

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rnnmem.analysis.tape import given_ops, is_of_tape
+from rnnmem.analysis.tape import given_ops, has_scope, is_float, is_of_tape
 from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import merged_sums
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, READ, SAME_BUFFER, facts, may_fuse
+from rnnmem.ir.op_table import ASKS_SHAPE, BROADCASTS, READ, SAME_BUFFER, Work, facts, may_fuse
 from rnnmem.ir.order import topological
 
 SMALL = 0.01
@@ -145,14 +145,51 @@ class Line:
 
         What the gradient computes of residuals alone, before anything arrives, stands behind them.
         """
+        apart = self.constant | self._arriving
         return [
             index
             if index < self.turn
             else early
-            if 0 <= early < self.last and facts(op) is not None and op.name not in self.constant
+            if 0 <= early < self.last and facts(op) is not None and op.name not in apart
             else None
             for index, (op, early) in enumerate(zip(self.net.ops, self.available, strict=True))
         ]
+
+    @functools.cached_property
+    def _arriving(self) -> frozenset[str]:
+        """Names of the ops that compute from the gradient of a sum or a mean, and make products.
+
+        It is a constant, repeated, so that of one loss may run before another loss is computed.
+        """
+        found, repeated = set[str](), self._repeated
+        blobs: set[str] = set()
+        for op in self.net.ops:
+            if op.name in repeated or not blobs.isdisjoint(op.inputs):
+                found.add(op.name)
+                blobs.update(op.outputs)
+        return frozenset(found)
+
+    @property
+    def _repeated(self) -> frozenset[str]:
+        """Names of the ops that repeat such a constant, of which products are made early."""
+        found: set[str] = set()
+        early: set[str] = set()  # of which products are made
+        for index in reversed(range(len(self.net.ops))):
+            op = self.net.ops[index]
+            known = facts(op)
+            if self.available[index] >= self.last or known is None:
+                continue
+            readers = (one.name for blob in op.outputs for one in self.net.readers.get(blob, ()))
+            if known.work is Work.PRODUCT or not early.isdisjoint(readers):
+                early.add(op.name)
+                in_gradient = index >= self.turn or has_scope(op)
+                if (
+                    in_gradient
+                    and op.type in BROADCASTS
+                    and is_float(self.net.blobs[op.outputs[0]])
+                ):
+                    found.add(op.name)
+        return frozenset(found)
 
     def position(self, op: Op) -> int | None:
         """Where the op stands in the forward part; None: it is of the gradient."""

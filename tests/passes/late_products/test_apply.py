@@ -104,6 +104,31 @@ def test_sizes_that_only_a_run_tells(grappler):
     assert_same_bits(open_batch)
 
 
+def of_any_length():
+    """Attention whose scores have no axis of a known length."""
+    made = weights(*[(WIDTH, WIDTH)] * 4)
+
+    def loss(x):
+        for _ in range(2):
+            q, k, v, kept = (x @ kernel for kernel in made)
+            x = kept + tf.nn.softmax(tf.matmul(q, k, transpose_b=True) * 0.3) @ v
+        return tf.reduce_mean(tf.square(x))
+
+    step = tf.function(train(loss, made), input_signature=[tf.TensorSpec([None, None, WIDTH])])
+    return Case(
+        step, [((numbers(*rows, WIDTH),), {}) for rows in ((2, 192), (3, 5))], values(*made)
+    )
+
+
+def test_scores_of_any_length_and_of_any_batch(grappler):
+    case = of_any_length()
+    arguments, _ = case.calls[0]
+    plan = rnnmem.optimize(case.fn, max_slowdown=1.0).plan(*arguments)
+    assert len(plan.of("late_products")) == 2
+    assert not any("in another way" in note for note in plan.notes)
+    assert_same_bits(of_any_length, max_slowdown=1.0)
+
+
 def test_where_the_gradient_sorts_first_nothing_is_held():
     case = attention(scope="zz")
     assert not plan_of(case, max_slowdown=1.0).of("late_products")
