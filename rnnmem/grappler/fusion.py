@@ -42,6 +42,9 @@ PRODUCTS = MATRIX_PRODUCTS | {"Conv2D"}
 """Op types that are worth a delayed input: large results from little."""
 
 
+_OF_WEIGHTS = MATRIX_PRODUCTS | types("sums_products") | {"BiasAddGrad"}
+"""Op types that make gradients of weights, which a graph optimizer fuses with no calm op."""
+
 NEAR = 64
 """Ops around another that are looked at, for one at which an edge may stand."""
 
@@ -188,9 +191,11 @@ def may_have_proxy(net: Net, blob: str) -> bool:
     """Whether one more reader of a blob, a completion proxy, changes neither a fusion nor a sum."""
     if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
         return False
-    readers = net.readers.get(blob, ())
-    return fan_out(net, blob) > 1 or (
-        bool(readers) and not may_fuse(net.producer[blob], readers[0])
+    readers, made = net.readers.get(blob, ()), net.producer[blob]
+    if fan_out(net, blob) > 1:
+        return True
+    return bool(readers) and (
+        not may_fuse(made, readers[0]) or (made.type in _OF_WEIGHTS and readers[0].type in CALM)
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from rnnmem.analysis.machine import CPU
+from rnnmem.grappler.fusion import may_have_proxy
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.passes.straight_line.races import Races
@@ -86,3 +87,17 @@ def test_a_sum_that_no_clone_holds_up_is_not_made_to_wait():
 def test_the_race_begins_where_the_buffer_is_made_that_both_read():
     edges = settled(drawn(behind=True), "dw", "m").edges
     assert edges == (Edge("gradients/dx", None, "gradients/u"),)
+
+
+@pytest.mark.parametrize("type", ["MatMul", "Einsum", "BiasAddGrad"])
+def test_gradients_of_weights_that_two_passes_share_are_waited_for_by_another_reader(type):
+    reads = "d" if type == "BiasAddGrad" else "x d"
+    ops = [
+        op("dw", type, reads, F),
+        op("both", "AddN", "dw other", F),
+        op("tanh", "Tanh", "x", F),
+        op("sum", "AddN", "tanh other", F),
+    ]
+    net = make_net({"x": F, "d": F, "other": F}, ops, ["both", "sum"])
+    assert may_have_proxy(net, "dw")
+    assert not may_have_proxy(net, "tanh")
