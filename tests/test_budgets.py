@@ -87,6 +87,7 @@ def test_budgets_are_met_with_the_same_bits(expected):
         assert peak <= budget
 
 
+@pytest.mark.slow
 def test_the_error_names_the_smallest_peak_and_its_cost():
     text = hopeless()
     assert re.search(
@@ -139,6 +140,7 @@ def test_the_smallest_budget_that_the_error_names_is_met_when_it_is_asked_for(st
     assert needed_budget(plan.predicted_peak) <= raised.value.smallest
 
 
+@pytest.mark.slow
 def test_after_an_error_the_function_runs_as_it_did(expected):
     plain = tf.function(train_step)
     with pytest.raises(BudgetError):
@@ -191,6 +193,7 @@ def test_a_function_without_a_loop_has_a_budget_too():
         rnnmem.optimize(wide, budget="1MiB")(big)
 
 
+@pytest.mark.slow
 def test_a_budget_reaches_a_function_that_is_differentiated_later():
     def forward(x, weight):
         def body(i, h):
@@ -251,6 +254,7 @@ def test_a_list_that_writes_lengthen_is_within_the_budget_or_the_budget_is_refus
         assert peak <= budget
 
 
+@pytest.mark.slow
 def test_a_list_whose_length_only_a_run_can_tell_is_told():
     step, args = gathering(lambda i, start: start + i, budget="1MiB")
     plan = step.plan(*args)
@@ -258,6 +262,7 @@ def test_a_list_whose_length_only_a_run_can_tell_is_told():
     assert any("not held against a prediction" in note for note in plan.notes)
 
 
+@pytest.mark.slow
 def test_a_budget_says_that_it_knows_nothing_of_python_functions():
     def printing(x, weight):
         tf.py_function(lambda: None, [], [])
@@ -318,6 +323,7 @@ def test_buffers_that_take_turns_meet_a_budget_that_nothing_else_meets():
     assert peak <= least
 
 
+@pytest.mark.slow
 def test_a_measured_peak_above_the_budget_takes_a_smaller_plan(monkeypatch, expected):
     step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
     first = step.plan(X, WEIGHT)
@@ -346,6 +352,7 @@ def test_a_first_call_above_every_plan_is_refused_and_leaves_the_variables(monke
         assert count.numpy() == 0.0
 
 
+@pytest.mark.slow
 def test_a_training_that_is_under_way_is_warned_of_the_user_s_own_budget(monkeypatch, expected):
     step = rnnmem.optimize(train_step, budget="1MiB", verify=True)
     monkeypatch.setattr(optimized, "run_measured", lambda call: (call(), 2 * MIB))
@@ -361,6 +368,7 @@ def test_a_training_that_is_under_way_is_warned_of_the_user_s_own_budget(monkeyp
 # Saved plans.
 
 
+@pytest.mark.slow
 def test_a_plan_is_saved_and_applied_again(tmp_path, expected):
     plan = rnnmem.optimize(train_step, max_slowdown=1.3).plan(X, WEIGHT)
     assert not plan.changes_nothing
@@ -372,6 +380,7 @@ def test_a_plan_is_saved_and_applied_again(tmp_path, expected):
         assert step.plan(X, WEIGHT) == plan
 
 
+@pytest.mark.slow
 def test_a_plan_from_another_function_is_refused_by_name(expected):
     def other(x, weight):
         with tf.GradientTape() as tape:
@@ -402,6 +411,7 @@ def test_a_plan_of_no_loop_is_refused_where_there_is_one():
         rnnmem.optimize(train_step, plan=Plan())(X, WEIGHT)
 
 
+@pytest.mark.slow
 def test_a_saved_plan_serves_a_function_that_is_differentiated_later():
     def forward(x, weight):
         def body(i, h):

@@ -86,6 +86,7 @@ def test_explain_takes_an_unknown_dimension(script, capsys):
     assert "?" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_report_writes_every_form_that_is_asked_for(script, capsys, tmp_path):
     paths = {form: tmp_path / f"memory.{form}" for form in ("html", "png", "svg", "trace.json")}
     files = [f"--{form.partition('.')[0]}={path}" for form, path in paths.items()]
@@ -183,6 +184,7 @@ def test_a_warning_of_ours_is_a_line(file, told):
     assert warnings.formatwarning is plain
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert main(["explain", exported]) == DONE
     assert capsys.readouterr().out.startswith("serving_default: ")
@@ -197,6 +199,7 @@ def test_a_saved_model_is_explained_and_optimised(exported, capsys, tmp_path):
     assert "<html" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_budget_that_cannot_be_met_has_its_own_exit_code(script, capsys):
     assert main(["explain", script, "float32[64,32]", "--budget=1KiB"]) == OVER_BUDGET
     captured = capsys.readouterr()
@@ -306,6 +309,7 @@ def test_an_option_that_cannot_be_is_bad_usage(script, option, message, capsys):
     assert message in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_all_options_of_the_decorator_reach_it(script, capsys, tmp_path):
     shape = "float32[64,32]"
     options = ["--max-slowdown=2", "--allow=default", "--allow=bits", "--recompute=*/Tanh"]
@@ -408,6 +412,7 @@ def test_a_reader_that_has_enough_is_no_error_to_tell_of(options):
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_nothing_of_tensorflow_s_stands_before_what_a_command_prints(tmp_path):
     (tmp_path / "step.py").write_text("def step(x):\n    return x + x\n")
     run = [sys.executable, "-m", "rnnmem", "explain", f"{tmp_path}/step.py:step", "float32[2]"]

@@ -21,6 +21,7 @@ def found():
     return {one.what: one for one in run()}
 
 
+@pytest.mark.slow
 def test_all_that_is_essential_works_here(found):
     essential = [one for one in found.values() if one.essential]
     assert len(essential) == 4

@@ -104,6 +104,7 @@ def uses_private_names(path: Path) -> bool:
     return by_import or by_attribute
 
 
+@pytest.mark.slow
 def test_private_tensorflow_stands_in_one_folder():
     files = sources("rnnmem", "models", "examples", "benchmarks")
     private = {
@@ -188,6 +189,7 @@ def at_the_top(path: Path) -> set[str]:
     return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"rnnmem"}
 
 
+@pytest.mark.slow
 def test_what_rnnmem_imports_is_required():
     required = modules(packaging()["install_requires"]) | WITH_TENSORFLOW
     extras = packaging()["extras_require"]

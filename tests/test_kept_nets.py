@@ -81,6 +81,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fn", "use", "options"), WAYS)
 def test_reports_say_the_same_after_the_nets_were_let_go_of(fn, use, options):
     fresh = rnnmem.optimize(tf.function(fn), **options)

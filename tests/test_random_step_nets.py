@@ -454,6 +454,7 @@ BY_CHANCE_IN_A_TREE = Trial(
 """The same where TensorFlow makes one sum of additions; here the original varies, too."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", [BY_CHANCE, BY_CHANCE_IN_A_TREE], ids=["AddN", "additions"])
 def test_a_sum_that_depends_on_what_is_merged_leaves_the_step_as_it_was(trial):
     built = Built(trial.recipe)

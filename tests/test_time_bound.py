@@ -87,6 +87,7 @@ def step_with(monkeypatch, ratio, **options):
     return rnnmem.optimize(train_step, profile=60, **options)
 
 
+@pytest.mark.slow
 def test_the_plan_is_one_that_was_measured_within_the_bound(monkeypatch):
     ratios = itertools.chain([1.9], itertools.repeat(1.2))
     first = rnnmem.optimize(train_step, max_slowdown=1.35).plan(X)
@@ -108,6 +109,7 @@ def test_the_plan_is_one_that_was_measured_within_the_bound(monkeypatch):
     assert step.plan(X) is plan
 
 
+@pytest.mark.slow
 def test_the_original_runs_where_no_plan_is_within_the_bound(monkeypatch):
     step = step_with(monkeypatch, lambda: 2.7, max_slowdown=2.0)
     step(X)
@@ -116,6 +118,7 @@ def test_the_original_runs_where_no_plan_is_within_the_bound(monkeypatch):
     assert "no plan was measured within max_slowdown=2 (the fastest took 2.70x)" in plan.notes[0]
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_lucky_once_is_not_taken(monkeypatch):
     # the first is within the bound by a hair, but not when it is measured again
     ratios = itertools.chain([1.34, 1.6], itertools.repeat(1.2))
@@ -138,6 +141,7 @@ def test_what_is_seen_elsewhere_happens_once(monkeypatch, capfd):
     assert "a run is seen elsewhere: PrintV2" in note
 
 
+@pytest.mark.slow
 def test_inside_a_graph_and_under_a_tape_nothing_runs_beside():
     step = rnnmem.optimize(train_step, profile=1.0, max_slowdown=1.35)
     tf.function(lambda x: step(x))(X)
@@ -147,6 +151,7 @@ def test_inside_a_graph_and_under_a_tape_nothing_runs_beside():
     assert step.plan(X).measured_slowdown is None
 
 
+@pytest.mark.slow
 def test_timing_puts_variables_back_and_draws_nothing():
     def drawing(x):
         return train_step(x + tf.random.uniform(x.shape))
@@ -206,6 +211,7 @@ def test_the_first_batch_of_a_keras_model_is_timed(monkeypatch):
     assert timed
 
 
+@pytest.mark.slow
 def test_a_report_tells_the_measured_time_beside_the_estimate(monkeypatch):
     monkeypatch.setattr(StepTimer, "ratio", lambda *rest: 2.7)
     told = rnnmem.report(rnnmem.optimize(train_step, max_slowdown=2.0), X, measure=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conversion.md"
 
 
+@pytest.mark.slow
 def test_every_code_block_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 4

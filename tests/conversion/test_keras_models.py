@@ -133,6 +133,7 @@ def test_other_dtypes_and_back(dtype):
     assert np.isfinite(train(model, 2)).all()
 
 
+@pytest.mark.slow
 def test_there_and_back_without_loss_is_bit_identical():
     model, twin = compiled(functional(), "adam"), compiled(functional(), "adam")
     train(model), train(twin)
@@ -188,6 +189,7 @@ def test_saved_and_loaded_again(build, dtype, tmp_path):
     assert np.array_equal(model.predict(X, verbose=0), expected)
 
 
+@pytest.mark.slow
 def test_export_after_conversion(tmp_path):
     model = functional()
     rnnmem.convert(model, "float64")
@@ -197,6 +199,7 @@ def test_export_after_conversion(tmp_path):
     assert np.allclose(loaded.serve(tf.constant(X, tf.float64)), expected)
 
 
+@pytest.mark.slow
 def test_a_train_step_of_the_users_own_traces_again():
     model, optimizer = functional(), keras.optimizers.Adam(0.01)
 
@@ -254,6 +257,7 @@ def test_a_layer_that_is_not_built_yet_is_built_in_the_new_dtype():
     assert layer.cell.kernel.dtype == "float16"
 
 
+@pytest.mark.slow
 def test_mixed_precision_policies():
     model = compiled(functional("float16"))
     train(model, 1)
@@ -267,6 +271,7 @@ def test_mixed_precision_policies():
     assert model.layers[1].compute_dtype == "float32"
 
 
+@pytest.mark.slow
 def test_a_loss_scale_stays_in_float32():
     scaler = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01, momentum=0.5))
     model = compiled(functional("mixed_float16"), scaler)
@@ -279,6 +284,7 @@ def test_a_loss_scale_stays_in_float32():
     assert scaler.inner_optimizer.momentums[0].dtype == "float16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_float8_weights_are_stored_and_cast_when_a_layer_computes(dtype):
     model = compiled(functional())
@@ -351,6 +357,7 @@ def test_a_quantized_layer_whose_policy_keras_does_not_know():
     assert np.allclose(model.predict(X[:, 0], verbose=0), before, atol=5e-2)
 
 
+@pytest.mark.slow
 def test_an_optimizer_alone_does_not_touch_the_model():
     model = compiled(functional(), "adam")
     train(model, 1)
@@ -361,6 +368,7 @@ def test_an_optimizer_alone_does_not_touch_the_model():
     assert np.isfinite(train(model, 2)).all()
 
 
+@pytest.mark.slow
 def test_keras_counts_on_whatever_is_asked():
     model = compiled(functional(), "adam")
     train(model, 2)

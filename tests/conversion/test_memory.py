@@ -71,6 +71,7 @@ print(json.dumps({**figures, "right": right(found, "float16")}))
     assert found["end"] <= -29 * MIB
 
 
+@pytest.mark.slow
 def test_tensors_too_large_to_lie_beside_their_new_form():
     found = run(
         """
@@ -101,6 +102,7 @@ print(json.dumps({**figures, "dtype": dtype, "right": right(found, dtype)}))
     assert beyond["end"] <= 1024 * 64
 
 
+@pytest.mark.slow
 def test_functions_that_captured_the_weights_do_not_hold_their_memory():
     found = run(
         """
@@ -119,6 +121,7 @@ print(json.dumps({**figures, "right": str(model.predict(x, verbose=0).dtype)}))
     assert found["end"] <= -7.9 * MIB
 
 
+@pytest.mark.slow
 def test_a_full_host():
     found = run(
         """

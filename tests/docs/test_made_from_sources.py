@@ -5,6 +5,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import rnnmem
 from rnnmem import errors
 
@@ -38,6 +40,7 @@ def test_every_public_name_has_its_place():
     assert "## rnnmem.pipeline.Pipeline\n" in text
 
 
+@pytest.mark.slow
 def test_the_messages_are_current():
     listed = tool("error_list")
     page = listed.PAGE.read_text(encoding="utf-8")

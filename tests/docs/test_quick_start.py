@@ -64,6 +64,7 @@ def test_the_peaks_are_those_that_it_names(page):
     assert plan.predicted_peak < plan.original_peak / 5 and plan.slowdown <= 1.1
 
 
+@pytest.mark.slow
 def test_a_budget_makes_it_smaller(page):
     text = " ".join(PAGE.read_text("utf-8").split())
     default = page["train_step"].plan(page["inputs"])
@@ -75,6 +76,7 @@ def test_a_budget_makes_it_smaller(page):
     assert slower.slowdown <= 1.3
 
 
+@pytest.mark.slow
 def test_the_budget_that_is_refused_is(page, capsys):
     exec(page["refused"], dict(page))
     assert int(capsys.readouterr().out) > 2 * MIB
@@ -90,6 +92,7 @@ def test_the_readme_shows_what_its_program_prints(capsys):
     assert f"step time {plan.slowdown:.2f}x" in text
 
 
+@pytest.mark.slow
 def test_the_summary_has_such_a_line(page):
     summary = rnnmem.report(page["train_step"], page["inputs"]).summary()
     assert line_of(page["train_step"].plan(page["inputs"])) in lines_of(summary)

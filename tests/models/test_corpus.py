@@ -46,6 +46,7 @@ def test_lengths_vary_between_their_bounds():
     assert len(lengths) > 35
 
 
+@pytest.mark.slow
 def test_an_english_sentence_has_one_translation():
     draw, seen = corpus._Draw(seed=7), {}
     for _ in range(20000):

@@ -139,6 +139,7 @@ def test_a_size_below_one_is_refused(name):
         ModelConfig(**sizes)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_a_batch_that_is_learnt_by_heart():
     model = Translator(ModelConfig(11, 13, units=16, embedding=8))
     optimizer = tf.keras.optimizers.Adam(0.02)

@@ -32,6 +32,7 @@ def log_probability(model, source, tokens):
     return total
 
 
+@pytest.mark.slow
 def test_a_beam_as_wide_as_all_finds_the_best_of_all(model):
     source, longest = SOURCE[:1], 3
     words = [i for i in range(WORDS) if i not in (PAD, START, END)]
@@ -89,6 +90,7 @@ def test_a_greater_length_penalty_likes_longer_translations(model):
     assert lengths[0] < lengths[1]
 
 
+@pytest.mark.slow
 def test_it_runs_in_a_function_for_any_shape(model):
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
     def search(source):

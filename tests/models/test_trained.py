@@ -42,6 +42,7 @@ def test_translations_keep_the_order_and_the_number_of_the_sentences():
     assert trained.translate([]) == []
 
 
+@pytest.mark.slow
 def test_beam_search_gives_text_score_and_attention():
     trained = make()
     sentences = ["c", "", "a b c d e a b c d e"]

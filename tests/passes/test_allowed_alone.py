@@ -36,6 +36,7 @@ def dense_and_recurrent():
     return Case(train(loss, made), calls, values(*made))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(BY_NAME) - {"offload"}))
 def test_a_pass_alone_is_planned_and_explained_and_its_plan_serves_again(name):
     made = dense_and_recurrent()

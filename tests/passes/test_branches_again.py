@@ -108,6 +108,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tape", ["outside", "inside"])
 @pytest.mark.parametrize("make", [branching, scaling, looping, mixing])
@@ -139,6 +140,7 @@ def test_constants_around_what_a_branch_kept_are_multiplied_as_before(make, tape
         assert not optimised.plan(*inputs).changes_nothing
 
 
+@pytest.mark.slow
 def test_rows_of_a_weight_that_the_loop_writes_are_looked_up_once(given):
     w, inputs = given
     changing = tf.Variable(w)
@@ -164,6 +166,7 @@ def test_rows_of_a_weight_that_the_loop_writes_are_looked_up_once(given):
     assert branches and all(one.decision == "saved" for one in branches)
 
 
+@pytest.mark.slow
 def test_an_inner_gradient_of_what_is_broadcast_adds_up_as_before(given):
     # Sums over no axis are taken out where the shapes are known, and other addends are left.
     w, inputs = given

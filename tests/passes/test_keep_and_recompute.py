@@ -127,6 +127,7 @@ def test_loops_save_what_is_to_be_kept_and_nothing_that_is_to_be_recomputed(boun
     assert rnnmem.Plan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.slow
 def test_explain_says_who_asked():
     step, _ = step_of(gate=rnnmem.keep, dense=rnnmem.keep)
     text = str(rnnmem.optimize(step, max_slowdown=1.3).explain(numbers(STEPS, ROWS, UNITS)))
@@ -147,6 +148,7 @@ def test_a_pattern_names_what_is_in_a_loop_without_the_loop():
     assert told["Tanh"] == ("recomputed", "you asked for it")
 
 
+@pytest.mark.slow
 def test_a_pattern_that_names_nothing_is_told():
     assert "the pattern '*/gatez' names no op" in " ".join(planned(keep="*/gatez").notes)
 
@@ -160,6 +162,7 @@ def large(xs, ws, mark):
     return tf.reduce_sum(rows * rows)
 
 
+@pytest.mark.slow
 def test_outside_of_loops_what_is_asked_for_runs_again_in_no_time_at_all():
     plain = planned(large, max_slowdown=1.0)
     assert not plain.of("straight_line")
@@ -177,6 +180,7 @@ def plain_peak():
     return planned(large, {"layer0": rnnmem.recompute}, max_slowdown=1.0).original_peak
 
 
+@pytest.mark.slow
 def test_outside_of_loops_what_is_kept_runs_once():
     free = {
         name for one in planned(large, max_slowdown=2.0).of("straight_line") for name in one.ops
@@ -188,6 +192,7 @@ def test_outside_of_loops_what_is_kept_runs_once():
     assert not any(name.startswith("Relu") for name in again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", [rnnmem.keep, rnnmem.recompute])
 def test_outside_of_loops_bits_stay(request_):
     requests = {f"layer{number}": request_ for number in range(0, 6, 2)}
@@ -325,6 +330,7 @@ def test_a_random_draw_is_refused_with_the_reason():
     assert "you asked to recompute it, but: stateful" in reason
 
 
+@pytest.mark.slow
 def test_what_no_gradient_reads_need_not_be_kept():
     def unread(xs, ws, mark):
         mark("unread", tf.cos(xs))
@@ -461,6 +467,7 @@ def test_in_a_block_that_waits_nothing_else_waits():
     np.testing.assert_array_equal(step(tf.ones(3)), tf.sin(tf.ones(3)) ** 2)
 
 
+@pytest.mark.slow
 def test_nobody_is_warned():
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())

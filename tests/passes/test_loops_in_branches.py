@@ -86,6 +86,7 @@ def test_every_bit_is_the_same_whichever_way_is_taken(name, bound):
     assert not any("graph optimizer would" in note for note in plan.notes)
 
 
+@pytest.mark.slow
 def test_less_is_kept_and_the_plan_names_the_branch():
     original, given = step_of(one_way)
     optimised = rnnmem.optimize(original, max_slowdown=2.0)

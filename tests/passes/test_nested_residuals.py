@@ -127,6 +127,7 @@ def test_every_bit_is_the_same(name, segments):
     assert not any("graph optimizer would" in note for note in plan.notes)
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_branch_is_had_again():
     original, x = step_of(CELLS["a loop in a branch"])
     optimised = rnnmem.optimize(original, max_slowdown=1.5, allow=("recompute",))
@@ -135,6 +136,7 @@ def test_a_loop_in_a_branch_is_had_again():
     assert bits(optimised(x)) == bits(original(x))
 
 
+@pytest.mark.slow
 def test_what_an_inner_loop_keeps_is_weighed_with_all_its_iterations():
     original, x = step_of(euler)
     plan = rnnmem.optimize(original, max_slowdown=1.5).plan(x)
@@ -142,6 +144,7 @@ def test_what_an_inner_loop_keeps_is_weighed_with_all_its_iterations():
     assert plan.slowdown <= 1.5
 
 
+@pytest.mark.slow
 def test_a_branch_that_draws_numbers_runs_once():
     def drawing(h, w, u):
         return tf.cond(

@@ -35,6 +35,7 @@ def without_sorting():
     tf.config.optimizer.set_experimental_options(dict.fromkeys(names, True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("deterministic", "without_sorting")
 def test_what_becomes_the_state_stays_saved():
     step = step_of(weights((UNITS, UNITS)))

@@ -52,6 +52,7 @@ def arguments():
     return numbers(STEPS, BATCH, UNITS), numbers(BATCH, UNITS, seed=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_their_loops_are_rewritten_and_keep_their_bits(name):
     step = step_of(CELLS[name])

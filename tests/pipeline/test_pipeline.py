@@ -237,6 +237,7 @@ def test_regularizers_and_unused_variables_count_as_in_keras():
     assert len(state.variables) == 3 and len(state.trainable_variables) == 2
 
 
+@pytest.mark.slow
 def test_fit_evaluate_predict():
     x, y = data(32)
     pipeline = Pipeline(layers(), here(4), 4, keras.optimizers.Adam(0.02), loss=loss)
@@ -384,6 +385,7 @@ def test_bad_workers_are_refused():
             connect(workers, timeout=0.1)
 
 
+@pytest.mark.slow
 def test_bad_batches_are_refused_and_nothing_changes():
     pipeline = Pipeline(layers(), here(4), 4, "sgd", loss=loss)
     x, y = data()

@@ -94,6 +94,7 @@ def least_of(made):
     return int(peak), float(slowdown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", [chain(), rnn(limit=30)], ids=["chain", "rnn"])
 def test_every_budget_down_to_the_one_that_the_error_names_is_met(net):
     made = decision(net)
@@ -118,6 +119,7 @@ def test_every_budget_down_to_the_one_that_the_error_names_is_met(net):
 SMALL = [chain(limit=25, links=2), chain(limit=60, links=3), rnn(limit=120)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL, ids=["two", "three", "rnn"])
 def test_a_budget_is_met_if_and_only_if_it_is_as_large_as_the_one_named(net):
     made, random = decision(net), Random(5)
@@ -135,6 +137,7 @@ def test_a_budget_is_met_if_and_only_if_it_is_as_large_as_the_one_named(net):
             assert rewritten is None or budget_for(plan) <= budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL, ids=["two", "three", "rnn"])
 def test_no_bound_on_time_finds_what_no_budget_finds(net):
     made, random = decision(net), Random(6)
@@ -161,6 +164,7 @@ def test_longer_segments_are_within_reach_of_a_budget():
     assert least_of(made)[0] <= budget_for(stretched)
 
 
+@pytest.mark.slow
 def test_large_buffers_take_turns_where_nothing_else_meets_a_budget(monkeypatch):
     def with_edges_where_they_pay(net, plan):
         asked.append(plan)

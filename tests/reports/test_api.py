@@ -78,6 +78,7 @@ def in_segments():
     return told_in_segments(step)
 
 
+@pytest.mark.slow
 def test_under_segments_states_are_saved_and_the_rest_is_not(in_segments):
     told, _ = in_segments
     assert all(loop.segments for loop in told.plan.loops)
@@ -127,6 +128,7 @@ def nested_in_segments():
     return told_in_segments(step)
 
 
+@pytest.mark.slow
 def test_in_nested_segments_report_and_explain_tell_the_same_of_states(nested_in_segments):
     told, explained = nested_in_segments
     (sweep,) = told.plan.loops
@@ -152,6 +154,7 @@ def near(side):
     return abs(side.peak_bytes / side.measured_bytes - 1) < 0.15
 
 
+@pytest.mark.slow
 def test_what_is_predicted_stands_beside_what_was_measured(told):
     assert near(told.before) and near(told.after)
     assert told.after.peak_bytes < told.before.peak_bytes
@@ -193,6 +196,7 @@ def test_specs_will_do_where_nothing_is_run(trained):
     assert rnnmem.report(trained.step, spec).before.peak_bytes > 0
 
 
+@pytest.mark.slow
 def test_an_open_dimension_is_that_of_the_arguments(trained):
     signature = [tf.TensorSpec([None, UNITS])]
     step = tf.function(trained.step, input_signature=signature)
@@ -239,6 +243,7 @@ def test_a_builder_that_is_differentiated_later_is_told_of_with_its_gradient(tra
     assert any(part.kind == SAVED for part in told.before.parts)
 
 
+@pytest.mark.slow
 def test_a_run_that_would_be_seen_needs_a_word(trained, capfd):
     def step(x):
         tf.print("seen", output_stream="file:///dev/null")

@@ -92,6 +92,7 @@ def press(page, *keys):
     actions.perform()
 
 
+@pytest.mark.slow
 def test_the_page_is_quiet_and_fetches_nothing(page):
     assert not [line for line in page.get_log("browser") if line["level"] == "SEVERE"]
     asked = [json.loads(line["message"])["message"] for line in page.get_log("performance")]
@@ -467,6 +468,7 @@ def test_a_low_side_can_be_seen_at_its_own_scale(browser, tmp_path):
     assert browser.execute_script(tops) == [high, high]
 
 
+@pytest.mark.slow
 def test_no_text_stands_on_the_budget(browser, tmp_path):
     """At a side's own scale the budget is where the parts of the run are told."""
     path = tmp_path / "memory.html"

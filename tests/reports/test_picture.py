@@ -127,6 +127,7 @@ def test_texts_stand_clear_of_the_budget_and_of_where_the_gradient_begins(told):
             assert not box(text).is_crossed(tuple(map(tuple, path))), name
 
 
+@pytest.mark.slow
 def test_long_names_stand_in_their_own_room():
     from rnnmem.reports import picture
 

@@ -58,6 +58,7 @@ def results(fn, arguments):
 BOTH = pytest.mark.parametrize("use, fn", [(called, step), (differentiated_later, loss_of)])
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("batch, is_left", [(1, True), (2, False)])
 def test_bits_are_the_originals_and_a_call_that_keeps_them_is_rewritten(use, fn, batch, is_left):
@@ -69,6 +70,7 @@ def test_bits_are_the_originals_and_a_call_that_keeps_them_is_rewritten(use, fn,
     assert left(rewritten, arguments) == is_left
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_caller_that_knows_no_more_is_rewritten(use, fn):
     plain = tf.function(fn, input_signature=UNKNOWN)

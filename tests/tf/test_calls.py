@@ -122,6 +122,7 @@ def test_sums_inside_a_call_are_compared(called):
     assert other_arithmetic(one, summing((0, 1, 2), called(), 2.0)) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_recurrent_layers_of_keras_2_over_an_open_batch(name):
     """Zeros of an unknown size are no constants, so the calls are still given them."""
@@ -142,6 +143,7 @@ def test_recurrent_layers_of_keras_2_over_an_open_batch(name):
     assert optimised.plan(x).loops, optimised.plan(x).notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_recurrent_layers_of_keras_2(name, mask):

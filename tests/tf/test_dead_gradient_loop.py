@@ -7,6 +7,7 @@ import rnnmem
 from tests.forced_segments import forced_segments
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")
 def test_segments_do_not_wake_a_gradient_loop():
     runs = tf.Variable(0, trainable=False)

@@ -89,6 +89,7 @@ def step(x, w):
     return loss, tape.gradient(loss, w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use, fn",
     [
@@ -139,6 +140,7 @@ def test_what_is_fused_where_a_caller_reads_no_gradient_is_fused_here_too(asks, 
     assert not optimised.plan(start, tf.constant(24)).changes_nothing
 
 
+@pytest.mark.slow
 def test_what_is_fused_where_a_caller_reads_the_gradient_of_a_later_loop_alone():
     random = np.random.default_rng(5)
     start = tf.constant(random.normal(size=(32, 64)) * 0.5, tf.float32)

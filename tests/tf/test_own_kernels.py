@@ -62,6 +62,7 @@ def sampler():
     return step
 
 
+@pytest.mark.slow
 def test_gradients_in_a_loop_take_turns_where_there_is_time_for_it():
     step, x = sampler(), images()
     expected = [one.numpy().tobytes() for one in step(x)]

@@ -178,11 +178,13 @@ def test_an_eager_jacobian_looks_inside_the_rewritten_loops(forward):
     assert_close(batch_jacobian(f), batch_jacobian(tf.function(forward)))
 
 
+@pytest.mark.slow
 def test_a_function_around_it_is_looked_into_too():
     use = jacobian_through_a_function
     assert_close(use(optimised(loop)), use(tf.function(loop)))
 
 
+@pytest.mark.slow
 def test_its_bits_are_the_same_where_nothing_fuses():
     context.context().set_optimizer_experimental_options(dict.fromkeys(REWRITERS, False))
     try:
@@ -200,12 +202,14 @@ def test_what_tensorflow_is_left_to_keeps_its_bits(use):
     assert bits(use(optimised(loop))) == bits(use(tf.function(loop)))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_each_row_is_tensorflows():
     assert bits(gradient_of_each_row(optimised(loop))) == bits(
         gradient_of_each_row(tf.function(loop))
     )
 
 
+@pytest.mark.slow
 def test_a_function_called_in_the_map_is_looked_into_too():
     def rows(f):
         def gradient(row):
@@ -219,6 +223,7 @@ def test_a_function_called_in_the_map_is_looked_into_too():
     assert_close(rows(optimised(loop)), rows(tf.function(loop)))
 
 
+@pytest.mark.slow
 def test_a_vectorised_step_is_tensorflows():
     def step(x):
         with tf.GradientTape() as tape:
@@ -257,6 +262,7 @@ def test_what_cannot_be_vectorised_is_called_in_turn(monkeypatch):
     assert_close(batch_jacobian(f), expected)
 
 
+@pytest.mark.slow
 def test_ordinary_gradients_are_not_left_to_tensorflow(monkeypatch):
     asked = []
     look = vectorisation.is_vectorised_or_differentiated_again
@@ -292,6 +298,7 @@ def products(f, folder):
     return {kind for kind in ops_run(jacobian, (), folder) if MUL in kind}
 
 
+@pytest.mark.slow
 def test_a_product_with_what_a_barrier_hides_is_vectorised_as_it_was(tmp_path):
     # the matrix is read once beside the loop; of unknown rank, it would be one of a batch
     weight = tf.Variable(W)

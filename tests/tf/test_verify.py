@@ -90,6 +90,7 @@ def test_strings_are_compared_by_what_they_say():
     assert told.texts == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sabotage")
 def test_strings_that_differ_are_an_error():
     said = lambda x: tf.nest.map_structure(tf.as_string, dropped(x))  # noqa: E731
@@ -169,6 +170,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
 def test_a_table_is_written_once(kind):
     table = TABLES[kind]()
@@ -216,6 +218,7 @@ def test_random_ops_start_from_their_seeds_whatever_ran_before(ran):
         step(X)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sabotage")
 def test_after_an_error_all_is_as_before_the_call():
     tf.random.set_seed(5)

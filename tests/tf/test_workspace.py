@@ -85,6 +85,7 @@ def renamed(net: Net, old: str, new: str) -> Net:
     return net.replace(ops=ops, outputs=instead(net.outputs))
 
 
+@pytest.mark.slow
 def test_a_wrong_plan_gives_other_bits():
     """Two blobs that are alive together in one storage: the workspace shows it."""
     tried = found = 0
@@ -150,6 +151,7 @@ def small() -> tuple[Net, list[np.ndarray]]:
     return Net("small", ("x",), ("d",), tuple(ops), blobs), [np.ones((2, 3), np.float32)]
 
 
+@pytest.mark.slow
 def test_what_is_dead_is_poisoned():
     for kind, wrong in (("float32", np.isnan), ("int32", lambda x: x == -1), ("bool", lambda x: x)):
         storage = Storage(None)

@@ -39,6 +39,7 @@ def verdicts(sources, count, seed):
     return counts
 
 
+@pytest.mark.slow
 def test_no_mutant_of_a_net_drawn_by_hand_escapes():
     counts = verdicts(by_hand(), count=400, seed=1)
     assert counts[REFUSED] > 120 and counts[HARMLESS] > 60, counts

@@ -62,6 +62,7 @@ def completion_proxy(editor: NetEditor, op: Op) -> str:
 
 
 def _delayed_input(editor: NetEditor, name: str, slot: int) -> str:
+    """Adds a delayed input; it shows no size, so TensorFlow takes those of what it hands on."""
     op = editor.ops[name]
     blob = editor.blobs[op.inputs[slot]]
     delayed_input = editor.add(

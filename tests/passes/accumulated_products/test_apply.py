@@ -117,6 +117,7 @@ def decided(fn, case):
     return fn.plan(*args, **kwargs).of("accumulated_products")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_weight_gradients_have_the_same_bits(name):
     make, items = PROGRAMS[name]
@@ -149,6 +150,7 @@ def products(w, x, y):
     return found, tape.gradient(found, w)
 
 
+@pytest.mark.slow
 def test_factors_of_other_sizes_are_broadcast_as_they_were():
     def make():
         (w,) = weights((384, 384))

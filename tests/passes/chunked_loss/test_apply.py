@@ -326,6 +326,7 @@ def test_a_budget_is_met_by_chunks(monkeypatch):
     assert plan.predicted_peak * 1.1 <= 6 * 2**20
 
 
+@pytest.mark.slow
 def test_a_keras_model_is_trained_and_evaluated_with_its_accuracy():
     def make():
         tf.keras.utils.set_random_seed(1)

@@ -92,6 +92,7 @@ def test_chunks_that_leave_rows_out_are_refused():
         check(net, wrong, compiled=True)
 
 
+@pytest.mark.slow
 def test_xla_holds_one_blob_of_the_logits_size_and_gives_the_same(tmp_path):
     tokens, units, words = 960, 32, 4000
     weights = [

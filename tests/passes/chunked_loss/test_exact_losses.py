@@ -137,6 +137,7 @@ def test_logits_of_all_words_but_the_last(time_first, smooth):
     held(step, x, y)
 
 
+@pytest.mark.slow
 def test_a_total_that_begins_with_zero_adds_up_in_the_same_order():
     """What writes over logits makes TensorFlow name ``0 + loss`` otherwise, and sums go by name."""
     model, (x, y) = Model(words=48), data(4 * BATCH, TIME, words=48)

@@ -206,6 +206,7 @@ def test_an_einsum_and_a_top_five(_small):
     held(step, *data())
 
 
+@pytest.mark.slow
 def test_a_keras_model_with_an_accuracy_needs_one_blob_of_logits():
     words, batch, time = 4096, 9, 64
 

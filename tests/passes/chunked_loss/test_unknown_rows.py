@@ -134,6 +134,7 @@ def normalised_step(signature):
     return step, [tf.TensorSpec(size, tf.int32) for size in signature]
 
 
+@pytest.mark.slow
 def test_the_shape_of_a_normalised_residual_connection_is_proven():
     step, signature = normalised_step([(None, None)] * 2)
     plain = tf.function(step, input_signature=signature)

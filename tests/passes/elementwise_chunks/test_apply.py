@@ -99,6 +99,7 @@ def halved(x):
     return 0.3 * x * tf.sigmoid(1.7 * x) / 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("make", [convolutions, dense], ids=["convolutions", "dense"])
 def test_bits_are_the_same_and_less_is_held(make):
@@ -110,6 +111,7 @@ def test_bits_are_the_same_and_less_is_held(make):
     assert Plan.from_json(plan.to_json()).decisions == plan.decisions
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize(
     "make",
@@ -132,6 +134,7 @@ def test_bits_are_the_same_where_nothing_is_gained(make, monkeypatch):
     assert plan.of("elementwise_chunks") or any("elementwise_chunks" in one for one in plan.notes)
 
 
+@pytest.mark.slow
 def test_a_saved_plan_makes_the_same(tmp_path):
     case = dense()
     plan = rnnmem.optimize(case.fn, max_slowdown=2.0).plan(*case.calls[0][0])

@@ -75,12 +75,14 @@ def plan_of(case, **options):
     return rnnmem.optimize(tf.function(case.fn), **options).plan(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", [divided, multiplied, masked, summed])
 def test_scaled_scores_keep_their_bits(scores, grappler):
     assert len(plan_of(attention(scores), max_slowdown=1.0).of("late_products")) == 2
     assert_same_bits(lambda: attention(scores), max_slowdown=1.0)
 
 
+@pytest.mark.slow
 def test_clones_of_the_factor_are_what_waits(grappler):
     plan = plan_of(attention(), max_slowdown=2.0)
     assert plan.of("late_products") and plan.of("straight_line")
@@ -92,6 +94,7 @@ def test_a_product_with_an_argument(grappler):
     assert_same_bits(argument)
 
 
+@pytest.mark.slow
 def test_sizes_that_only_a_run_tells(grappler):
     def open_batch():
         case = attention()
@@ -120,6 +123,7 @@ def of_any_length():
     )
 
 
+@pytest.mark.slow
 def test_scores_of_any_length_and_of_any_batch(grappler):
     case = of_any_length()
     arguments, _ = case.calls[0]

@@ -62,6 +62,7 @@ def bits(results):
     return [one.numpy().tobytes() for one in tf.nest.flatten(results)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [chain, descent])
 def test_a_loop_whose_kernels_are_fused_keeps_its_bits_and_saves_less(loss):
     ws, state = layers(), start()
@@ -73,6 +74,7 @@ def test_a_loop_whose_kernels_are_fused_keeps_its_bits_and_saves_less(loss):
     assert plan.predicted_peak < 0.7 * plan.original_peak
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [False, True])
 def test_so_does_one_whose_gradient_is_asked_for_later(inside):
     ws, state = layers(), start()
@@ -115,6 +117,7 @@ def test_what_is_saved_for_that_says_why():
     assert "in another way" in told.reason
 
 
+@pytest.mark.slow
 def test_where_a_replay_would_compute_otherwise_nothing_is_replayed(monkeypatch):
     def differs(work, function):
         cut = any(loop.segments for loop in work.plan.loops)

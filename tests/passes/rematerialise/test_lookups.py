@@ -99,6 +99,7 @@ def decision_of(plan):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [1.1, INFINITE], ids=["saved sets", "segments"])
 def test_rows_are_taken_of_one_read_beside_the_loop(bound, deterministic):
     case = experts()

@@ -139,6 +139,7 @@ def narrow(layers):
     return make_net(inputs, ops, ["loss", "gradients/f0", *sums])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", [chain(3), chain(4), narrow(3), narrow(4)])
 def test_little_more_is_held_than_by_the_best_choice(net):
     most = sum(CPU.seconds(one, net) for one in net.ops)

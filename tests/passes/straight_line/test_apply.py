@@ -161,6 +161,7 @@ def test_every_bit_stays(make, grappler, request):
     assert_same_bits(make, max_slowdown=float("inf"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("make", MAKERS)
 def test_less_is_held_and_the_plan_applies_again(make):
@@ -174,6 +175,7 @@ def test_less_is_held_and_the_plan_applies_again(make):
     assert again.predicted_peak == plan.predicted_peak
 
 
+@pytest.mark.slow
 def test_whoever_reads_a_sum_that_stays_whole_sees_its_shape(monkeypatch, grappler):
     """By the shapes TensorFlow groups the factors of gelu's gradient."""
     monkeypatch.setattr(apply, "EXPECTED", 0)
@@ -182,6 +184,7 @@ def test_whoever_reads_a_sum_that_stays_whole_sees_its_shape(monkeypatch, grappl
     assert_same_bits(gated)
 
 
+@pytest.mark.slow
 def test_sums_wait_for_the_weights_that_clones_hold_up():
     regions = plan_of(rms(), max_slowdown=1.5).of("straight_line")
     assert any(region.edges for region in regions)
@@ -207,6 +210,7 @@ def test_nothing_runs_again_unless_that_is_allowed():
     assert not plan_of(dense(), allow=("rematerialise",), max_slowdown=2.0).of("straight_line")
 
 
+@pytest.mark.slow
 def test_the_bound_on_time_holds_for_loops_and_the_rest_together():
     for bound in (1.05, 1.1, 1.3):
         assert plan_of(encoder(), max_slowdown=bound).slowdown <= bound + 1e-9
@@ -263,6 +267,7 @@ def test_a_budget_that_is_too_small_names_the_smallest_peak():
     assert plan_of(dense(), budget=smallest).of("straight_line")
 
 
+@pytest.mark.slow
 def test_loops_leave_time_to_what_is_worth_more():
     made = encoder()
     alone = plan_of(made, allow=("rematerialise", "checkpoint"), max_slowdown=1.2)
@@ -270,6 +275,7 @@ def test_loops_leave_time_to_what_is_worth_more():
     assert both.of("straight_line") and both.predicted_peak < alone.predicted_peak
 
 
+@pytest.mark.slow
 def test_what_would_be_computed_otherwise_runs_once_instead(monkeypatch):
     seen = []
 

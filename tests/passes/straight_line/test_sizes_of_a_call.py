@@ -42,6 +42,7 @@ def saved(case, **options):
     return plan, {name for region in plan.of("straight_line") for name in region.ops}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(LONG, SHORT), (SHORT, LONG)])
 def test_what_is_large_in_the_first_call_runs_again(first, second):
     plan, ops = saved(two_towers(first, second), max_slowdown=1.5)
@@ -50,10 +51,12 @@ def test_what_is_large_in_the_first_call_runs_again(first, second):
     assert SEEN in plan.notes and plan.predicted_peak < 0.7 * plan.original_peak
 
 
+@pytest.mark.slow
 def test_every_bit_is_the_same_at_other_sizes():
     assert_same_bits(two_towers, max_slowdown=1.5)
 
 
+@pytest.mark.slow
 def test_a_first_call_that_is_small_does_not_choose():
     small = two_towers(SHORT, SHORT)
     open_ended = rnnmem.optimize(small.fn, max_slowdown=1.5)
@@ -62,6 +65,7 @@ def test_a_first_call_that_is_small_does_not_choose():
     assert plan.of("straight_line") == open_ended.plan(*specs).of("straight_line") != ()
 
 
+@pytest.mark.slow
 def test_a_budget_is_met_by_the_fastest_plan_that_fits_the_call():
     plans = {}
     for part in (0.9, 0.6):
@@ -72,6 +76,7 @@ def test_a_budget_is_met_by_the_fastest_plan_that_fits_the_call():
     assert 1.0 < plans[0.9].slowdown < plans[0.6].slowdown
 
 
+@pytest.mark.slow
 def test_an_argument_tells_how_often_a_loop_runs():
     def solver():
         kernels = weights((128, 128), (128, 128))
@@ -111,6 +116,7 @@ def of_two_losses():
     return Case(step, calls, values(*left, *right))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_loss_is_not_taken_for_the_forward_part_of_the_next():
     case = of_two_losses()
     arguments, _ = case.calls[0]
@@ -121,6 +127,7 @@ def test_the_gradient_of_a_loss_is_not_taken_for_the_forward_part_of_the_next():
     assert_same_bits(of_two_losses, max_slowdown=1.5)
 
 
+@pytest.mark.slow
 def test_the_first_batch_of_fit_chooses():
     def fitted(optimised):
         keras.utils.set_random_seed(3)

@@ -164,6 +164,7 @@ def test_every_bit_stays(name, grappler):
     assert_same_bits(MAKERS[name], max_slowdown=1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("name", MAKERS)
 def test_less_is_held_in_one_run_of_the_step(name):
@@ -178,6 +179,7 @@ def test_less_is_held_in_one_run_of_the_step(name):
     assert again.predicted_peak == plan.predicted_peak
 
 
+@pytest.mark.slow
 def test_a_training_loop_is_verified_explained_and_run():
     made = MAKERS["loop"]()
     arguments, _ = made.calls[0]
@@ -189,6 +191,7 @@ def test_a_training_loop_is_verified_explained_and_run():
     assert step.inspect(*arguments).rewritten is not None
 
 
+@pytest.mark.slow
 def test_a_training_loop_that_a_tape_differentiates_runs_as_tensorflow_runs_it():
     made = MAKERS["loop"]()
     (x, count), _ = made.calls[0]

@@ -91,11 +91,13 @@ def residual(width=64, layers=4):
     return case(loss, made, signature, numbers(16, 64, width), numbers(5, 48, width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [dense, convolutions, attention, residual])
 def test_every_bit_is_the_same(make):
     assert_same_bits(make, max_slowdown=1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [dense, attention])
 def test_memory_is_saved_as_where_all_sizes_are_known(make):
     made = make()
@@ -109,6 +111,7 @@ def test_memory_is_saved_as_where_all_sizes_are_known(make):
     assert after < 0.8 * before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers, bound", [(4, 1.2), (2, 1.1)])
 def test_nothing_is_computed_in_another_way(layers, bound, monkeypatch):
     """A residual connection that runs again has the sizes that its normalisation is grouped by."""
@@ -147,6 +150,7 @@ def averaged():
     return Case(step, [(given, {})], values(*made))
 
 
+@pytest.mark.slow
 def test_beside_a_loop_of_unknown_length_what_gains_nothing_is_passed_by():
     assert_same_bits(averaged, max_slowdown=1.35)
     case = averaged()

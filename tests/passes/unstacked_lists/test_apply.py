@@ -78,6 +78,7 @@ def test_they_do_without_what_changes_bits_in_the_graph_optimizer(name, grappler
     assert_same_bits(PROGRAMS[name][0], max_slowdown=2.0)
 
 
+@pytest.mark.slow
 def test_the_predicted_peak_falls_by_the_sequence():
     case = of(LSTM, features=(4 * F,))
     peaks = []
