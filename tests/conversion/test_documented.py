@@ -1,6 +1,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conversion.md"
 
 
