@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rnnmem.analysis.facts import Fact, vector
 from rnnmem.analysis.shapes import KnownNet
-from rnnmem.analysis.symbolic_sizes import SymbolicSizes
+from rnnmem.analysis.symbolic_sizes import SymbolicSizes, by_axis
 from rnnmem.ir.graph import Net
 
 
@@ -35,9 +35,8 @@ def _is_over_what_was_not_broadcast(net: Net, sizes: SymbolicSizes, axes: str) -
     mine, other = sizes.told(op.inputs[slot]), sizes.told(op.inputs[1 - slot])
     if mine is None or other is None:
         return False
-    rank = max(len(mine), len(other))
-    rows = zip(*((1,) * (rank - len(told)) + told for told in (mine, other)), strict=True)
-    return all(size is not None and beside in (size, 1) for size, beside in rows)
+    sizes_of_both = by_axis(mine, other)
+    return all(size is not None and beside in (size, 1) for size, beside in sizes_of_both)
 
 
 def _is_of_nothing(read: Fact, over: Fact) -> bool:

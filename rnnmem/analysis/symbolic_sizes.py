@@ -10,7 +10,8 @@ broadcasts to each other have a new name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from rnnmem.analysis.facts import Rules, without_symbols
 from rnnmem.analysis.rules.indexing import sliced_axes
@@ -22,6 +23,8 @@ from rnnmem.ir.op_table import REDUCES
 Size = int | tuple[str, int]
 """A number, or the blob and the axis whose size it is."""
 Sizes = tuple[Size, ...]
+
+T = TypeVar("T")
 
 _Named = tuple[Size | None, ...] | None
 """Sizes, None for one of which nothing is known; None where not even their number is."""
@@ -43,17 +46,29 @@ def broadcasts_itself(source: Sizes | None, made: Sizes | None, other: Sizes | N
     """
     if source is None or made is None or other is None:
         return False
-    rank = max(map(len, (source, made, other)))
-    rows = [(1,) * (rank - len(sizes)) + sizes for sizes in (source, made, other)]
     return all(
         one == repeated or (one == 1 and _covers(beside, repeated))
-        for one, repeated, beside in zip(*rows, strict=True)
+        for one, repeated, beside in by_axis(source, made, other)
     )
+
+
+def by_axis(*read: tuple[T, ...]) -> Iterator[tuple[T | int, ...]]:
+    """Sizes that broadcast to each other, axis by axis; those of fewer axes begin with 1."""
+    rank = max(map(len, read), default=0)
+    return zip(*((1,) * (rank - len(one)) + one for one in read), strict=True)
 
 
 def _covers(one: Size, other: Size) -> bool:
     """Whether two sizes broadcast to the first."""
     return _both(one, other) == one
+
+
+def _all(sizes: Iterable[Size]) -> Size | None:
+    """What sizes along one axis broadcast to; None where it is unknown, or they clash."""
+    made: Size | None = 1
+    for size in sizes:
+        made = None if made is None else _both(made, size)
+    return made
 
 
 def _both(one: Size, other: Size) -> Size | None:
@@ -162,11 +177,7 @@ def _broadcast(sizes: SymbolicSizes, op: Op) -> _Named:
 
 def _broadcast_sizes(read: Sequence[Sizes]) -> tuple[Size | None, ...]:
     """What sizes broadcast to, None for one that is unknown."""
-    made: list[Size | None] = [1] * max(map(len, read), default=0)
-    for one in read:
-        row = (1,) * (len(made) - len(one)) + one
-        made = [None if a is None else _both(a, b) for a, b in zip(made, row, strict=True)]
-    return tuple(made)
+    return tuple(map(_all, by_axis(*read)))
 
 
 @_RESULTS.of("BroadcastTo", "Reshape")

@@ -142,9 +142,10 @@ def _may_be_dropped(net: Net, op: Op) -> bool:
     It goes then, so that products on both sides of it are grouped anew, but not from between them
     where somebody waits for it.
     """
-    axes = net.producer.get(op.inputs[1]) if op.type == "Sum" else None
-    made = net.producer.get(op.inputs[0])
-    if axes is None or axes.type != "BroadcastGradientArgs" or made is None:
+    if op.type != "Sum":
+        return False
+    made, axes = map(net.producer.get, op.inputs)
+    if made is None or axes is None or axes.type != "BroadcastGradientArgs":
         return False
     if made.type == "AddN" or (facts(made) or _FOLDS).work is not Work.POINTWISE:
         return False

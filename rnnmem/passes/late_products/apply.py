@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from rnnmem.errors import NetError
 from rnnmem.grappler.constant_products import sorted_as
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import DType, Net, Op, ShapeValue
+from rnnmem.ir.graph import Net
 from rnnmem.passes.decision import planned_op
 from rnnmem.passes.late_products.decision import LateProduct
-from rnnmem.passes.schedule.apply import DELAYED_INPUT, completion_proxy
+from rnnmem.passes.schedule.apply import completion_proxy, delay_input
 
 LATE = "rnnmem/late"
 """Behind a name: the same value once the gradient is there, which is sorted as the op is."""
@@ -42,26 +42,9 @@ def apply(net: Net, products: Iterable[LateProduct]) -> Net:
             proxies[one.awaited] = completion_proxy(editor, net.producer[one.awaited])
         factor = op.inputs[one.slot]
         sorts_as = factor if _knows_an_axis(net, factor) else max(op.inputs, key=sorted_as)
-        late = _late(editor, op, factor, f"{_stem(net, sorts_as)}/{LATE}", proxies[one.awaited])
-        inputs = (*op.inputs[: one.slot], late, *op.inputs[one.slot + 1 :])
-        editor.ops[op.name] = op.replace(inputs=inputs)
+        name = f"{_stem(net, sorts_as)}/{LATE}"
+        delay_input(editor, op.name, one.slot, name, after=proxies[one.awaited])
     return editor.net()
-
-
-def _late(editor: NetEditor, op: Op, blob: str, name: str, after: str) -> str:
-    """What an op reads, of the same shape for whoever compares shapes, once another has run."""
-    kind = editor.blobs[blob]
-    shape = None if kind.shape is None else (None,) * len(kind.shape)
-    return editor.add(
-        DELAYED_INPUT,
-        (blob,),
-        ((kind.dtype, kind.shape),),
-        {"T": DType(kind.dtype), "shape": ShapeValue(shape)},
-        name=name,
-        device=op.device,
-        source=op.source,
-        controls=(after,),
-    ).outputs[0]
 
 
 def _knows_an_axis(net: Net, blob: str) -> bool:

@@ -30,7 +30,7 @@ def with_edges(net: Net, scheduling_edges: Iterable[Edge]) -> Net:
         if edge.slot is not None:
             place = (edge.op, edge.slot)
             if place not in delayed_inputs:
-                delayed_inputs[place] = _delayed_input(editor, *place)
+                delayed_inputs[place] = delay_input(editor, *place, f"{edge.op}/turn")
             waiting = delayed_inputs[place]
         after = edge.after
         if edge.by_proxy:
@@ -61,21 +61,26 @@ def completion_proxy(editor: NetEditor, op: Op) -> str:
     ).name
 
 
-def _delayed_input(editor: NetEditor, name: str, slot: int) -> str:
-    """Adds a delayed input; it shows no size, so TensorFlow takes those of what it hands on."""
-    op = editor.ops[name]
+def delay_input(editor: NetEditor, op_name: str, slot: int, name: str, after: str = "") -> str:
+    """Puts a delayed input of that name before an op, which waits for another one where told.
+
+    It shows no size, so that TensorFlow takes those of what it hands on.
+    """
+    op = editor.ops[op_name]
     blob = editor.blobs[op.inputs[slot]]
+    shape = None if blob.shape is None else (None,) * len(blob.shape)
     delayed_input = editor.add(
         DELAYED_INPUT,
         (blob.name,),
         [(blob.dtype, blob.shape)],
-        {"T": DType(blob.dtype), "shape": ShapeValue(blob.shape and (None,) * len(blob.shape))},
-        name=f"{name}/turn",
+        {"T": DType(blob.dtype), "shape": ShapeValue(shape)},
+        name=name,
         device=op.device,
         source=op.source,
+        controls=(after,) if after else (),
     )
     inputs = (*op.inputs[:slot], delayed_input.outputs[0], *op.inputs[slot + 1 :])
-    editor.ops[name] = op.replace(inputs=inputs)
+    editor.ops[op_name] = op.replace(inputs=inputs)
     return delayed_input.name
 
 

@@ -22,7 +22,7 @@ from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import merged_sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, BROADCASTS, READ, SAME_BUFFER, Work, facts, may_fuse
-from rnnmem.ir.order import topological
+from rnnmem.ir.order import all_waiting_for, topological
 
 SMALL = 0.01
 """Part of the largest residual, or of all of a segment, below which another one is small."""
@@ -161,16 +161,10 @@ class Line:
 
         It is a constant, repeated, so that of one loss may run before another loss is computed.
         """
-        found, repeated = set[str](), self._repeated
-        blobs: set[str] = set()
-        for op in self.net.ops:
-            if op.name in repeated or not blobs.isdisjoint(op.inputs):
-                found.add(op.name)
-                blobs.update(op.outputs)
-        return frozenset(found)
+        return frozenset(all_waiting_for(self.net, self._repeated))
 
     @property
-    def _repeated(self) -> frozenset[str]:
+    def _repeated(self) -> set[str]:
         """Names of the ops that repeat such a constant, of which products are made early."""
         found: set[str] = set()
         early: set[str] = set()  # of which products are made
@@ -180,16 +174,13 @@ class Line:
             if self.available[index] >= self.last or known is None:
                 continue
             readers = (one.name for blob in op.outputs for one in self.net.readers.get(blob, ()))
-            if known.work is Work.PRODUCT or not early.isdisjoint(readers):
-                early.add(op.name)
-                in_gradient = index >= self.turn or has_scope(op)
-                if (
-                    in_gradient
-                    and op.type in BROADCASTS
-                    and is_float(self.net.blobs[op.outputs[0]])
-                ):
-                    found.add(op.name)
-        return frozenset(found)
+            if known.work is not Work.PRODUCT and early.isdisjoint(readers):
+                continue
+            early.add(op.name)
+            repeats = op.type in BROADCASTS and is_float(self.net.blobs[op.outputs[0]])
+            if repeats and (index >= self.turn or has_scope(op)):
+                found.add(op.name)
+        return found
 
     def position(self, op: Op) -> int | None:
         """Where the op stands in the forward part; None: it is of the gradient."""
