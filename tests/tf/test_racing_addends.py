@@ -9,6 +9,7 @@ import rnnmem
 from rnnmem.passes.rematerialise.select import RACES
 
 STEPS, UNITS, TRIES = 3, 4, 20
+MANY = 2000  # under load the original may end another way for some time
 
 
 def test_a_state_that_stays_the_same_and_is_let_go_of_before_the_last_iterations():
@@ -64,7 +65,7 @@ def test_a_partial_sum_whose_other_reader_is_ready_with_one_that_the_sum_waits_f
     found = {gradient(optimised) for _ in range(TRIES)}
     assert not optimised.plan(start).changes_nothing
     assert len(found) == 1  # the original has several, one of them nearly always
-    assert found <= {gradient(plain) for _ in range(TRIES)}
+    assert any(found == {gradient(plain)} for _ in range(MANY))
 
 
 def test_a_loop_whose_gradient_adds_up_one_value_in_two_sums_is_left_as_it_is():
