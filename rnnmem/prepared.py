@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from rnnmem.passes.normalise.zero_lists import without_zero_lists
 from rnnmem.planning.saved import of_this_function
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
+from rnnmem.simulate.timeline import counted_peak
 from rnnmem.tf.attributes import constant
 
 
@@ -100,8 +102,12 @@ def prepare(net: Net, setting: Setting, target: Target) -> Prepared:
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
     """The batched products that are to be added up item by item; their bits are those of a CPU."""
 
+    @functools.cache
+    def peak() -> int | None:
+        return counted_peak(setting.known(net))
+
     def select() -> tuple[AccumulatedProduct, ...]:
-        return products_of(known_net(net), setting.machine, setting.known(net))
+        return products_of(known_net(net), setting.machine, setting.known(net), peak)
 
     if setting.machine.device != CPU.device:
         return ()

@@ -17,6 +17,7 @@ from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.sums import sums_of_nothing
+from rnnmem.analysis.symbolic_sizes import sizing_ops
 from rnnmem.compile import as_asked, compile_function, compile_net
 from rnnmem.compiled import Compiled, Memo, Target
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
@@ -136,11 +137,24 @@ class Work:
         return merged_in(self.made.net, ops_left(self.concrete))
 
     def _running_once(self) -> Options | None:
-        """Options where the op runs once whose clone was found to be computed in another way."""
+        """Options where the op runs once whose clone was found to be computed in another way.
+
+        Or, where it is no clone, the ops whose clones have other sizes for TensorFlow.
+        """
         found, once = self._cloned_outside() or self._cloned_in_loop(), self.options.runs_once
-        if not found or found in once:
-            return None
-        return dataclasses.replace(self.options, runs_once=once | {found})
+        more = ({found} if found else self._sizing_again()) - once
+        return dataclasses.replace(self.options, runs_once=once | more) if more else None
+
+    def _sizing_again(self) -> frozenset[str]:
+        """Ops outside of loops that run again and whose results have sizes of their own.
+
+        TensorFlow does not know that a clone has the same, and keeps reshapes that it would drop.
+        """
+        regions = self.plan.of("straight_line") if self.otherwise else ()
+        if not regions or self.made is None:
+            return frozenset()
+        again = {name for region in regions for name in region.ops}
+        return sizing_ops(known_net(self.made.net), again)
 
     def _cloned_outside(self) -> str:
         """That op where it is outside of loops; empty: it is not."""

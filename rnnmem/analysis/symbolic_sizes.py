@@ -10,7 +10,7 @@ broadcasts to each other have a new name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rnnmem.analysis.facts import Rules, without_symbols
@@ -79,6 +79,18 @@ def _both(one: Size, other: Size) -> Size | None:
         return other
     numbers = [size for size in (one, other) if isinstance(size, int)]
     return numbers[0] if len(numbers) == 1 else None  # the other is that number, or 1
+
+
+def sizing_ops(known: KnownNet, among: Collection[str]) -> frozenset[str]:
+    """The ops of these names whose results have sizes that no blob had before."""
+    sizes, net = SymbolicSizes(known), known.net
+    return frozenset(
+        op.name
+        for op in net.ops
+        if op.name in among
+        for blob in op.outputs
+        if any(isinstance(size, tuple) and size[0] == blob for size in sizes.of(blob) or ())
+    )
 
 
 class SymbolicSizes:

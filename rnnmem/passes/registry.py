@@ -89,7 +89,7 @@ PASSES = (  # in the order of application
     Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
     Pass("congruent_ops", "normalise:CongruentOps", NORMALISE, module="normalise.congruent_ops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
-    Pass("accumulated_products", "accumulated_products:AccumulatedProduct", NORMALISE),
+    Pass("accumulated_products", "accumulated_products:AccumulatedProduct", WHOLE),
     Pass("late_products", "late_products:LateProduct", WHOLE),
     Pass(
         "broadcast_outside",

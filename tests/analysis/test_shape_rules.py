@@ -144,6 +144,7 @@ CASES = [
     ("Pack", {}, [[scalar(4), scalar(3)]]),
     ("Pack", {"axis": -1}, [[floats(2, 3), floats(2, 3)]]),
     ("Pack", {}, [[ints(1, 2), ints(3, 4)]]),
+    ("Pack", {"axis": 1}, [[ints(1, 2, 5), ints(3, 4, 6)]]),
     ("PlaceholderWithDefault", {"shape": ShapeValue((None,))}, [ints(4, 3)]),
     ("PreventGradient", {}, [floats(2)]),
     ("Range", {}, [scalar(2), scalar(9), scalar(3)]),

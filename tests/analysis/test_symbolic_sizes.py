@@ -3,7 +3,7 @@
 import pytest
 
 from rnnmem.analysis.shapes import known_net
-from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
+from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself, sizing_ops
 from tests.handmade import const, make_net, op
 
 A, B = ("a", 0), ("b", 0)
@@ -173,3 +173,15 @@ def test_a_product_with_other_batches_names_its_own():
 def test_a_transpose_takes_the_names_along():
     ops = [const("order", (2, 0, 1)), op("t", "Transpose", "x order", "f[8,?,?]")]
     assert sizes("t", *ops) == (8, ("x", 0), ("x", 1))
+
+
+def test_an_op_makes_a_size_that_no_blob_had_before():
+    ops = [
+        op("t", "Tanh", "x", "f[?,?,8]"),
+        const("axis", 1),
+        op("c", "ConcatV2", "x y axis", "f[?,?,8]"),
+        op("p", "Mul", "c t", "f[?,?,8]"),
+    ]
+    known = known_net(make_net({"x": "f[?,?,8]", "y": "f[?,1,8]"}, ops, ["p"]))
+    assert sizing_ops(known, {"t", "c", "p"}) >= {"c"} and "t" not in sizing_ops(known, {"t", "c"})
+    assert not sizing_ops(known, {"t"})

@@ -31,7 +31,7 @@ def mean_of_squares(batch=32, time=64, units=48):
 
 @pytest.mark.parametrize("left", ["unstacked_lists", "rebuild_lists"])
 def test_the_list_is_rebuilt_or_not_made_and_the_gradient_waits_for_the_loss(left, grappler):
-    # A gradient that is repeated waits; broadcast_outside leaves none where no graph optimizer runs.
+    # What waits is a gradient that is repeated; broadcast_outside leaves none.
     allow = [one for one in DEFAULTS if one not in (left, "broadcast_outside")]
     options = {"max_slowdown": float("inf"), "allow": allow}
     assert_same_bits(mean_of_squares, **options)

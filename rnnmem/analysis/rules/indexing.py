@@ -80,9 +80,9 @@ def _pack(op: Op, ins: list[Fact]) -> list[Fact]:
     at = axis % (len(ins[0].shape) + 1)
     shape = (*ins[0].shape[:at], len(ins), *ins[0].shape[at:])
     rows = [_numbers(one) for one in ins]
-    if at or len(shape) != 2 or None in rows:
+    if len(shape) != 2 or None in rows:
         return [Fact(shape)]
-    return [Fact(shape, matrix=tuple(rows))]
+    return [Fact(shape, matrix=tuple(zip(*rows, strict=True) if at else rows))]
 
 
 def _numbers(vector: Fact) -> tuple[int | None, ...] | None:

@@ -31,10 +31,18 @@ OPS_OF_AN_ITERATION = 24
 """Ops that the loop starts each time, those that TensorFlow makes of a loop among them."""
 MOST_STARTING = 0.15
 """Part of the time of the products that starting these may take: a third of that of a step."""
+MUCH = 0.25
+"""Part of the step's peak for which starting may take more."""
+MOST_FOR_MUCH = 2.0
+"""Times as long as the products and their sum that starting may take then; kernels that hand out
+small items one by one take so much longer than these are estimated."""
 
 
 def products_of(
-    known: KnownNet, machine: Machine, in_call: KnownNet | None = None
+    known: KnownNet,
+    machine: Machine,
+    in_call: KnownNet | None = None,
+    peak: Callable[[], int | None] = lambda: None,
 ) -> tuple[AccumulatedProduct, ...]:
     """The products of a Net that are to be added up item by item.
 
@@ -42,19 +50,26 @@ def products_of(
       known: the whole step, inlined, with its shapes.
       machine: what estimates of time assume.
       in_call: the same with the shapes of a call, which tells the sizes that are open.
+      peak: tells the bytes of the step's peak, where anybody knows them.
     """
     sized = in_call or known
     whole = functools.cache(lambda: filled(sized))
     launch = machine.launch_seconds
 
-    def seconds(op: Op) -> float:
-        return machine.seconds(op, whole())
+    def most(product: Op, total: Op, size: int) -> float:
+        """How many ops may start for products of so many bytes."""
+        taken = machine.seconds(product, whole())
+        if size >= MUCH * (peak() or math.inf):
+            taken = MOST_FOR_MUCH * (taken + machine.seconds(total, whole()))
+        else:
+            taken *= MOST_STARTING
+        return taken / launch
 
-    return tuple(one for op in known.net.ops for one in _decided(known, sized, op, seconds, launch))
+    return tuple(one for op in known.net.ops for one in _decided(known, sized, op, most))
 
 
 def _decided(
-    known: KnownNet, sized: KnownNet, op: Op, seconds: Callable[[Op], float], launch: float
+    known: KnownNet, sized: KnownNet, op: Op, most: Callable[[Op, Op, int], float]
 ) -> Iterator[AccumulatedProduct]:
     net = known.net
     made = net.producer.get(op.inputs[0]) if op.type == SUM else None
@@ -74,14 +89,15 @@ def _decided(
     if counted and items < MANY:
         return
     item = found.rows * found.columns * BYTES_PER_ELEMENT[dtype]
-    most = MOST_STARTING * seconds(made)
+    if items * item < LEAST_BYTES:
+        return
+    starting = most(made, op, items * item)
     for at_once in _widths(items):
-        starting = items / at_once * OPS_OF_AN_ITERATION * launch
-        if starting <= most:
+        if items / at_once * OPS_OF_AN_ITERATION <= starting:
             if (items - held_items(items, at_once)) * item >= LEAST_BYTES:
-                line, whole = str(op.source or ""), items * item
+                line = str(op.source or "")
                 yield AccumulatedProduct(
-                    made.name, op.name, items, whole, line, counted=counted, at_once=at_once
+                    made.name, op.name, items, items * item, line, counted=counted, at_once=at_once
                 )
             return
 

@@ -291,3 +291,37 @@ def test_what_would_be_computed_otherwise_runs_once_instead(monkeypatch):
     assert len(seen) == 2 and plan.of("straight_line") and not plan.notes
     (first,) = (op for op in seen[0] - seen[1] if op.endswith("Erfc"))
     assert first == next(op for op in sorted(seen[0]) if op.endswith("Erfc"))
+
+
+def cut_to_length(batch=16, length=200, units=64):
+    """A GELU of what was cut to the length: how long clones of it are, TensorFlow does not know."""
+    made = weights(*[(units, units)] * 4)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            h = x
+            for w in made[:3]:
+                turned = tf.transpose(h, [0, 2, 1])
+                cut = tf.tanh(tf.concat([turned, turned], 2))[..., : tf.shape(x)[1]]
+                h += tf.tanh(tf.nn.gelu(tf.transpose(cut, [0, 2, 1])) @ w)
+            loss = tf.reduce_mean(tf.square(h @ made[3] - y))
+        return loss, tape.gradient(loss, made)
+
+    unknown = tf.TensorSpec([None, None, units])
+    step = tf.function(step, input_signature=[unknown] * 2)
+    sizes = [(batch, length), (3, 7)]
+    calls = [((numbers(*one, units), numbers(*one, units, seed=1)), {}) for one in sizes]
+    return Case(step, calls, values(*made))
+
+
+@pytest.mark.slow
+def test_what_makes_sizes_runs_once_where_its_clones_would_be_of_others():
+    made = cut_to_length()
+    optimised = rnnmem.optimize(made.fn, max_slowdown=1.35)
+    optimised(*made.calls[0][0])
+    plan = optimised.plan(*made.calls[0][0])
+    again = {op for one in plan.of("straight_line") for op in one.ops}
+    assert any("Erfc" in op for op in again)
+    assert not any(op.startswith(("strided_slice", "concat")) for op in again)
+    assert plan.predicted_peak < 0.8 * plan.original_peak
+    assert_same_bits(cut_to_length, max_slowdown=1.35)
