@@ -26,127 +26,42 @@ their step times is one of paired runs.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 import os
 import pathlib
 import signal
 import statistics
 import sys
-import time
 import zlib
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
-from absl import app, flags, logging
-from rich import progress
+from absl import app, logging
 
 import rnnmem
 from models.nmt import codec
-from models.nmt.adam import DECAYS, Adam, learning_rate
-from models.nmt.batching import Batches, Position, in_order
+from models.nmt.batching import Batches
 from models.nmt.checkpoints import Checkpoints
 from models.nmt.corpus import generate
 from models.nmt.curve import Curve
 from models.nmt.data import read_parallel
-from models.nmt.distribution import KINDS, LOST, Distribution
-from models.nmt.flag_groups import Groups
+from models.nmt.distribution import LOST, Distribution
+from models.nmt.knobs import FLAGS, MODEL_FLAGS, RATE_FLAGS, define_flags
 from models.nmt.lock import lock
-from models.nmt.loss_scale import LossScale
-from models.nmt.seq2seq import CHOICES, Seq2Seq, Seq2SeqConfig
+from models.nmt.seq2seq import Seq2SeqConfig
 from models.nmt.trained import Trained
-from models.nmt.vocabulary import PAD, START
+from models.nmt.training import (
+    OPTIMIZED,
+    PLAIN,
+    Progress,
+    Run,
+    Stopped,
+    Validation,
+    goes_on,
+    start_run,
+    train,
+)
 from rnnmem.sizes import format_bytes
-
-FLAGS = flags.FLAGS
-PLAIN, OPTIMIZED = "TensorFlow", "rnnmem"
-MODEL_FLAGS = [
-    field.name
-    for field in dataclasses.fields(Seq2SeqConfig)
-    if field.name not in ("source_vocabulary", "target_vocabulary")
-]
-RATE_FLAGS = ("learning_rate", "warmup", "decay", "clip")
-
-
-def define_flags() -> None:
-    """Defines the knobs; not on import, so that these programs can be imported side by side."""
-    help_of = Groups()
-    with help_of.group("The text"):
-        flags.DEFINE_string("source", None, "sentences, one a line, or .gz (default: the corpus)")
-        flags.DEFINE_string("target", None, "their translations, line by line")
-        flags.DEFINE_string("validation_source", None, "to watch the training (default: held out)")
-        flags.DEFINE_string("validation_target", None, "their translations")
-        flags.DEFINE_enum("text", "words", codec.KINDS, "what tokens are")
-        flags.DEFINE_integer("vocabulary", None, "most tokens a language (default: all)", 5)
-    with help_of.group("The text", seldom=True):
-        flags.DEFINE_string("test_source", None, "to judge the trained model (default: held out)")
-        flags.DEFINE_string("test_target", None, "their translations")
-        flags.DEFINE_integer("heldout", 400, "pairs for validation, and for judging", 1)
-        flags.DEFINE_bool("tokenize", False, "split punctuation from words")
-        flags.DEFINE_bool("joint", False, "one vocabulary for both languages")
-        flags.DEFINE_integer("max_length", 60, "leave out pairs with more tokens than this", 1)
-    with help_of.group("The batches"):
-        flags.DEFINE_integer("batch", 64, "sentence pairs a batch", 1)
-        flags.DEFINE_integer("batch_tokens", None, "tokens a batch, instead of --batch", 1)
-    with help_of.group("The batches", seldom=True):
-        flags.DEFINE_integer("shapes", 4, "lengths that sentences are padded to", 1)
-        flags.DEFINE_integer("accumulate", 1, "batches whose gradients make a step", 1)
-    with help_of.group("The model"):
-        flags.DEFINE_integer("units", 128, "units of a layer and direction", 1)
-        flags.DEFINE_integer("embedding", 128, "size of embeddings and read-out", 1)
-        flags.DEFINE_enum("cell", "lstm", CHOICES["cell"], "what the layers are made of")
-        flags.DEFINE_integer("encoder_layers", 1, "layers of the encoder", 1)
-        flags.DEFINE_integer("decoder_layers", 1, "layers of the decoder", 1)
-        flags.DEFINE_enum(
-            "attention", "bahdanau", CHOICES["attention"], "before or behind the decoder"
-        )
-        flags.DEFINE_float("dropout", 0.0, "rate between layers", 0.0)
-    with help_of.group("The model", seldom=True):
-        flags.DEFINE_integer("bidirectional_layers", 0, "the encoder's lowest ones, both ways", 0)
-        flags.DEFINE_bool("residual", False, "layers from the third on add their input")
-        flags.DEFINE_bool("input_feeding", False, "the read-out goes into the next step")
-        flags.DEFINE_float("coverage", 0.0, "weight of the coverage loss; 0: no coverage", 0.0)
-        flags.DEFINE_enum("tied", "none", CHOICES["tied"], "which embeddings the projection shares")
-        flags.DEFINE_float("recurrent_dropout", 0.0, "rate on the states, one mask a sentence", 0.0)
-        flags.DEFINE_bool("variational", False, "one mask a sentence between layers, too")
-        flags.DEFINE_float("label_smoothing", 0.0, "taken from the right token for all alike", 0.0)
-        flags.DEFINE_enum("precision", "float32", CHOICES["precision"], "what is computed in")
-    with help_of.group("The training"):
-        flags.DEFINE_integer("steps", 700, "steps of the optimizer", 1)
-        flags.DEFINE_float("learning_rate", 5e-3, "Adam's, at its greatest", 0.0)
-        flags.DEFINE_integer("validate", 0, "steps between two BLEUs; 0: at the end", 0)
-        flags.DEFINE_integer("patience", 0, "end after so many BLEUs, none of them better", 0)
-    with help_of.group("The training", seldom=True):
-        flags.DEFINE_float("minutes", None, "stop after so many, whatever the steps", 0.0)
-        flags.DEFINE_integer("warmup", 0, "steps until the learning rate is greatest", 0)
-        flags.DEFINE_enum("decay", "cosine", DECAYS, "how it falls from then on")
-        flags.DEFINE_float("clip", 1.0, "bound on the global norm of the gradients", 0.0)
-        flags.DEFINE_integer("seed", 1, "of weights, dropout and the order of the data")
-    with help_of.group("What runs it"):
-        flags.DEFINE_bool("demo", False, "train both ways on the generated corpus and compare")
-        flags.DEFINE_enum(
-            "rnnmem", "on", ["on", "off", "both"], "under rnnmem.optimize, or plain, or both"
-        )
-        flags.DEFINE_string("rnnmem_budget", None, "optimize's budget, e.g. 64MiB (default: none)")
-        flags.DEFINE_float(
-            "rnnmem_max_slowdown", 1.1, "optimize's bound on step time, without a budget"
-        )
-    with help_of.group("What runs it", seldom=True):
-        flags.DEFINE_enum("distribute", "none", KINDS, "over devices, or over machines (TF_CONFIG)")
-        flags.DEFINE_integer("replicas", None, "devices of --distribute=mirrored", 1)
-        flags.DEFINE_bool("deterministic", True, "TensorFlow's op determinism: the same bits again")
-    with help_of.group("What comes out"):
-        flags.DEFINE_string("out", "runs/nmt", "folder for the model, checkpoints and curves")
-        flags.DEFINE_bool("restart", False, "train afresh where --out holds a training")
-        flags.DEFINE_integer("save", 200, "steps between two checkpoints", 1)
-    with help_of.group("What comes out", seldom=True):
-        flags.DEFINE_integer("report", 100, "steps between two reports", 1)
-        flags.DEFINE_integer("beams", 5, "hypotheses of beam search at the end", 1)
-        flags.DEFINE_float("length_penalty", 1.0, "of beam search", 0.0)
-        flags.DEFINE_integer("samples", 8, "held-out sentences whose translation is shown", 0)
-    help_of.show()
 
 
 class Texts(NamedTuple):
@@ -155,52 +70,6 @@ class Texts(NamedTuple):
     train: Sequence[tuple[str, str]]
     validation: Sequence[tuple[str, str]]
     test: Sequence[tuple[str, str]]
-
-
-@dataclasses.dataclass
-class Run:
-    """One training: its model, its train step, and what was seen of it since it began."""
-
-    name: str
-    model: Seq2Seq
-    optimizer: Adam
-    scale: LossScale
-    step: Callable
-    update: Callable | None = None  # where several batches make a step
-    losses: list[bytes] = dataclasses.field(default_factory=list)  # their bits
-    seconds: list[float] = dataclasses.field(default_factory=list)
-    trace_seconds: float = 0.0
-    peak_bytes: int = 0  # above what was resident before the step
-
-    def trace(self, batch):
-        """Traces the step for the shape of this batch, so that no step's time has it inside."""
-        start = time.perf_counter()
-        self.step.get_concrete_function(*batch, *schedule(1))
-        self.trace_seconds += time.perf_counter() - start
-
-    def take(self, batches, number):
-        """One step on batches of (source, target); returns the loss."""
-        device = "GPU:0" if tf.config.list_physical_devices("GPU") else "CPU:0"
-        tf.config.experimental.reset_memory_stats(device)
-        resident = tf.config.experimental.get_memory_info(device)["current"]
-        start = time.perf_counter()
-        for part, batch in enumerate(batches):
-            loss = self.step(*batch, *schedule(number, part))
-        if self.update is not None:
-            loss = self.update(*schedule(number)[1:])
-        loss = loss.numpy()
-        self.seconds.append(time.perf_counter() - start)
-        peak = tf.config.experimental.get_memory_info(device)["peak"]
-        self.peak_bytes = max(self.peak_bytes, peak - resident)
-        self.losses.append(loss.tobytes())
-        return loss
-
-
-def schedule(number: int, part: int = 0) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What a step depends on besides its batch: seed of the dropout, learning rate, number."""
-    rate = learning_rate(number, FLAGS.learning_rate, FLAGS.warmup, FLAGS.steps, FLAGS.decay)
-    seed = tf.constant([FLAGS.seed, number * FLAGS.accumulate + part], tf.int32)
-    return seed, tf.constant(rate, tf.float32), tf.constant(number, tf.float32)
 
 
 def load_texts() -> Texts:
@@ -243,267 +112,6 @@ def encode(pairs: Sequence[tuple[str, str]], codecs: Sequence[codec.Codec]) -> l
             *(len(ids) - len(kept), len(ids), FLAGS.max_length),
         )
     return kept
-
-
-def start_run(name: str, config: Seq2SeqConfig, where: Distribution) -> Run:
-    """A model with fresh weights and its train step, plain or under `rnnmem.optimize`."""
-    with where.scope():
-        model = Seq2Seq(config)
-        variables = model.trainable_variables
-        optimizer = Adam(variables)
-        scale = LossScale(config.precision)
-
-    def gradients_of(source, target, seed):
-        source, target = where.rows(source, target)
-        with tf.GradientTape() as tape:
-            total, tokens = model.loss(source, target, where.seed(seed))
-            scaled = scale.up(total)
-        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables)]
-        total, tokens, *gradients = where.total([total, tokens, *scale.down(gradients)])
-        return total, tokens, gradients
-
-    def apply(gradients, tokens, rate, number):
-        gradients, _ = tf.clip_by_global_norm([g / tokens for g in gradients], FLAGS.clip)
-        scale.apply_if_finite(gradients, lambda: optimizer.apply(gradients, rate, number))
-
-    def train_step(source, target, seed, rate, number):
-        total, tokens, gradients = gradients_of(source, target, seed)
-        apply(gradients, tokens, rate, number)
-        return total / tokens
-
-    if FLAGS.accumulate == 1:
-        return Run(name, model, optimizer, scale, decorated(name, where.everywhere(train_step)))
-
-    with where.scope():
-        # What is added is the same in every replica.
-        new = functools.partial(
-            tf.Variable, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-        )
-        sums = [new(tf.zeros_like(v)) for v in variables]
-        totals = new([0.0, 0.0])  # loss, tokens
-
-    def add_step(source, target, seed, rate, number):
-        total, tokens, gradients = gradients_of(source, target, seed)
-        for variable, gradient in zip(sums, gradients, strict=True):
-            variable.assign_add(gradient)
-        totals.assign_add(tf.stack([total, tokens]))
-        return total / tokens
-
-    def update(rate, number):
-        loss = totals[0] / totals[1]
-        apply([tf.convert_to_tensor(s) for s in sums], totals[1], rate, number)
-        for variable in (*sums, totals):
-            variable.assign(tf.zeros_like(variable))
-        return loss
-
-    update = tf.function(where.everywhere(update))
-    return Run(name, model, optimizer, scale, decorated(name, where.everywhere(add_step)), update)
-
-
-def decorated(name: str, step: Callable) -> Callable:
-    """The train step as it runs."""
-    if name == PLAIN:
-        return tf.function(step)
-    options = {"budget": FLAGS.rnnmem_budget, "max_slowdown": FLAGS.rnnmem_max_slowdown}
-    return rnnmem.optimize(step, **options)
-
-
-class Validation:
-    """Watches a model on sentences that it does not learn from."""
-
-    def __init__(self, trained: Trained, pairs: Sequence[tuple[str, str]]):
-        self.trained = trained
-        self.pairs = pairs
-        sides = [
-            [c.encode(pair[i]) for pair in pairs]
-            for i, c in enumerate((trained.source, trained.target))
-        ]
-        self.batches = []
-        for chosen, source in in_order(sides[0], FLAGS.batch):
-            ((order, target),) = in_order([[START, *sides[1][i]] for i in chosen], len(chosen))
-            self.batches.append((tf.constant(source[order]), tf.constant(target)))
-        self.sums = tf.function(trained.model.loss, reduce_retracing=True)
-
-    def loss(self) -> float:
-        """Nats a token."""
-        sums = [[float(x) for x in self.sums(*batch)] for batch in self.batches]
-        return sum(s for s, _ in sums) / sum(tokens for _, tokens in sums)
-
-    def bleu(self) -> float:
-        """BLEU of greedy translations."""
-        found = self.trained.translate([source for source, _ in self.pairs])
-        return self.trained.score(found, [target for _, target in self.pairs]).score
-
-
-@dataclasses.dataclass
-class Progress:
-    """What a training that is resumed must know, besides weights and slots.
-
-    The random state is among it: the dropout of a step is drawn from the seed and its number.
-    """
-
-    step: int = 0
-    steps: int = 0  # when it was saved; may change where the learning rate does not depend on it
-    position: Position = Position()
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    best_bleu: float = -1.0
-    best_step: int = 0
-    since_best: int = 0
-
-    @classmethod
-    def of(cls, saved: dict) -> Progress:
-        """What a checkpoint says."""
-        return cls(**{**saved, "position": Position(*saved["position"])})
-
-
-def goes_on(now: Progress) -> str:
-    """What is said of a training that is resumed.
-
-    Raises:
-        ValueError: it is already further than `--steps`.
-    """
-    if now.step > FLAGS.steps:
-        raise ValueError(
-            f"--steps={FLAGS.steps}: the training in {FLAGS.out} is at step {now.step} already; "
-            "give more steps, another --out, or --restart to train afresh"
-        )
-    before = f" (--steps was {now.steps})" if now.steps not in (0, FLAGS.steps) else ""
-    return f"resuming after step {now.step} of {FLAGS.steps}{before}"
-
-
-class Stopped(Exception):
-    """A signal asked the training to stop; its number is the argument."""
-
-
-def train(
-    runs: list[Run],
-    data: Batches,
-    validation: Validation,
-    now: Progress,
-    save: Callable[[], None],
-    keep: Callable[[], None],
-    curve: Curve | None,
-) -> None:
-    """Takes every step of every run, and reports as it goes.
-
-    Args:
-        runs: one, or several whose losses are to be compared.
-        data: what is learnt.
-        validation: what is watched.
-        now: where the training stands; it is kept up to date.
-        save: writes a checkpoint.
-        keep: writes the model, which is the best so far.
-        curve: is told all losses, unless it is None.
-
-    Raises:
-        Stopped: a signal came; the step that ran was finished.
-    """
-    signals = []
-    handlers = {s: signal.signal(s, lambda n, _: signals.append(n)) for s in STOPPING}
-    stream = data.from_position(now.position)
-    shapes, tokens, start, cpu = set(), 0, time.perf_counter(), time.process_time()
-    before, cpu_before = now.seconds, now.cpu_seconds
-    pace: deque[float] = deque(maxlen=1000)
-    columns = "".join(f"{'loss, ' + run.name:>18}" for run in runs)
-    print(f"  step  {columns}   validation    BLEU  tokens/s        peak     left")
-    bar = progress.Progress(
-        progress.MofNCompleteColumn(),
-        progress.BarColumn(),
-        progress.TextColumn("{task.description}"),
-    )
-    try:
-        with bar:
-            task = bar.add_task(
-                "tracing" if now.step < FLAGS.steps else "all steps are taken",
-                total=FLAGS.steps,
-                completed=now.step,
-            )
-            while now.step < FLAGS.steps and not _is_over(now):
-                batches, known, began = [], len(shapes), time.perf_counter()
-                for _ in range(FLAGS.accumulate):
-                    position, batch = next(stream)
-                    batches.append(batch)
-                    if batch[1].shape not in shapes:
-                        shapes.add(batch[1].shape)
-                        for run in runs:
-                            run.trace(batch)
-                losses = [run.take(batches, now.step + 1) for run in runs]
-                if not runs[0].scale.needed and not all(map(math.isfinite, losses)):
-                    raise ValueError(
-                        f"step {now.step + 1}: the loss is {losses[0]}; a smaller --learning_rate, "
-                        "more --warmup or a smaller --clip may help. Checkpoints are of before"
-                    )
-                now.step, now.position = now.step + 1, position
-                now.seconds = before + time.perf_counter() - start
-                now.cpu_seconds = cpu_before + time.process_time() - cpu
-                tokens += sum(int(tf.math.count_nonzero(b[1][:, 1:] != PAD)) for b in batches)
-                rate = tokens * len(runs) / sum(sum(run.seconds) for run in runs)
-                peak = max(run.peak_bytes for run in runs)
-                if curve is not None:
-                    curve.add(now.step, losses[0], tokens_per_second=rate, peak_bytes=peak)
-                bar.update(
-                    task,
-                    advance=1,
-                    description=f"loss {losses[0]:.3f}, {rate:.0f} tokens/s, "
-                    f"peak {format_bytes(peak)}, {left(now, pace)} left",
-                )
-                last = now.step == FLAGS.steps or _is_over(now)
-                score = None
-                if FLAGS.validate and (now.step % FLAGS.validate == 0 or last):
-                    score = validation.bleu()
-                    _note(score, now, keep)
-                if now.step % FLAGS.report == 0 or now.step == 1 or last or score is not None:
-                    loss = validation.loss()
-                    if curve is not None:
-                        curve.validation(now.step, loss, score)
-                    row = "".join(f"{loss:18.7f}" for loss in losses)
-                    found = "" if score is None else f"{score:.2f}"
-                    line = f"{now.step:6}  {row}{loss:13.3f}{found:>8}{rate:10.0f}"
-                    print(f"{line}{format_bytes(peak):>12}{left(now, pace):>9}", flush=True)
-                if now.step % FLAGS.save == 0 or last or signals:
-                    save()
-                if len(shapes) == known:  # what traced says nothing of the steps to come
-                    pace.append(time.perf_counter() - began)
-                if signals:
-                    raise Stopped(signals[0])
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-STOPPING = (signal.SIGINT, signal.SIGTERM)
-
-
-def _is_over(now):
-    """Whether time or patience are at their end."""
-    late = FLAGS.minutes is not None and now.seconds >= 60 * FLAGS.minutes
-    return late or (FLAGS.patience and now.since_best >= FLAGS.patience)
-
-
-def _note(score, now, keep):
-    """Keeps the model if it is the best so far."""
-    now.since_best += 1
-    if score > now.best_bleu:
-        now.best_bleu, now.best_step, now.since_best = score, now.step, 0
-        keep()
-
-
-def left(now: Progress, pace: Collection[float]) -> str:
-    """The time that the training still takes, as minutes and seconds.
-
-    Args:
-        now: where it stands.
-        pace: seconds of the last steps that traced nothing; without any nobody knows the time.
-    """
-    if now.step >= FLAGS.steps:
-        return "0:00"
-    if not pace:
-        return "?"
-    seconds = (FLAGS.steps - now.step) * statistics.fmean(pace)
-    if FLAGS.minutes is not None:
-        seconds = min(seconds, max(0.0, 60 * FLAGS.minutes - now.seconds))
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def compare(plain: Run, optimized: Run) -> bool:
