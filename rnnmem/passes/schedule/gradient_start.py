@@ -108,9 +108,9 @@ def _hands_on_an_addend(net: Net, loop: Op) -> bool:
     """Whether a loop that runs no iteration hands what it was given to a sum of three or more.
 
     Such a sum begins with an addend that nobody else holds: who else does depends on when the loop
-    began.
+    began. What nobody reads, as the gradient of a first state, is in no sum behind the loop.
     """
-    return not sums_of(net).addends.isdisjoint(loop.outputs)
+    return any(net.fan_out(blob) for blob in sums_of(net).addends.intersection(loop.outputs))
 
 
 def _needed_inputs(net: Net, loop: Op, live: Needed) -> list[Op]:

@@ -7,18 +7,18 @@ import pytest
 from rnnmem.analysis.loops import loop_pairs
 from rnnmem.ir.edges import Edge
 from rnnmem.passes.schedule.gradient_start import waits_of
-from tests.handmade import const, make_net, op, rnn
+from tests.handmade import const, edited, make_net, op, rnn
 
 F, LOGITS = "f[512,512]", "f[512,4096]"
 
 
-def classifier(weight_gradient="f[512,64]"):
+def classifier(weight_gradient="f[512,64]", limit=5):
     """The loop pair of ``rnn``, with a layer between the loops whose gradients read ``logits``.
 
     loop ─► MatMul = logits ─► MatMul = g ─► gradient loop
                            └─► MatMul = dw
     """
-    net = rnn(units=512)
+    net = rnn(units=512, limit=limit)
     made = make_net(
         {"loop:1": F, "v": LOGITS},
         [
@@ -61,6 +61,15 @@ def test_the_loop_waits_for_what_it_reads_but_not_for_zeros():
     found = waits(classifier())
     assert Edge("gradient", None, "g") in found
     assert not any(edge.op == "gradient" and edge.after == "there" for edge in found)
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_loop_that_may_not_run_waits_unless_it_hands_on_what_a_sum_begins_with(read):
+    net = edited(classifier(limit=0), "back", type="AddN", inputs=("g", "d", "g"))
+    outputs = tuple(blob for blob in net.outputs if read or blob != "gradient:1")
+    found = waits(net.replace(outputs=outputs))
+    assert (Edge("gradient", None, "g") in found) is not read
+    assert (Edge("there", None, "g") in found) is not read
 
 
 def starting_from(*ops):
