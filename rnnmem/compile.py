@@ -197,7 +197,7 @@ def _least(net: Net, target: Target) -> Compiled:
 def _unless_only_merged(made: Compiled) -> Compiled:
     """The same; unchanged where congruent ops are merged and nothing else is decided."""
     others = made.plan.without(["congruent_ops"])
-    if others == made.plan or not others.changes_nothing or any(map(others.of, _ALONE)):
+    if others == made.plan or not others.changes_nothing:
         return made
     return dataclasses.replace(made, plan=others, rewritten=None)
 

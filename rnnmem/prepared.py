@@ -102,12 +102,10 @@ def prepare(net: Net, setting: Setting, target: Target) -> Prepared:
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:
     """The batched products that are to be added up item by item; their bits are those of a CPU."""
 
-    @functools.cache
-    def peak() -> int | None:
-        return counted_peak(setting.known(net))
-
     def select() -> tuple[AccumulatedProduct, ...]:
-        return products_of(known_net(net), setting.machine, setting.known(net), peak)
+        in_call = setting.known(net)
+        peak = functools.cache(functools.partial(counted_peak, in_call))
+        return products_of(known_net(net), setting.machine, in_call, peak)
 
     if setting.machine.device != CPU.device:
         return ()

@@ -56,20 +56,19 @@ def products_of(
     whole = functools.cache(lambda: filled(sized))
     launch = machine.launch_seconds
 
-    def most(product: Op, total: Op, size: int) -> float:
-        """How many ops may start for products of so many bytes."""
-        taken = machine.seconds(product, whole())
-        if size >= MUCH * (peak() or math.inf):
-            taken = MOST_FOR_MUCH * (taken + machine.seconds(total, whole()))
-        else:
-            taken *= MOST_STARTING
-        return taken / launch
+    def may_start(ops: float, product: Op, total: Op, size: int) -> bool:
+        """Whether so many ops may start for products of so many bytes."""
+        starting, taken = ops * launch, machine.seconds(product, whole())
+        if starting <= MOST_STARTING * taken:
+            return True
+        most = MOST_FOR_MUCH * (taken + machine.seconds(total, whole()))
+        return starting <= most and size >= MUCH * (peak() or math.inf)
 
-    return tuple(one for op in known.net.ops for one in _decided(known, sized, op, most))
+    return tuple(one for op in known.net.ops for one in _decided(known, sized, op, may_start))
 
 
 def _decided(
-    known: KnownNet, sized: KnownNet, op: Op, most: Callable[[Op, Op, int], float]
+    known: KnownNet, sized: KnownNet, op: Op, may_start: Callable[[float, Op, Op, int], bool]
 ) -> Iterator[AccumulatedProduct]:
     net = known.net
     made = net.producer.get(op.inputs[0]) if op.type == SUM else None
@@ -89,15 +88,15 @@ def _decided(
     if counted and items < MANY:
         return
     item = found.rows * found.columns * BYTES_PER_ELEMENT[dtype]
-    if items * item < LEAST_BYTES:
+    size = items * item
+    if size < LEAST_BYTES:
         return
-    starting = most(made, op, items * item)
     for at_once in _widths(items):
-        if items / at_once * OPS_OF_AN_ITERATION <= starting:
+        if may_start(items / at_once * OPS_OF_AN_ITERATION, made, op, size):
             if (items - held_items(items, at_once)) * item >= LEAST_BYTES:
                 line = str(op.source or "")
                 yield AccumulatedProduct(
-                    made.name, op.name, items, items * item, line, counted=counted, at_once=at_once
+                    made.name, op.name, items, size, line, counted=counted, at_once=at_once
                 )
             return
 
