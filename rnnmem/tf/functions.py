@@ -278,14 +278,21 @@ class _SourceLines:
 
 def _function_at(filename: str, line: int) -> str:
     """The innermost function in whose text a line of a file stands; empty where there is none."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(filename)))
-    except Exception:  # no Python, or deeper than its parser goes: a name is not worth an error
-        return ""
     around = [
-        node
+        span for span in _functions_in("".join(linecache.getlines(filename))) if line in span[0]
+    ]
+    return max(around, key=lambda span: span[0].start)[1] if around else ""
+
+
+@functools.lru_cache(maxsize=8)
+def _functions_in(text: str) -> tuple[tuple[range, str], ...]:
+    """The lines of each Python function in a text, and its name."""
+    try:
+        tree = ast.parse(text)
+    except Exception:  # no Python, or deeper than its parser goes: a name is not worth an error
+        return ()
+    return tuple(
+        (range(node.lineno, (node.end_lineno or node.lineno) + 1), node.name)
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.lineno <= line <= (node.end_lineno or line)
-    ]
-    return max(around, key=lambda node: node.lineno).name if around else ""
+    )
