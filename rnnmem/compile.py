@@ -48,7 +48,13 @@ from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
 
 _LOSSES = ("chunked_loss", "row_chunks")
-_ALONE = ("congruent_ops", "accumulated_products", "late_products", "broadcast_outside")
+_ALONE = (
+    "congruent_ops",
+    "saved_shapes",
+    "accumulated_products",
+    "late_products",
+    "broadcast_outside",
+)
 """Passes that have decided before the loops are planned, and change the Net without them."""
 _BEFORE_LOOPS = (*_LOSSES, "zero_lists", *_ALONE)
 """Passes that have decided before the loops are planned."""

@@ -27,6 +27,9 @@ from rnnmem.passes.normalise.congruent_ops import apply as merge
 from rnnmem.passes.normalise.decision import zero_lists
 from rnnmem.passes.normalise.loop_invariants import past_loops
 from rnnmem.passes.normalise.zero_lists import without_zero_lists
+from rnnmem.passes.saved_shapes.apply import apply as save_shapes
+from rnnmem.passes.saved_shapes.decision import SavedShape
+from rnnmem.passes.saved_shapes.select import saved_shapes
 from rnnmem.planning.saved import of_this_function
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
@@ -77,6 +80,8 @@ def prepare(net: Net, setting: Setting, target: Target) -> Prepared:
         merged = merge(net, congruent) if congruent else net
         whole = without_zero_lists(merged, keeps_alive=setting.keeps_alive) if may else merged
         gone = zero_lists(merged, whole)
+        shapes = _saved_shapes(whole, setting, target)
+        whole = save_shapes(whole, shapes, constant) if shapes else whole
         products = _products(whole, setting, target)
         whole = add_up_items(whole, products, constant)
         late = _late_products(whole, setting, target)
@@ -91,12 +96,18 @@ def prepare(net: Net, setting: Setting, target: Target) -> Prepared:
     decided = {
         "congruent_ops": congruent,
         "zero_lists": gone,
+        "saved_shapes": shapes,
         "accumulated_products": products,
         "late_products": late,
         "broadcast_outside": broadcasts,
     }
     cut, left = ((), {}) if saved is not None else searches_by_chunks(plain, target)
     return Prepared(plain, decided, cut, left)
+
+
+def _saved_shapes(net: Net, setting: Setting, target: Target) -> tuple[SavedShape, ...]:
+    """The shapes that are saved instead of what gradient loops read nothing else of."""
+    return _outside("saved_shapes", setting, target, lambda: saved_shapes(net, setting.known(net)))
 
 
 def _products(net: Net, setting: Setting, target: Target) -> tuple[AccumulatedProduct, ...]:

@@ -15,11 +15,12 @@ import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from rnnmem.analysis.growing_sizes import Growth, growths, middle, sizes_after
 from rnnmem.analysis.list_lengths import lengths_behind, reads_lengths
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.analysis.trip_count import Number, growth, trip_count
-from rnnmem.ir.graph import Blob, FindsOnce, Net, Op, Path
+from rnnmem.ir.graph import Blob, FindsOnce, Net, Op, Path, bytes_of
 from rnnmem.ir.marks import TRIPS
 from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, LOOPS, slots, types
 from rnnmem.ir.order import through_identities, topological
@@ -44,6 +45,8 @@ class KnownNet(FindsOnce):
       inner: (op, attribute) -> the step net, filled in as it runs in this place.
       grown: of a loop's body, lists that a write made which may lengthen them -> how many elements
         they have when the loop ends.
+      growing: loop op -> bytes that its variables have more at the end than in the iteration,
+        for which all are taken, the middle one.
     """
 
     net: Net
@@ -52,6 +55,7 @@ class KnownNet(FindsOnce):
     trips: Mapping[str, int | None]
     inner: Mapping[tuple[str, str], KnownNet]
     grown: Mapping[str, int] = dataclasses.field(default_factory=lambda: _NOTHING)
+    growing: Mapping[str, int] = dataclasses.field(default_factory=lambda: _NOTHING)
 
 
 def known_net(
@@ -161,6 +165,7 @@ class _Filler:
         self.given: dict[str, int | float | bool | tuple] = {}  # values among the facts
         self.trips: dict[str, int | None] = {}
         self.inner: dict[tuple[str, str], KnownNet] = {}
+        self.growing: dict[str, int] = {}
         self.ways: dict[str, tuple[str, dict[str, Fact]]] = {}  # blob -> what decides, by branch
 
     def run(self, inputs: Sequence[Fact] | None) -> KnownNet:
@@ -175,8 +180,9 @@ class _Filler:
         for name, blob in self.net.blobs.items():
             shape = facts[name].shape if name in facts else None
             blobs[name] = blob if blob.shape == shape else Blob(name, blob.dtype, shape)
+        filled_in = self.net.replace(blobs=blobs)
         return KnownNet(
-            self.net.replace(blobs=blobs), self.net.blobs, self.facts, self.trips, self.inner
+            filled_in, self.net.blobs, facts, self.trips, self.inner, growing=self.growing
         )
 
     def _note(self, name: str, fact: Fact) -> None:
@@ -256,7 +262,7 @@ class _Filler:
             assumed = self.unknown_trips[0] if self.unknown_trips else self.unknown
             trips = self.observed.get(self.path.child(op.name), assumed)
         self.trips[op.name] = trips
-        starts, known = self._body(op, loop, ins, invariants)
+        starts, known, grow = self._body(op, loop, ins, invariants, trips)
         after = [known.facts[blob] for blob in loop.body.outputs]
         lengths, grown = lengths_behind(loop, ins, after, trips, given)
         while _lengths_change(starts, after) and reads_lengths(loop.body):
@@ -271,12 +277,21 @@ class _Filler:
         results = []
         for index, (start, end) in enumerate(zip(ins, after, strict=True)):
             last = end if trips else _in_any(start, end)  # it may have run no iteration
+            if index in grow:
+                last = sizes_after(start, grow[index], trips or 0)
+                self._note_growth(
+                    op, loop.body.blobs[loop.body.inputs[index]].dtype, starts[index], last
+                )
             after_all = Fact(last.shape, None, last.element, lengths[index], asked=last.asked)
             fact = start if index in invariants else after_all
             if index not in invariants and loop.body.blobs[loop.body.inputs[index]].shape == ():
                 fact = dataclasses.replace(fact, value=_counter(loop, index, start, trips, given))
             results.append(fact)
         return results
+
+    def _note_growth(self, op: Op, dtype: str, middle: Fact, last: Fact) -> None:
+        more = (bytes_of(dtype, last.shape) or 0) - (bytes_of(dtype, middle.shape) or 0)
+        self.growing[op.name] = self.growing.get(op.name, 0) + max(0, more)
 
     def _asked(self, op: Op, ins: list[Fact], invariants: set[int]) -> dict[str, Number]:
         """Values in a loop's cond that follow from what is the same in each iteration."""
@@ -285,18 +300,27 @@ class _Filler:
         return {blob: fact.value for blob, fact in known.facts.items() if fact.value is not None}
 
     def _body(
-        self, op: Op, loop: Loop, ins: list[Fact], invariants: set[int]
-    ) -> tuple[list[Fact], KnownNet]:
-        """What is known of a loop's variables in every iteration, and its body with that."""
+        self, op: Op, loop: Loop, ins: list[Fact], invariants: set[int], trips: int | None
+    ) -> tuple[list[Fact], KnownNet, dict[int, Growth]]:
+        """What is known of variables in every iteration, the body with that, and what grows."""
         starts = [
             fact if index in invariants or fact.value is None else _without_value(fact)
             for index, fact in enumerate(ins)
         ]
+        grow: dict[int, Growth] = {}
+        if self.most and trips:  # else it must hold in each iteration
+            behind = self._inner(op, "body", starts)
+            grow = growths(starts, [behind.facts[blob] for blob in loop.body.outputs], trips)
+            for index, growth in grow.items():
+                starts[index] = sizes_after(starts[index], growth, middle(trips))
         for turn in range(_MOST_PASSES + 1):
             known = self._inner(op, "body", starts)
             after = [known.facts[blob] for blob in loop.body.outputs]
+            if grow:
+                same = growths(starts, after, 0)
+                grow = {index: one for index, one in grow.items() if same.get(index) == one}
             follow = [
-                start if index in invariants else _in_any(start, end)
+                start if index in invariants or index in grow else _in_any(start, end)
                 for index, (start, end) in enumerate(zip(starts, after, strict=True))
             ]
             if not any(
@@ -307,7 +331,7 @@ class _Filler:
             if turn == _MOST_PASSES - 1:  # each pass would know less of one more
                 follow = [a if i in invariants else UNKNOWN for i, a in enumerate(follow)]
             starts = follow
-        return starts, known
+        return starts, known, grow
 
 
 _COUNTED = slots("counted")

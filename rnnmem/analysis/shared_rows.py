@@ -42,6 +42,32 @@ def source_of_rows(net: Net, op: Op, value: Value) -> str | None:
     return op.inputs[place] if cuts else None
 
 
+def may_be_rows(net: Net, op: Op) -> bool:
+    """Whether an output of the op may be a part of the buffer that it cuts, whatever sizes are."""
+    place = SLICED.get(op.type)
+    if place is None:
+        return False
+    read = net.blobs[op.inputs[place]].shape
+    if op.type in _ALONG_AXIS:
+        axis = _axis(op, lambda one: number_of(net, one))
+        return not isinstance(axis, int) or axis == 0 or read is None or axis == -len(read)
+    return not (read and any(_are_cut(net, op)[1:]))
+
+
+def may_be_all(net: Net, op: Op) -> bool:
+    """Whether a slice may hand out what it reads as it is."""
+    return not any(_are_cut(net, op))
+
+
+def _are_cut(net: Net, op: Op) -> list[bool]:
+    """Of each axis of what is sliced, whether less than all of it is surely handed out."""
+    read, written = net.blobs[op.inputs[0]].shape, net.blobs[op.outputs[0]].shape
+    if op.type != "Slice" or read is None or written is None or len(read) != len(written):
+        return []
+    pairs = zip(read, written, strict=True)
+    return [a is not None and b is not None and a != b for a, b in pairs]
+
+
 def whole_buffer(net: Net, blob: str) -> str:
     """The blob whose buffer a blob is a part of; itself where it has its own."""
     while (op := net.producer.get(blob)) is not None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 
 from rnnmem.analysis.branches import given_inside
+from rnnmem.analysis.shared_rows import may_be_all
 from rnnmem.ir.graph import Net, Op, Shape, static
 from rnnmem.ir.op_table import (
     ADDS,
@@ -279,7 +280,7 @@ def _may_do_nothing(net: Net, op: Op) -> bool:
         return read.shape is None or any(size in (None, 1) for size in read.shape)
     if op.type in REDUCES and _undoes_a_broadcast(net, op):
         return False
-    return _may_be_one_size(read.shape, written.shape)
+    return _may_be_one_size(read.shape, written.shape) and may_be_all(net, op)
 
 
 def _undoes_a_broadcast(net: Net, op: Op) -> bool:

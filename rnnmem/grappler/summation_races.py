@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.loops import Loop, loops_of
 from rnnmem.analysis.reachability import bits_of_all
-from rnnmem.analysis.shared_rows import SLICED
+from rnnmem.analysis.shared_rows import SLICED, may_be_rows
 from rnnmem.analysis.versions import ssa
 from rnnmem.grappler.summation_order import (
     Sums,
@@ -124,10 +124,10 @@ def _buffers(net: Net, path: Sequence[str]) -> Sums:
         if op.type in _EACH:
             for blob, handed in zip(op.inputs, op.outputs, strict=True):
                 sums.join(blob, handed)
-        slot, pop = SLICED.get(op.type), popped_at_once(net, op)
-        if slot is not None:
+        pop = popped_at_once(net, op)
+        if may_be_rows(net, op):
             for part in op.outputs:
-                sums.join(op.inputs[slot], part)
+                sums.join(op.inputs[SLICED[op.type]], part)
         if pop is not None:
             sums.join(op.inputs[1], pop.outputs[1])
     return sums

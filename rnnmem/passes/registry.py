@@ -89,6 +89,7 @@ PASSES = (  # in the order of application
     Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
     Pass("congruent_ops", "normalise:CongruentOps", NORMALISE, module="normalise.congruent_ops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
+    Pass("saved_shapes", "saved_shapes:SavedShape", WHOLE),
     Pass("accumulated_products", "accumulated_products:AccumulatedProduct", WHOLE),
     Pass("late_products", "late_products:LateProduct", WHOLE),
     Pass(
@@ -137,6 +138,7 @@ _WITH_LOOPS = (
     "row_chunks",
     "rematerialise",
     "zero_lists",
+    "saved_shapes",
     *(one.name for one in AROUND_LOOPS),
 )
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(

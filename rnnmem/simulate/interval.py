@@ -42,6 +42,9 @@ _GOOD: tuple[Mapping[str, Any], ...] = (
 """Orders that hold little: iterations one after the other, as nothing piles up then; or several at
 once, where what they add up is made later than what they let go of."""
 
+BEFORE_AND_AFTER = 2
+"""Copies of a variable that grows: what an iteration reads, and what it makes of that."""
+
 Interval = tuple[int, int]
 """The lowest peak and the highest, in bytes above what is resident."""
 
@@ -61,7 +64,14 @@ def peak_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval |
     if found is None:
         return None
     (low, high), (part, more) = found, MORE_WASTE
+    high += _growing(net)
     return round(low * (1 - LESS_HELD)), round(high * (1 + part)) + more
+
+
+def _growing(net: Net | KnownNet) -> int:
+    """Bytes that the last iteration of a loop holds more than the middle one, of which all are."""
+    grows = net.growing.values() if isinstance(net, KnownNet) else ()
+    return BEFORE_AND_AFTER * max(grows, default=0)
 
 
 def simulated_interval(net: Net | KnownNet, threads: int = CPU.threads) -> Interval | None:

@@ -68,6 +68,8 @@ EDGES = Plan(original_peak=2**22, predicted_peak=2**20).having(
 )
 BROADCAST = Plan().having(broadcast_outside=(ImplicitBroadcast("mul", 1),))
 LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
+SHAPE = Plan().having(saved_shapes=(SavedShape((), "gradient", "shapes", None),))
+SUM = Plan().having(accumulated_products=(AccumulatedProduct((), "product", "sum"),))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,8 @@ LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
         (OUTSIDE, "6 regions outside of loops run again"),
         (EDGES, "1 control edge added"),
         (LATE, "1 product made late"),
+        (SHAPE, "1 shape saved instead of its blob"),
+        (SUM, "1 product added up item by item"),
         (BROADCAST, "1 operand not made whole"),
     ],
 )
