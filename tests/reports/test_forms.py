@@ -8,8 +8,10 @@ import pytest
 
 from rnnmem.errors import OptionError
 from rnnmem.ir.edges import Edge
+from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.late_products.decision import LateProduct
+from rnnmem.passes.saved_shapes.decision import SavedShape
 from rnnmem.passes.straight_line.decision import Region
 from rnnmem.planning.plan import Plan
 from rnnmem.reports.data import KINDS, SAVED, LoopSpan, Part, Side
@@ -69,7 +71,7 @@ EDGES = Plan(original_peak=2**22, predicted_peak=2**20).having(
 BROADCAST = Plan().having(broadcast_outside=(ImplicitBroadcast("mul", 1),))
 LATE = Plan().having(late_products=(LateProduct("mul", 1, "awaited:0", 2**19),))
 SHAPE = Plan().having(saved_shapes=(SavedShape((), "gradient", "shapes", None),))
-SUM = Plan().having(accumulated_products=(AccumulatedProduct((), "product", "sum"),))
+SUM = Plan().having(accumulated_products=(AccumulatedProduct("product", "sum", 8, 2**20),))
 
 
 @pytest.mark.parametrize(
