@@ -144,7 +144,7 @@ def _may_be_dropped(net: Net, op: Op) -> bool:
     """
     if op.type != "Sum":
         return False
-    made, axes = map(net.producer.get, op.inputs)
+    made, axes = _before_dropped(net, op.inputs[0]), net.producer.get(op.inputs[1])
     if made is None or axes is None or axes.type != "BroadcastGradientArgs":
         return False
     if made.type == "AddN" or (facts(made) or _FOLDS).work is not Work.POINTWISE:
@@ -155,6 +155,17 @@ def _may_be_dropped(net: Net, op: Op) -> bool:
         return True
     sizes = zip(reversed(mine), reversed(other), strict=False)
     return len(mine) >= len(other) and not any(a == 1 and b != 1 for a, b in sizes)
+
+
+def _before_dropped(net: Net, blob: str) -> Op | None:
+    """What makes a blob, or what it would be made by once sums that may be dropped are gone."""
+    made = net.producer.get(blob)
+    if made is None or made.type != "Reshape":  # a gradient's sum is given its operand's shape
+        return made
+    inner = net.producer.get(made.inputs[0])
+    if inner is None or not _may_be_dropped(net, inner):
+        return made
+    return _before_dropped(net, inner.inputs[0])
 
 
 def _told(net: Net, vector: str) -> Shape:

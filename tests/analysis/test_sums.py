@@ -56,3 +56,17 @@ def test_equal_names_are_handed_on(maker):
     assert sums_of_nothing(known_net(same)) == {"mine", "other"}
     # What AddN adds up is grouped with nothing behind it.
     assert awaited(same) == (set() if maker == "Mul" else {"mine", "other"})
+
+
+@pytest.mark.parametrize(("inner", "found"), [("f[?,?,8]", set()), ("f[?,1,8]", {"later"})])
+def test_a_sum_behind_one_that_may_go_stands_behind_what_that_reads(inner, found):
+    net = gradient_of("f[?,?,8]", inner)
+    shape = "s" if inner == "f[?,?,8]" else "t"
+    behind = [
+        op("shaped", "Reshape", f"other {shape}", inner),
+        op("later", "Sum", "shaped axes:0", "f[?,?,8]"),
+    ]
+    ops = (*net.ops, *(one.op for one in behind))
+    blobs = dict(net.blobs)
+    blobs |= {one.name: one for drawn in behind for one in drawn.blobs}
+    assert awaited(net.replace(ops=ops, blobs=blobs)) - {"mine", "other"} == found

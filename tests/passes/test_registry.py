@@ -157,7 +157,7 @@ def test_files_of_the_first_format_are_read():
         ('"format": 2', '"format": 3', "format is 3"),
         ('"scheduling_edges"', '"twists"', "twists"),
         ('"after"', '"before"', "Edge has no field 'before'"),
-        ('"op": "name"', '"op": 7', "ImplicitBroadcast.op cannot be 7"),
+        ('"product": "name"', '"product": 7', "AccumulatedProduct.product cannot be 7"),
     ],
 )
 def test_what_no_pass_decided_is_refused_by_name(old, new, named):
