@@ -12,8 +12,9 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.training_regions import NestedStep
 from rnnmem.grappler.fusion import may_have_proxy
@@ -106,14 +107,26 @@ class Choices:
         """
         if not self.asked and (self.line.waiting.sum() < LEAST or most <= 0):
             return ()
-        found: dict[tuple[Region, ...], Candidate] = {}
-        for segmented in self._segmented:
-            for made in segmented.within(most):
-                found.setdefault(made.regions, made)
-        ordered = sorted(found.values(), key=lambda one: (-one.asked, one.peak, one.seconds))
-        orderly = [one for some in ordered[:MOST] if (one := _orderly(some, self._races))]
+        found = [made for segmented in self._segmented for made in segmented.within(most)]
+        orderly = list(itertools.islice(self._orderly(found), MOST))
         most_asked = max((one.asked for one in orderly), default=0)
         return tuple(one for one in orderly if one.asked == most_asked)
+
+    def _orderly(self, found: Iterable[_Choice]) -> Iterator[Candidate]:
+        """The choices, best first, without regions that would decide a race; estimated so."""
+        seen: set[tuple[Region, ...]] = set()
+        left = [(_rank(one.candidate), number, one) for number, one in enumerate(found)]
+        heapq.heapify(left)
+        while left:
+            _, number, one = heapq.heappop(left)
+            if one.candidate.regions in seen:
+                continue
+            settled = one if one.is_settled else one.settled(self._races)
+            if settled is one:
+                seen.add(one.candidate.regions)
+                yield one.candidate
+            elif settled is not None:
+                heapq.heappush(left, (_rank(settled.candidate), number, settled))
 
     @functools.cached_property
     def _segmented(self) -> list[_Segmented]:
@@ -134,14 +147,34 @@ class Choices:
         return Races(self.line, self.seconds)
 
 
-def _orderly(candidate: Candidate, races: Races) -> Candidate | None:
-    """The candidate without regions that would decide who comes first of a sum and a reader."""
-    settled = map(races.settled, candidate.regions)
-    kept = [region for region in settled if region is not None]
-    seconds = sum(region.seconds for region in kept)
-    wanted = sum(region.asked for region in kept)
-    changed = dataclasses.replace(candidate, regions=tuple(kept), seconds=seconds, asked=wanted)
-    return changed if kept or not candidate.regions else None
+def _rank(candidate: Candidate) -> tuple[float, ...]:
+    """What is better comes first."""
+    return -candidate.asked, candidate.peak, candidate.seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Choice:
+    """A candidate, and what it was made of.
+
+    Attributes:
+      candidate: itself.
+      segmented: the line, as it is cut.
+      chosen: by segment, what is saved.
+      regions: by segment, what runs again.
+      is_settled: whether no region decides who comes first of a sum and a reader.
+    """
+
+    candidate: Candidate
+    segmented: _Segmented
+    chosen: dict[int, SavedSet]
+    regions: dict[int, Region]
+    is_settled: bool = False
+
+    def settled(self, races: Races) -> _Choice | None:
+        """The choice without regions that would decide a race; None where none is left."""
+        settled = {number: races.settled(region) for number, region in self.regions.items()}
+        kept = {number: one for number, one in settled.items() if one is not None}
+        return self.segmented.choice(self.chosen, kept, is_settled=True) if kept else None
 
 
 class _Segmented:
@@ -223,13 +256,20 @@ class _Segmented:
         missing = any(blob in given and blob in self.line.out_of_reach for blob in op.inputs)
         return bool(op.nets or op.controls) or kept or missing or OWNED in op.attributes
 
-    def within(self, most: float) -> Iterator[Candidate]:
+    def within(self, most: float) -> Iterator[_Choice]:
         """Choices at one price each, and between, that take no longer."""
         needed = {at: one.seconds for at, one in self._at_prices[-1][1].items() if one.asked}
         for chosen, regions in self._at_prices:
             taken = dict(_best_first(regions, most, needed))
             if taken:
-                yield self._candidate({number: chosen[number] for number in taken}, taken)
+                yield self.choice(chosen, taken)
+
+    def choice(
+        self, chosen: Mapping[int, SavedSet], regions: dict[int, Region], is_settled: bool = False
+    ) -> _Choice:
+        """The choice of these regions, of segments of which that is saved."""
+        own = {number: chosen[number] for number in regions}
+        return _Choice(self._candidate(own, regions), self, own, regions, is_settled)
 
     @functools.cached_property
     def _at_prices(self) -> list[tuple[dict[int, SavedSet], dict[int, Region]]]:

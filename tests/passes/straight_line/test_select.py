@@ -7,6 +7,7 @@ import pytest
 from rnnmem.analysis.machine import CPU
 from rnnmem.passes.straight_line.apply import with_regions
 from rnnmem.passes.straight_line.decision import Region
+from rnnmem.passes.straight_line.races import Races
 from rnnmem.passes.straight_line.segments import BISECTIONS, SEGMENTS, Line
 from rnnmem.passes.straight_line.select import candidates
 from rnnmem.simulate.timeline import counted_peak
@@ -191,6 +192,24 @@ def test_segments_end_beside_addends_that_no_clone_reads():
         made = {blob for op in ops for blob in op.outputs}
         read = {blob for op in ops for blob in op.inputs}
         assert (read - made).isdisjoint(f"x{i}" for i in range(13))
+
+
+def test_choices_are_compared_without_regions_that_would_decide_a_race(monkeypatch):
+    net = chain()
+    best = chosen(net)[0]
+    racing = {"s3", "s4", "s5"}
+
+    def settled(_, region):
+        return None if racing.intersection(region.ops) else region
+
+    monkeypatch.setattr(Races, "settled", settled)
+    left = chosen(net)
+    assert not racing.intersection(name for one in left for name in clones_of(one))
+    assert [one.peak for one in left] == sorted(one.peak for one in left)
+    # A region that spans what races is not there at all, and does not count as if it were.
+    assert all(one.regions and one.peak > best.peak for one in left)
+    assert all(one.spared + one.peak == best.spared + best.peak for one in left)
+    assert len({one.regions for one in left}) == len(left)
 
 
 def test_the_time_that_is_left_is_kept():
