@@ -204,10 +204,17 @@ def may_have_proxy(net: Net, blob: str) -> bool:
     if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
         return False
     readers, made = net.readers.get(blob, ()), net.producer[blob]
-    if fan_out(net, blob) > 1:
+    if fan_out(net, blob) > 1 or any(_is_returned(net, reader) for reader in readers):
         return True
     return bool(readers) and (
         not may_fuse(made, readers[0]) or (made.type in _OF_WEIGHTS and readers[0].type in CALM)
+    )
+
+
+def _is_returned(net: Net, op: Op) -> bool:
+    """Whether the op hands a result to the caller and to nobody else: there is nothing to fuse."""
+    return (
+        op.type == "Identity" and op.outputs[0] in net.outputs and net.fan_out(op.outputs[0]) == 1
     )
 
 

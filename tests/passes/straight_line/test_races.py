@@ -101,3 +101,14 @@ def test_gradients_of_weights_that_two_passes_share_are_waited_for_by_another_re
     net = make_net({"x": F, "d": F, "other": F}, ops, ["both", "sum"])
     assert may_have_proxy(net, "dw")
     assert not may_have_proxy(net, "tanh")
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_what_is_returned_may_have_a_proxy_unless_it_is_read_instead(read):
+    ops = [
+        op("dw", "MatMul", "x x", "f[8,8]"),
+        op("handed_on", "Identity", "dw", "f[8,8]"),
+        op("other", "Tanh", "handed_on" if read else "x", "f[8,8]"),
+    ]
+    net = make_net({"x": "f[8,8]"}, ops, ["other"] if read else ["handed_on", "other"])
+    assert may_have_proxy(net, "dw") is not read
