@@ -295,16 +295,16 @@ def test_what_would_be_computed_otherwise_runs_once_instead(monkeypatch):
 
 def cut_to_length(batch=16, length=200, units=64):
     """A GELU of what was cut to the length: how long clones of it are, TensorFlow does not know."""
-    made = weights(*[(units, units)] * 4)
+    made = weights(*[(units, units)] * 5)
 
     def step(x, y):
         with tf.GradientTape() as tape:
             h = x
-            for w in made[:3]:
+            for w in made[:4]:
                 turned = tf.transpose(h, [0, 2, 1])
                 cut = tf.tanh(tf.concat([turned, turned], 2))[..., : tf.shape(x)[1]]
                 h += tf.tanh(tf.nn.gelu(tf.transpose(cut, [0, 2, 1])) @ w)
-            loss = tf.reduce_mean(tf.square(h @ made[3] - y))
+            loss = tf.reduce_mean(tf.square(h @ made[4] - y))
         return loss, tape.gradient(loss, made)
 
     unknown = tf.TensorSpec([None, None, units])
