@@ -42,9 +42,8 @@ def growths(starts: Sequence[Fact], ends: Sequence[Fact], trips: int) -> dict[in
 
 def sizes_after(start: Fact, growth: Growth, iterations: int) -> Fact:
     """A variable with the sizes that it has behind so many iterations."""
-    assert start.shape is not None
-    pairs = zip(start.shape, growth, strict=True)
-    return dataclasses.replace(start, shape=tuple((a or 0) + iterations * one for a, one in pairs))
+    pairs = zip(static(start.shape) or (), growth, strict=True)
+    return dataclasses.replace(start, shape=tuple(a + iterations * one for a, one in pairs))
 
 
 def middle(trips: int) -> int:

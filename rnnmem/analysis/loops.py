@@ -122,6 +122,12 @@ class LoopPair:
     gradients: tuple[GradientLoop, ...]
     closed: str = ""
 
+    @property
+    def list_maker(self) -> Op:
+        """What makes one of the accumulators: those that are added may get as long."""
+        outer, first = self.forward.net, self.gradients[0].links[0].accumulator
+        return outer.producer[through_identities(outer, self.forward.op.inputs[first])]
+
 
 def loop_pairs(
     forward_net: Net, gradient_net: Net, stands_for: Mapping[str, str], path: tuple[str, ...] = ()

@@ -45,8 +45,8 @@ class KnownNet(FindsOnce):
       inner: (op, attribute) -> the step net, filled in as it runs in this place.
       grown: of a loop's body, lists that a write made which may lengthen them -> how many elements
         they have when the loop ends.
-      growing: loop op -> bytes that its variables have more at the end than in the iteration,
-        for which all are taken, the middle one.
+      growing: loop op -> bytes that its variables have more at the end than in the middle
+        iteration, for which all are taken.
     """
 
     net: Net
@@ -289,8 +289,8 @@ class _Filler:
             results.append(fact)
         return results
 
-    def _note_growth(self, op: Op, dtype: str, middle: Fact, last: Fact) -> None:
-        more = (bytes_of(dtype, last.shape) or 0) - (bytes_of(dtype, middle.shape) or 0)
+    def _note_growth(self, op: Op, dtype: str, taken: Fact, last: Fact) -> None:
+        more = (bytes_of(dtype, last.shape) or 0) - (bytes_of(dtype, taken.shape) or 0)
         self.growing[op.name] = self.growing.get(op.name, 0) + max(0, more)
 
     def _asked(self, op: Op, ins: list[Fact], invariants: set[int]) -> dict[str, Number]:

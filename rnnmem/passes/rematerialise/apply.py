@@ -317,10 +317,7 @@ class _PairRewrite:
 
 def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -> str:
     """An empty list in the outer Net, as long as the loop's other accumulators may get."""
-    kind = loop.body.blobs[blob]
-    known = pair.gradients[0].links[0].accumulator
-    outer = pair.forward.net
-    template = outer.producer[through_identities(outer, pair.forward.op.inputs[known])]
+    kind, template = loop.body.blobs[blob], pair.list_maker
     return empty_list(
         loop.outer,
         kind.dtype,

@@ -79,8 +79,7 @@ class _Pair:
 
     def _saved(self, blob: str) -> str:
         """The blob of the gradient step net that pops what the forward step net pushes now."""
-        template = self._template()
-        kind = self.forward.body.blobs[blob]
+        kind, template = self.forward.body.blobs[blob], self.pair.list_maker
         start = empty_list(
             self.forward.outer,
             kind.dtype,
@@ -99,9 +98,3 @@ class _Pair:
         rest, popped = pop(body, argument, kind.dtype, kind.shape, wanted, name="rnnmem/pop")
         self.gradient.set_next(argument, rest)
         return popped
-
-    def _template(self) -> Op:
-        """What makes an accumulator of the forward loop: a new one may get as long."""
-        outer, op = self.pair.forward.net, self.pair.forward.op
-        first = op.inputs[self.read_by.links[0].accumulator]
-        return outer.producer[through_identities(outer, first)]

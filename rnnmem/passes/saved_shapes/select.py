@@ -51,12 +51,11 @@ def _of_pair(
                 continue
             unread = {blob for blob in read if _reads_shapes_alone(gradient.loop, blob, pushed)}
             sizes = [_bytes(pair.forward, pushed[blob], in_call) for blob in sorted(unread)]
-            known = [size for size in sizes if size is not None]
-            trips = in_call.trips.get(pair.forward.op.name) if in_call else None
-            if not sizes or (len(known) == len(sizes) and sum(known) < FEW):
+            each = None if None in sizes else sum(size or 0 for size in sizes)
+            if each is not None and each < FEW:
                 continue
-            all_known = len(known) == len(sizes) and trips is not None
-            whole = sum(known) * (trips or 0) if all_known else None
+            trips = in_call.trips.get(pair.forward.op.name) if in_call else None
+            whole = None if each is None or trips is None else each * trips
             yield SavedShape(path, gradient.loop.op.name, op.name, whole, str(op.source or ""))
 
 
