@@ -23,6 +23,7 @@ from rnnmem.ir.requests import RECOMPUTE, requests_of, with_requests
 from rnnmem.notes import with_notes
 from rnnmem.passes.normalise.decision import dead_code
 from rnnmem.passes.normalise.gradient_loops import without_dead_gradients
+from rnnmem.passes.registry import BEFORE_LOOPS
 from rnnmem.planning.call_sizes import telling
 from rnnmem.planning.choice import budget_for, cannot_be_met, least_of
 from rnnmem.planning.decide import decide
@@ -48,15 +49,9 @@ from rnnmem.turns import in_turns, leaving_time_for_turns, may_take_turns
 from rnnmem.verify import check
 
 _LOSSES = ("chunked_loss", "row_chunks")
-_ALONE = (
-    "congruent_ops",
-    "saved_shapes",
-    "accumulated_products",
-    "late_products",
-    "broadcast_outside",
-)
+_ALONE = ("congruent_ops", *(one.name for one in BEFORE_LOOPS))
 """Passes that have decided before the loops are planned, and change the Net without them."""
-_BEFORE_LOOPS = (*_LOSSES, "zero_lists", *_ALONE)
+_DECIDED = (*_LOSSES, "zero_lists", *_ALONE)
 """Passes that have decided before the loops are planned."""
 _BOUNDS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
 """Bounds on time whose plans a budget may take where residuals outside of loops run again."""
@@ -226,7 +221,7 @@ def _within(made: Compiled, target: Target, max_slowdown: float) -> Chosen | Non
         return None
     if rewritten is None and any(map(made.plan.of, _ALONE)):
         rewritten, plan = search.net, search.with_own_peak(plan)
-    names = _BEFORE_LOOPS if rewritten is not None else _LOSSES
+    names = _DECIDED if rewritten is not None else _LOSSES
     return search, plan.having(**{name: made.plan.of(name) for name in names}), rewritten
 
 

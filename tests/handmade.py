@@ -11,7 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rnnmem.ir.graph import Blob, DType, Net, Op, ShapeValue
+from rnnmem.passes.decision import Context
 from tests.drawing import KINDS, Drawing, blob, encoded
+
+CONTEXT = Context(lambda name: (), encoded, keeps_alive=True)
+"""Of a decision that is applied alone."""
 
 
 class Drawn:

@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rnnmem.analysis.loops import LoopPair
+from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.shapes import KnownNet, with_known_shapes
 from rnnmem.analysis.variable_effects import Writers
 from rnnmem.errors import NetError
 from rnnmem.ir.devices import HOST
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import Constant, Net, Op
+from rnnmem.ir.graph import Blob, Constant, Net, Op
 
 
 class Decision(Protocol):
     """A frozen dataclass of numbers, texts, tuples and such dataclasses.
 
     It goes to JSON and back by its fields (`rnnmem.planning.as_json`). One that may turn out to be
-    nothing has a field ``closed``: why the pass left its place as it was.
+    nothing has a field ``closed``: why the pass left its place as it was. What is decided before
+    loops are planned has a class attribute ``COUNTED``: what one of these is called, and several.
     """
 
     @property
     def sentence(self) -> str:
         """What is decided, in words; its place first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A whole step whose loops are not planned yet.
+
+    Attributes:
+      net: inlined.
+      in_call: the same with the shapes of a call, or with its own where nothing else tells them.
+      sizes: the blobs with the shapes of a call; None where the Net tells its own.
+      machine: what estimates of time assume.
+    """
+
+    net: Net
+    in_call: KnownNet
+    sizes: Mapping[str, Blob] | None
+    machine: Machine
+
+    @property
+    def shaped(self) -> Net:
+        """The Net with all shapes that it tells itself."""
+        return with_known_shapes(self.net)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,13 +15,14 @@ from types import MappingProxyType
 from typing import Any
 
 from rnnmem.ir.graph import Net
-from rnnmem.passes.decision import Context, Offer, Site
+from rnnmem.passes.decision import Context, Offer, Site, Step
 
 
 class Kind(enum.Enum):
     """What a pass decides on, and so where its decisions are made and applied."""
 
     NORMALISE = "the Net, before anything is planned"
+    BEFORE = "the Net, before its loops are planned, by ``decide`` and ``apply``"
     LOOP = "a loop pair"
     BESIDE = "what a loop that is rewritten brings along, by ``offer`` and ``apply``"
     TRIED = "the same, with it and without, because it takes time"
@@ -29,7 +30,7 @@ class Kind(enum.Enum):
 
 
 _HERE = __name__.rpartition(".")[0]
-NORMALISE, LOOP, BESIDE, TRIED, WHOLE = Kind
+NORMALISE, BEFORE, LOOP, BESIDE, TRIED, WHOLE = Kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Pass:
       exact: whether it changes no bit of any result.
       default: whether it may be used unless the user names others.
       module: of its own, where it shares the folder with others.
+      group: the name that stands for it and others in ``allow``, too; empty: none does.
       before_segments: whether it is applied before loops are cut into segments.
     """
 
@@ -52,6 +54,7 @@ class Pass:
     exact: bool = True
     default: bool = True
     module: str = ""
+    group: str = "recompute"
     before_segments: bool = False
 
     @property
@@ -72,13 +75,18 @@ class Pass:
         return getattr(importlib.import_module(f"{_HERE}.{self.folder}.decision"), name)
 
     @functools.cached_property
+    def decide(self) -> Callable[[Step], tuple[Any, ...]]:
+        """What it decides before loops are planned."""
+        return self._part("select").decide
+
+    @functools.cached_property
     def offer(self) -> Callable[[Site], Offer]:
         """What it would decide beside loops that are rewritten."""
         return self._part("select").offer
 
     @functools.cached_property
     def apply(self) -> Callable[[Net, tuple[Any, ...], Context], Net]:
-        """The Net around the loops, and decisions -> the Net with these applied."""
+        """The Net (around the loops), and decisions -> the Net with these applied."""
         return self._part("apply").apply
 
     def _part(self, name: str) -> Any:
@@ -86,31 +94,44 @@ class Pass:
 
 
 PASSES = (  # in the order of application
-    Pass("dead_code", "normalise:DeadCode", NORMALISE, module="normalise.gradient_loops"),
+    Pass(
+        "dead_code",
+        "normalise:DeadCode",
+        NORMALISE,
+        module="normalise.gradient_loops",
+        group="",
+    ),
     Pass("congruent_ops", "normalise:CongruentOps", NORMALISE, module="normalise.congruent_ops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
-    Pass("saved_shapes", "saved_shapes:SavedShape", WHOLE),
-    Pass("accumulated_products", "accumulated_products:AccumulatedProduct", WHOLE),
-    Pass("late_products", "late_products:LateProduct", WHOLE),
+    Pass("saved_shapes", "saved_shapes:SavedShape", BEFORE),
+    Pass("accumulated_products", "accumulated_products:AccumulatedProduct", BEFORE),
+    Pass("late_products", "late_products:LateProduct", BEFORE, group="order"),
     Pass(
         "broadcast_outside",
         "implicit_broadcast:ImplicitBroadcast",
-        WHOLE,
+        BEFORE,
         module="implicit_broadcast.outside",
     ),
     Pass("row_chunks", "chunked_loss:ChunkedLoss", WHOLE, module="chunked_loss.exact"),
-    Pass("chunked_loss", "chunked_loss:ChunkedLoss", WHOLE, exact=False, default=False),
+    Pass(
+        "chunked_loss",
+        "chunked_loss:ChunkedLoss",
+        WHOLE,
+        exact=False,
+        default=False,
+        group="vocabulary",
+    ),
     Pass("rematerialise", "rematerialise:LoopPlan", LOOP),
-    Pass("bits", "encode:Encoding", LOOP, default=False),
-    Pass("bfloat16", "encode:Encoding", LOOP, exact=False, default=False),
-    Pass("offload", "encode:Encoding", LOOP, default=False),
+    Pass("bits", "encode:Encoding", LOOP, default=False, group=""),
+    Pass("bfloat16", "encode:Encoding", LOOP, exact=False, default=False, group=""),
+    Pass("offload", "encode:Encoding", LOOP, default=False, group=""),
     Pass(
         "induction_variables",
         "induction_variables:InductionVariable",
         BESIDE,
         before_segments=True,
     ),
-    Pass("checkpoint", "checkpoint:Segments", LOOP),
+    Pass("checkpoint", "checkpoint:Segments", LOOP, group="segments"),
     Pass("rebuild_lists", "rebuild_lists:RebuiltList", TRIED),
     Pass("gradient_start", "schedule:Edge", BESIDE, module="schedule.gradient_start"),
     Pass("lazy_gradient_lists", "lazy_gradient_lists:LazyGradientList", BESIDE),
@@ -120,35 +141,23 @@ PASSES = (  # in the order of application
     Pass("unstacked_lists", "unstacked_lists:UnstackedList", BESIDE),
     Pass("straight_line", "straight_line:Region", WHOLE),
     Pass("elementwise_chunks", "elementwise_chunks:ElementwiseChain", WHOLE),
-    Pass("readers_in_turn", "schedule:Edge", WHOLE, module="schedule.readers"),
-    Pass("scheduling_edges", "schedule:Edge", WHOLE, module="schedule.serialise"),
+    Pass("readers_in_turn", "schedule:Edge", WHOLE, module="schedule.readers", group="order"),
+    Pass("scheduling_edges", "schedule:Edge", WHOLE, module="schedule.serialise", group="order"),
 )
 
 BY_NAME: Mapping[str, Pass] = MappingProxyType({one.name: one for one in PASSES})
+BEFORE_LOOPS = tuple(one for one in PASSES if one.kind is BEFORE)
+"""What is decided before loops are planned."""
 AROUND_LOOPS = tuple(one for one in PASSES if one.kind in (BESIDE, TRIED))
 """What loops that are rewritten bring along."""
 DEFAULTS = tuple(one.name for one in PASSES if one.default)
 """What may be used unless the user names passes."""
 
 DEFAULT = "default"
-_WITH_LOOPS = (
-    "congruent_ops",
-    "accumulated_products",
-    "broadcast_outside",
-    "row_chunks",
-    "rematerialise",
-    "zero_lists",
-    "saved_shapes",
-    *(one.name for one in AROUND_LOOPS),
-)
+_GROUPS = ("recompute", "segments", "order", "vocabulary")
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        DEFAULT: DEFAULTS,
-        "recompute": (*_WITH_LOOPS, "straight_line", "elementwise_chunks"),
-        "segments": ("checkpoint",),
-        "order": ("late_products", "readers_in_turn", "scheduling_edges"),
-        "vocabulary": ("chunked_loss",),
-    }
+    {DEFAULT: DEFAULTS}
+    | {name: tuple(one.name for one in PASSES if one.group == name) for name in _GROUPS}
 )
 """Names that stand for several passes, and those that passes had before."""
 

@@ -16,7 +16,7 @@ from rnnmem.errors import OptionError, PlanError, UnknownOptionError
 from rnnmem.ir.requests import KEEP, RECOMPUTE, Patterns
 from rnnmem.passes.encode.decision import OFFLOAD
 from rnnmem.passes.normalise.decision import CongruentOps
-from rnnmem.passes.registry import BY_NAME, DEFAULT, GROUPS, passes_of
+from rnnmem.passes.registry import BEFORE_LOOPS, BY_NAME, DEFAULT, GROUPS, passes_of
 from rnnmem.planning.plan import Plan
 from rnnmem.sizes import parse_bytes
 
@@ -27,8 +27,7 @@ _OUTSIDE = (
     "induction_variables",
     "scheduling_edges",
     "elementwise_chunks",
-    "late_products",
-    "broadcast_outside",
+    *(one.name for one in BEFORE_LOOPS),
     "straight_line",
     "row_chunks",
 )
@@ -102,16 +101,7 @@ class Options:
 
     def simpler(self, plan: Plan) -> Iterator[tuple[Options, tuple[str, ...]]]:
         """Options by which less is done beside the loops than a plan does; the passes left out."""
-        counts = bool(plan.of("induction_variables"))
-        turns = any(not edge.path for edge in plan.of("scheduling_edges"))
-        late = bool(plan.of("late_products"))
-        broadcasts = bool(plan.of("broadcast_outside"))
-        runs_again = bool(plan.at_every_depth("straight_line"))
-        cuts = any(not one.closed for one in plan.of("row_chunks"))
-        chains = bool(plan.of("elementwise_chunks"))
-        decided = (counts, turns, chains, late, broadcasts, runs_again, cuts)
-        is_done = zip(_OUTSIDE, decided, strict=True)
-        done = [name for name, one in is_done if one]
+        done = [name for name in _OUTSIDE if _is_done(plan, name)]
         for count in range(1, len(done) + 1):
             for names in itertools.combinations(done, count):
                 yield self.without(names), names
@@ -166,6 +156,18 @@ def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
             raise UnknownOptionError(
                 f"{name}={value!r} is an unknown option; the options are {', '.join(known)}{meant}"
             )
+
+
+def _is_done(plan: Plan, name: str) -> bool:
+    """Whether a plan does what a pass is for, beside its loops."""
+    match name:
+        case "scheduling_edges":
+            return any(not edge.path for edge in plan.of(name))
+        case "row_chunks":
+            return any(not one.closed for one in plan.of(name))
+        case "straight_line":
+            return bool(plan.at_every_depth(name))
+    return bool(plan.of(name))
 
 
 def _slowdown(value) -> float:

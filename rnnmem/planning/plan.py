@@ -200,7 +200,7 @@ class Plan:
         alone = (
             one
             for name, decided in self.decisions
-            if BY_NAME[name].kind is Kind.WHOLE
+            if BY_NAME[name].kind in (Kind.BEFORE, Kind.WHOLE)
             for one in decided
         )
         return (

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rnnmem.ir.graph import kind_text
 from rnnmem.passes.checkpoint.decision import Segments
+from rnnmem.passes.registry import BEFORE_LOOPS
 from rnnmem.passes.rematerialise.decision import LoopPlan, ResidualDecision
 from rnnmem.planning.names import names_in as names_in
 from rnnmem.planning.outcomes import (
@@ -71,16 +72,13 @@ def verdict(plan: Plan) -> str:
 def changes(plan: Plan) -> str:
     """What a plan changes, counted; empty where it changes nothing.
 
-    The order of ops, shapes that are saved, products that are made late or item by item, and
-    operands that are not made whole, are told where nothing else is changed.
+    The order of ops, and what is decided before loops are planned, are told where nothing else is
+    changed.
     """
     losses = (*plan.at_every_depth("row_chunks"), *plan.at_every_depth("chunked_loss"))
     regions = len(plan.at_every_depth("straight_line"))
     chains = len(plan.at_every_depth("elementwise_chunks"))
-    shapes = len(plan.at_every_depth("saved_shapes"))
-    sums = len(plan.at_every_depth("accumulated_products"))
-    late = len(plan.at_every_depth("late_products"))
-    broadcasts = len(plan.at_every_depth("broadcast_outside"))
+    before = ((len(plan.at_every_depth(one.name)), *one.decides.COUNTED) for one in BEFORE_LOOPS)
     edges = sum(len(plan.at_every_depth(name)) for name in ("readers_in_turn", "scheduling_edges"))
     loops = sum(not loop.closed for loop, _ in every_loop(plan))
     return _counts(
@@ -93,10 +91,7 @@ def changes(plan: Plan) -> str:
         (regions, "region outside of loops runs again", "regions outside of loops run again"),
         (chains, "chain of elementwise ops by chunks", "chains of elementwise ops by chunks"),
     ) or _counts(
-        (shapes, "shape saved instead of its blob", "shapes saved instead of their blobs"),
-        (sums, "product added up item by item", "products added up item by item"),
-        (late, "product made late", "products made late"),
-        (broadcasts, "operand not made whole", "operands not made whole"),
+        *before,
         (edges, "control edge added", "control edges added"),
     )
 

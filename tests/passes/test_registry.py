@@ -8,13 +8,14 @@ import pytest
 
 import rnnmem
 from rnnmem.analysis.machine import CPU
-from rnnmem.passes.registry import DEFAULT, DEFAULTS, GROUPS, PASSES, Kind, passes_of
+from rnnmem.passes.registry import BEFORE_LOOPS, DEFAULT, DEFAULTS, GROUPS, PASSES, Kind, passes_of
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.planning.as_json import from_data, to_data
 from rnnmem.planning.options import Options
 from rnnmem.planning.plan import NestedPlan, Plan
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
+from rnnmem.planning.telling import changes
 from rnnmem.reports.explain import explain
 from tests.handmade import encoded, rnn
 
@@ -77,6 +78,17 @@ def test_every_decision_of_every_pass_has_its_sentence():
         (decided,) = plan.of(one.name)
         assert f"{one.name} the function {decided.sentence}" in rows
         assert f"{one.name} train {decided.sentence}" in rows
+
+
+@pytest.mark.parametrize("one", BEFORE_LOOPS, ids=lambda one: one.name)
+def test_what_is_decided_before_loops_is_decided_applied_and_counted_by_the_pass(one):
+    assert one.decide is not None and one.apply is not None
+    alone = Plan().having(**{one.name: (sample(one.decides),)})
+    assert not alone.changes_nothing
+    assert changes(alone) == f"1 {one.decides.COUNTED[0]}"
+    assert changes(Plan().having(**{one.name: alone.of(one.name) * 3})).endswith(
+        f"3 {one.decides.COUNTED[1]}"
+    )
 
 
 def test_many_decisions_of_one_pass_are_counted():

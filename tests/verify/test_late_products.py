@@ -6,10 +6,11 @@ from rnnmem.errors import CheckError
 from rnnmem.passes.late_products.apply import LATE, apply
 from rnnmem.passes.late_products.select import late_products
 from rnnmem.verify import check
+from tests.handmade import CONTEXT
 from tests.passes.late_products.test_select import step
 
 NET = step()
-MADE = apply(NET, late_products(NET))
+MADE = apply(NET, late_products(NET), CONTEXT)
 LATE_FACTOR = f"f/{LATE}"
 
 

@@ -30,13 +30,13 @@ from rnnmem.ir.graph import Blob, DType, Net, Op, ShapeValue, static
 from rnnmem.ir.marks import ITEMS, SIZES
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import PRODUCT, SUM
-from rnnmem.passes.decision import await_no_more, planned_op
+from rnnmem.passes.decision import Context, await_no_more, planned_op
 
 Lane = tuple[int | str, int | str, int]
 """The first item, the end, and the step; of the first two a number, or the blob that tells it."""
 
 
-def apply(net: Net, products: Iterable[AccumulatedProduct], constant: Encode) -> Net:
+def apply(net: Net, products: Iterable[AccumulatedProduct], context: Context) -> Net:
     """The Net with these products added up item by item.
 
     Raises:
@@ -46,7 +46,7 @@ def apply(net: Net, products: Iterable[AccumulatedProduct], constant: Encode) ->
     for one in products:
         product = planned_op(editor, one.product, PRODUCT)
         total = planned_op(editor, one.total, SUM)
-        items = _Items(editor, product, total, one.at_once, constant)
+        items = _Items(editor, product, total, one.at_once, context.constant)
         items.write_counted() if one.counted else items.write(one.items)
     return editor.net()
 

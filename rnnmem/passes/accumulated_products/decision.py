@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from rnnmem.sizes import format_bytes
 
@@ -20,6 +21,8 @@ class AccumulatedProduct:
       counted: whether each run counts them, as sizes are open; these are those of the first call.
       at_once: how many are made at once: 1, or one for each of the kernel's sums.
     """
+
+    COUNTED: ClassVar = ("product added up item by item", "products added up item by item")
 
     product: str
     total: str

@@ -17,11 +17,13 @@ import math
 from collections.abc import Callable, Iterator
 
 from rnnmem.analysis.facts import Fact, vector
-from rnnmem.analysis.machine import Machine
-from rnnmem.analysis.shapes import KnownNet, filled
+from rnnmem.analysis.machine import CPU, Machine
+from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.grappler.item_sums import LANES, MANY, held_items, keeps_bits
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Op
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
+from rnnmem.passes.decision import Step
+from rnnmem.simulate.timeline import counted_peak
 
 PRODUCT = "BatchMatMulV2"
 SUM = "Sum"
@@ -36,6 +38,14 @@ MUCH = 0.25
 MOST_FOR_MUCH = 2.0
 """Times as long as the products and their sum that starting may take then; kernels that hand out
 small items one by one take so much longer than these are estimated."""
+
+
+def decide(step: Step) -> tuple[AccumulatedProduct, ...]:
+    """The products of a step to be added up item by item; their bits are those of a CPU."""
+    if step.machine.device != CPU.device:
+        return ()
+    peak = functools.cache(functools.partial(counted_peak, step.in_call))
+    return products_of(known_net(step.net), step.machine, step.in_call, peak)
 
 
 def products_of(

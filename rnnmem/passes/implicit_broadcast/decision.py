@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from rnnmem.ir.graph import Net, Op
 
@@ -18,6 +19,8 @@ class ImplicitBroadcast:
       slot: the input of it that reads what was repeated, in place of the repeated blob.
       path: of the step net in which it stands, names of ops and attributes in turn.
     """
+
+    COUNTED: ClassVar = ("operand not made whole", "operands not made whole")
 
     op: str
     slot: int

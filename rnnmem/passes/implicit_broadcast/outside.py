@@ -12,8 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rnnmem.ir.graph import Blob, Net
+from rnnmem.passes.decision import Step
+from rnnmem.passes.implicit_broadcast.apply import apply
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast
 from rnnmem.passes.implicit_broadcast.select import folded_in
+
+__all__ = ["apply", "broadcasts_outside", "decide"]
+
+
+def decide(step: Step) -> tuple[ImplicitBroadcast, ...]:
+    """The operands of a step that are no longer made whole; XLA makes none whole."""
+    return broadcasts_outside(step.shaped, step.sizes)
 
 
 def broadcasts_outside(

@@ -18,7 +18,7 @@ from rnnmem.errors import NetError
 from rnnmem.grappler.constant_products import sorted_as
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Net
-from rnnmem.passes.decision import planned_op
+from rnnmem.passes.decision import Context, planned_op
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.schedule.apply import completion_proxy, delay_input
 
@@ -26,7 +26,7 @@ LATE = "rnnmem/late"
 """Behind a name: the same value once the gradient is there, which is sorted as the op is."""
 
 
-def apply(net: Net, products: Iterable[LateProduct]) -> Net:
+def apply(net: Net, products: Iterable[LateProduct], _: Context) -> Net:
     """The Net with these products made late.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from rnnmem.sizes import format_bytes
 
@@ -18,6 +19,8 @@ class LateProduct:
       bytes: of the product.
       line: the user's line, or empty.
     """
+
+    COUNTED: ClassVar = ("product made late", "products made late")
 
     product: str
     slot: int

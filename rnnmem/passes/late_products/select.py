@@ -19,9 +19,15 @@ from rnnmem.grappler.fusion import NEAR, may_have_proxy
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE
 from rnnmem.ir.order import needed_by, reached
+from rnnmem.passes.decision import Step
 from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.passes.straight_line.segments import Line
+
+
+def decide(step: Step) -> tuple[LateProduct, ...]:
+    """The products of a step that are to wait for the gradient; XLA moves no constants."""
+    return late_products(step.shaped, step.sizes)
 
 
 def late_products(net: Net, in_call: Mapping[str, Blob] | None = None) -> tuple[LateProduct, ...]:

@@ -16,19 +16,19 @@ from rnnmem.ir.builders import Encode, element_shape, empty_list, pop, push
 from rnnmem.ir.editor import LoopEditor, NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import through_identities
-from rnnmem.passes.decision import planned_op
+from rnnmem.passes.decision import Context, planned_op
 from rnnmem.passes.saved_shapes.decision import SavedShape
 from rnnmem.passes.saved_shapes.select import read_for_shape
 
 
-def apply(net: Net, shapes: Iterable[SavedShape], constant: Encode) -> Net:
+def apply(net: Net, shapes: Iterable[SavedShape], context: Context) -> Net:
     """The Net with these shapes saved.
 
     Raises:
       NetError: a decision names a loop or an op that the Net does not have.
     """
     editor = NetEditor(net)
-    here = edit_step_nets(editor, shapes, lambda inner, some: apply(inner, some, constant))
+    here = edit_step_nets(editor, shapes, lambda inner, some: apply(inner, some, context))
     pairs = {
         one.loop.op.name: (pair, one)
         for pair in own_loop_pairs(net)
@@ -39,7 +39,7 @@ def apply(net: Net, shapes: Iterable[SavedShape], constant: Encode) -> Net:
         if name not in pairs:
             raise NetError(f"the plan is for another function: no gradient loop {name!r}")
         ops = [one.op for one in here if one.gradient == name]
-        _Pair(editor, *pairs[name], constant).save(ops)
+        _Pair(editor, *pairs[name], context.constant).save(ops)
     return editor.net()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from rnnmem.sizes import format_bytes
 
@@ -18,6 +19,8 @@ class SavedShape:
       bytes: that need no longer be saved for it, of all iterations; None where only a run can tell.
       line: the user's line, or empty.
     """
+
+    COUNTED: ClassVar = ("shape saved instead of its blob", "shapes saved instead of their blobs")
 
     path: tuple[str, ...]
     gradient: str

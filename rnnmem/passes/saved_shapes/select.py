@@ -17,10 +17,16 @@ from rnnmem.analysis.training_regions import nested_steps
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, static
 from rnnmem.ir.op_table import ASKS_SHAPE
 from rnnmem.ir.order import through_identities
+from rnnmem.passes.decision import Step
 from rnnmem.passes.saved_shapes.decision import SavedShape
 
 FEW = 1024
 """Bytes an iteration that are not worth another list: it holds some hundred itself. By hand."""
+
+
+def decide(step: Step) -> tuple[SavedShape, ...]:
+    """The shapes of a step that are to be saved."""
+    return saved_shapes(step.net, step.in_call)
 
 
 def saved_shapes(net: Net, in_call: KnownNet) -> tuple[SavedShape, ...]:

@@ -13,7 +13,7 @@ from rnnmem.passes.late_products.decision import LateProduct
 from rnnmem.planning.plan import Plan
 from tests.alone import run_alone
 from tests.cases import Case, assert_same_bits, numbers, train, values, weights
-from tests.handmade import const, make_net, op
+from tests.handmade import CONTEXT, const, make_net, op
 
 pytestmark = [
     pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning"),
@@ -208,11 +208,11 @@ def test_a_delayed_input_stands_before_the_factor():
     kind = "f[512,512]"
     drawn = [op("s", "Sin", "x", kind), op("d", "Cos", "s", kind), const("c", 8.0)]
     drawn += [op("m", "Mul", "d s", kind), op("p", "RealDiv", "m c", kind)]
-    made = apply(make_net({"x": kind}, drawn, ["p"]), [LateProduct("m", 1, "d", 2**20)])
+    made = apply(make_net({"x": kind}, drawn, ["p"]), [LateProduct("m", 1, "d", 2**20)], CONTEXT)
     first, second = made.op_by_name["m"].inputs
     late = made.producer[second]
     assert first == "d" and late.name == "s/rnnmem/late" and late.inputs == ("s",)
     (proxy,) = late.controls
     assert made.op_by_name[proxy].inputs == ("d",)
     with pytest.raises(NetError, match="no Mul 's'"):
-        apply(make_net({"x": kind}, drawn, ["p"]), [LateProduct("s", 1, "d", 2**20)])
+        apply(make_net({"x": kind}, drawn, ["p"]), [LateProduct("s", 1, "d", 2**20)], CONTEXT)

@@ -13,10 +13,10 @@ from rnnmem.passes.registry import DEFAULTS
 from rnnmem.passes.saved_shapes.apply import apply
 from rnnmem.passes.saved_shapes.decision import SavedShape
 from rnnmem.planning.plan import Plan
-from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import net_of
 from tests.alone import run_alone
 from tests.cases import Case, assert_same_bits, numbers, values, weights
+from tests.handmade import CONTEXT
 
 UNITS = 16
 
@@ -132,10 +132,10 @@ def test_a_plan_of_another_function_is_refused():
     gradient = pair.gradients[0].loop.op.name
     for one in (SavedShape((), "none", "op", 1), SavedShape((), gradient, "none", 1)):
         with pytest.raises(NetError, match="another function"):
-            apply(net, [one], constant)
+            apply(net, [one], CONTEXT)
     other = next(op.name for op in pair.gradients[0].loop.body.ops if op.type == "TanhGrad")
     with pytest.raises(NetError, match="reads no shapes"):
-        apply(net, [SavedShape((), gradient, other, 1)], constant)
+        apply(net, [SavedShape((), gradient, other, 1)], CONTEXT)
 
 
 def peaks():

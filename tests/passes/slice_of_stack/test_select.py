@@ -13,7 +13,6 @@ from rnnmem.analysis.loops import loop_pairs
 from rnnmem.analysis.machine import CPU
 from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.graph import DType, bytes_of
-from rnnmem.passes.decision import Context
 from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.passes.slice_of_stack.apply import apply
 from rnnmem.passes.slice_of_stack.decision import SliceOfStack
@@ -22,7 +21,7 @@ from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
-from tests.handmade import const, edited, encoded, make_net, op, rnn
+from tests.handmade import CONTEXT, const, edited, encoded, make_net, op, rnn
 
 U, LENGTH = 128, 8
 ROW, ROWS = f"f[{U},{U}]", f"f[{LENGTH},{U},{U}]"
@@ -107,7 +106,7 @@ def found(net):
 
 
 def applied(net, *chosen, keeps_alive=True):
-    context = Context(lambda name: (), encoded, keeps_alive)
+    context = dataclasses.replace(CONTEXT, keeps_alive=keeps_alive)
     return apply(net, chosen or found(net), context)
 
 

@@ -13,7 +13,6 @@ from rnnmem.analysis.machine import CPU
 from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.errors import CheckError, NetError
 from rnnmem.ir.graph import DType
-from rnnmem.passes.decision import Context
 from rnnmem.passes.unstacked_lists.apply import apply
 from rnnmem.passes.unstacked_lists.decision import UnstackedList
 from rnnmem.passes.unstacked_lists.select import unstacked_lists
@@ -22,7 +21,18 @@ from rnnmem.planning.pareto import plan_net
 from rnnmem.planning.plan import Plan
 from rnnmem.simulate.timeline import simulate
 from rnnmem.verify import check
-from tests.handmade import const, edited, empty_list, encoded, make_net, op, pop, push, while_op
+from tests.handmade import (
+    CONTEXT,
+    const,
+    edited,
+    empty_list,
+    encoded,
+    make_net,
+    op,
+    pop,
+    push,
+    while_op,
+)
 
 B, T, U = 16, 64, 64
 ROW, X, STACKED, W = f"f[{B},{U}]", f"f[{B},{T},{U}]", f"f[{T},{B},{U}]", f"f[{U},{U}]"
@@ -126,7 +136,8 @@ def found(net):
 
 
 def applied(net, *chosen, keeps_alive=True):
-    return apply(net, chosen or found(net), Context(lambda name: (), encoded, keeps_alive))
+    context = dataclasses.replace(CONTEXT, keeps_alive=keeps_alive)
+    return apply(net, chosen or found(net), context)
 
 
 OF_X = UnstackedList("rows", "x", 1)
