@@ -4,18 +4,15 @@ The numbers must stay the same to the last bit although TensorFlow's graph optim
 and fuses by looking at an op's neighbours. So every neighbourhood is kept:
 
 * a blob that is no longer pushed keeps that reader: a *keep-alive use*, a list carried by the loop
-into
-  which it is pushed and from which it is popped at once;
+  into which it is pushed and from which it is popped at once;
 * a clone sees clones of the neighbours that its op saw, and as many readers (one, or more);
 * between a clone and the saved blobs it starts from stands a *barrier* (an optional), which the
   optimizer neither removes nor looks through;
 * a blob that a sum may not add up in place, because it is pushed, is held by its keep-alive use
-instead,
-  until the next iteration, and so is what stands for it where the sum is cloned
+  instead, until the next iteration, and so is what stands for it where the sum is cloned
   (``grappler/summation_order.py``);
 * between a clone and the gradient ops that read it stands an *output barrier* (an optional again),
-which
-  hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
+  which hides its shape too: the optimizer knows no shape of a popped blob, and reorders products
   (``x * (y * constant)``) as soon as it knows them.
 
 Where more than one iteration is under way, a barrier in front of a clone also waits for the
@@ -31,19 +28,11 @@ from rnnmem.analysis.loops import Link, LoopPair, inner_pairs
 from rnnmem.grappler.keepalive import Keepalives
 from rnnmem.grappler.summation_order import sums_of
 from rnnmem.grappler.summation_races import racing
-from rnnmem.ir.builders import (
-    Encode,
-    awaited_by,
-    element_shape,
-    empty_list,
-    pop,
-    pop_freely,
-    push,
-    remove_pop,
-)
+from rnnmem.ir.builders import Encode, awaited_by, pop_freely, remove_pop
 from rnnmem.ir.editor import LoopEditor, NetEditor
 from rnnmem.ir.order import order_shows, through_identities
 from rnnmem.ir.residuals import Residual, rename_map
+from rnnmem.passes.accumulators import accumulated, popped
 from rnnmem.passes.encode.apply import Encoder
 from rnnmem.passes.encode.decision import SAVED, SAVED_AS
 from rnnmem.passes.rematerialise.clone import Materialiser
@@ -134,12 +123,9 @@ class _PairRewrite:
             Keepalives(editor, around.constant) for editor in self.gradients
         ]
         self.renamed: dict[str, str] = {}
-        self.pushing: list[
-            tuple[str, str]
-        ] = []  # blob, accumulator of the forward loop: added ones
-        self.popping: list[
-            tuple[int, str, str]
-        ] = []  # the same of a gradient loop, its number first
+        # Accumulators that are added: blob and argument; of a gradient loop its number first.
+        self.pushing: list[tuple[str, str]] = []
+        self.popping: list[tuple[int, str, str]] = []
 
     def run(self) -> Leftover:
         self._rewrite_inner()
@@ -178,8 +164,8 @@ class _PairRewrite:
         for blob, becomes in self.renamed.items():
             lists = [("", "")]
             if becomes in SAVED_AS.values():
-                pushed, popped = self._lists_of(blob)
-                mine = [argument for one, argument in popped if one == number]
+                pushed, popping = self._lists_of(blob)
+                mine = [argument for one, argument in popping if one == number]
                 # All lists of a blob hold the same.
                 lists = [(pushed[0], one) for one in mine] or [(one, "") for one in pushed]
             for pair in lists:
@@ -273,22 +259,18 @@ class _PairRewrite:
                 return link.popped
         editor = self.gradients[number]
         held = self.around.carry(number, self._accumulator(blob))
-        argument, _ = editor.add_variable(held, "accumulator")
+        kind = self.forward.body.blobs[blob]
+        argument, value = popped(editor, held, kind, self.around.constant)
         self.popping.append((number, blob, argument))
         self.renamed[blob] = SAVED
-        kind = self.forward.body.blobs[blob]
-        shape = element_shape(editor.body, kind.shape, self.around.constant)
-        rest, popped = pop(editor.body, argument, kind.dtype, kind.shape, shape, name="rnnmem/pop")
-        editor.set_next(argument, rest)
-        return popped
+        return value
 
     def _accumulator(self, blob: str) -> str:
         """The outer blob of the accumulator of ``blob``, which is added where there is none."""
         if blob not in self.accumulators:
-            start = _empty_list(self.forward, self.pair, blob, self.around.constant)
-            argument, held = self.forward.add_variable(start, "accumulator")
-            longer = push(self.forward.body, argument, blob, name="rnnmem/push")
-            self.forward.set_next(argument, longer)
+            argument, held = accumulated(
+                self.forward, blob, self.pair.list_maker, self.around.constant
+            )
             self.pushing.append((blob, argument))
             self.accumulators[blob] = held
         return self.accumulators[blob]
@@ -305,25 +287,11 @@ class _PairRewrite:
             if link.pushed == blob
         ]
         pushed = {self.pair.forward.body.inputs[link.accumulator] for _, link in links}
-        popped = [
+        popping = [
             (number, self.pair.gradients[number].loop.body.inputs[link.popped_by])
             for number, link in links
         ]
         return (
             sorted(pushed | {argument for one, argument in self.pushing if one == blob}),
-            popped + [(number, one) for number, other, one in self.popping if other == blob],
+            popping + [(number, one) for number, other, one in self.popping if other == blob],
         )
-
-
-def _empty_list(loop: LoopEditor, pair: LoopPair, blob: str, constant: Encode) -> str:
-    """An empty list in the outer Net, as long as the loop's other accumulators may get."""
-    kind, template = loop.body.blobs[blob], pair.list_maker
-    return empty_list(
-        loop.outer,
-        kind.dtype,
-        kind.shape,
-        constant,
-        name="rnnmem/accumulator",
-        most=template.inputs[1],
-        device=template.device,
-    )

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 from rnnmem.analysis.loops import GradientLoop, LoopPair, own_loop_pairs
 from rnnmem.errors import NetError
-from rnnmem.ir.builders import Encode, element_shape, empty_list, pop, push
+from rnnmem.ir.builders import Encode
 from rnnmem.ir.editor import LoopEditor, NetEditor, edit_step_nets
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.order import through_identities
+from rnnmem.passes.accumulators import accumulated, popped
 from rnnmem.passes.decision import Context, planned_op
 from rnnmem.passes.saved_shapes.decision import SavedShape
 from rnnmem.passes.saved_shapes.select import read_for_shape
@@ -79,22 +80,6 @@ class _Pair:
 
     def _saved(self, blob: str) -> str:
         """The blob of the gradient step net that pops what the forward step net pushes now."""
-        kind, template = self.forward.body.blobs[blob], self.pair.list_maker
-        start = empty_list(
-            self.forward.outer,
-            kind.dtype,
-            kind.shape,
-            self.constant,
-            name="rnnmem/shapes",
-            most=template.inputs[1],
-            device=template.device,
-        )
-        argument, held = self.forward.add_variable(start, "shapes")
-        longer = push(self.forward.body, argument, blob, name="rnnmem/push")
-        self.forward.set_next(argument, longer)
-        argument, _ = self.gradient.add_variable(held, "shapes")
-        body = self.gradient.body
-        wanted = element_shape(body, kind.shape, self.constant)
-        rest, popped = pop(body, argument, kind.dtype, kind.shape, wanted, name="rnnmem/pop")
-        self.gradient.set_next(argument, rest)
-        return popped
+        maker, kind = self.pair.list_maker, self.forward.body.blobs[blob]
+        _, held = accumulated(self.forward, blob, maker, self.constant)
+        return popped(self.gradient, held, kind, self.constant)[1]
