@@ -58,17 +58,22 @@ def _peaks_of(net: Net) -> Peaks:
     return tuple(peaks[apart[trips]] for trips in TRIPS)
 
 
+def higher_peaks(peaks: Peaks, others: Peaks) -> Peaks:
+    """The higher peak at each of the sizes; None where one of them is not told."""
+    pairs = zip(peaks, others, strict=True)
+    return tuple(None if one is None or other is None else max(one, other) for one, other in pairs)
+
+
 def may_be_larger(net: Net, before: Peaks, in_call: int = 0) -> bool:
     """Whether a rewritten Net is above these peaks of the original, or nothing tells.
 
     Args:
       net: the Net.
       before: the original's peaks at the sizes that are assumed.
-      in_call: its peak in a call, of which a hundredth more elsewhere is not worth a word.
+      in_call: its peak in a call, as in `are_larger`.
     """
-    pairs = zip(assumed_peaks(net), before, strict=True)
-    more = CLOSE * in_call
-    return any(new is None or old is None or are_larger([new], [old + more]) for new, old in pairs)
+    after = assumed_peaks(net)
+    return not are_told(before, after) or are_larger(after, before, in_call=in_call)
 
 
 def are_told(*peaks: Sequence[int | None]) -> bool:
@@ -76,7 +81,17 @@ def are_told(*peaks: Sequence[int | None]) -> bool:
     return all(peak is not None for some in peaks for peak in some)
 
 
-def are_larger(after: Sequence[int], before: Sequence[float], cuts_rows: bool = False) -> bool:
-    """Whether one of the peaks is above what it was, by more than is not worth a word."""
-    close = CLOSE_OF_ROWS if cuts_rows else CLOSE
-    return any(new > (1 + close) * old + SLACK for new, old in zip(after, before, strict=True))
+def are_larger(after: Peaks, before: Peaks, cuts_rows: bool = False, in_call: int = 0) -> bool:
+    """Whether one of the peaks is above what it was, by more than is not worth a word.
+
+    Args:
+      after: peaks at each of the sizes, all of them told.
+      before: what they were, all of them told.
+      cuts_rows: whether logits are cut into chunks.
+      in_call: the original's peak in a call, of which a hundredth more elsewhere is not worth it.
+    """
+    close, more = CLOSE_OF_ROWS if cuts_rows else CLOSE, SLACK + CLOSE * in_call
+    pairs = zip(after, before, strict=True)
+    return any(
+        new > (1 + close) * old + more for new, old in pairs if new is not None and old is not None
+    )

@@ -16,7 +16,14 @@ from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, are_told, assumed_peaks
+from rnnmem.planning.assumed_sizes import (
+    MOST_TRIED,
+    Peaks,
+    are_larger,
+    are_told,
+    assumed_peaks,
+    higher_peaks,
+)
 from rnnmem.planning.choice import (
     bisected,
     budget_for,
@@ -302,12 +309,16 @@ class Search:
             return False
         before, after = self._assumed, assumed_peaks(rewritten)
         told = are_told(before, after)
-        return are_larger(after, before, bool(self.losses)) if told else is_cut(plan)
+        in_call = self.original_peak or 0
+        return are_larger(after, before, bool(self.losses), in_call) if told else is_cut(plan)
 
     @property
     def _assumed(self) -> Peaks:
-        """Predicted peaks of the original at the sizes that are assumed."""
-        return assumed_peaks(self.net) if self.beside is None else self.beside._assumed
+        """Predicted peaks at assumed sizes of what runs where no loop is rewritten."""
+        if self.beside is None:
+            return assumed_peaks(self.net)
+        before = self.beside._assumed
+        return before if self.losses else higher_peaks(assumed_peaks(self.net), before)
 
     def _with_longer_segments(self, plan: Plan) -> Plan:
         """The plan, or one with longer segments whose predicted peak is smaller."""

@@ -292,7 +292,8 @@ class Run:
 
     def _start(self, thread: int, frame: Frame, index: int) -> None:
         step = self.program.steps[index]
-        scratch = Buffer(self.ledger, step.scratch, step.origins[0]) if step.scratch else None
+        asks = step.scratch and self.setting.scratch
+        scratch = Buffer(self.ledger, step.scratch, step.origins[0]) if asks else None
         if step.inner:
             is_loop = step.kind is Kind.LOOP
             made = self._all_iterations(frame, index) if is_loop else self._call(frame, step)

@@ -40,6 +40,7 @@ class Setting:
       in_turn: whether the iterations of a loop come one after the other.
       is_good: whether a branch runs that of its Nets which holds least; else the one that holds
         most.
+      scratch: whether ops are given the bytes that they ask for while they run.
     """
 
     ledger: Ledger
@@ -53,6 +54,7 @@ class Setting:
     keepalives_lag: bool = False
     in_turn: bool = False
     is_good: bool = False
+    scratch: bool = True
 
     def window(self, loop: Step) -> int:
         """Iterations of a loop under way at once."""

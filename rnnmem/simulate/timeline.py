@@ -151,6 +151,20 @@ def counted_peak(
     return bfc.counted_peak(ledger.log, ledger.peak, limit)
 
 
+def blobs_peak(net: Net | KnownNet, machine: Machine = CPU) -> int | None:
+    """Most bytes of blobs that are alive at once: without what ops ask for while they run.
+
+    Args:
+      net: the whole function, inlined; or what `known_net` found of it.
+      machine: whose threads and times are assumed.
+
+    Returns:
+      Bytes above what is resident, of one run; None where a size that matters is unknown.
+    """
+    program = prepared(net, machine)
+    return None if program.unknown else _run(program, machine, scratch=False).peak
+
+
 def is_told(net: Net | KnownNet) -> bool:
     """Whether all sizes are known that matter to a function's peak."""
     return not prepared(net, CPU).unknown

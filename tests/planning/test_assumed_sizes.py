@@ -7,7 +7,7 @@ import pytest
 
 from rnnmem.analysis.machine import CPU
 from rnnmem.planning import search as budget
-from rnnmem.planning.assumed_sizes import CLOSE, SLACK, are_larger, assumed_peaks
+from rnnmem.planning.assumed_sizes import CLOSE, SLACK, are_larger, assumed_peaks, higher_peaks
 from rnnmem.planning.choice import is_cut
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
@@ -106,3 +106,13 @@ def test_segments_that_take_longer_as_they_run_are_not_taken(monkeypatch):
 def test_a_little_is_no_larger():
     assert not are_larger((1000 + SLACK, 2**20), (1000, 2**20))
     assert are_larger((1000, 2**30 * (1 + 2 * CLOSE)), (1000, 2**30))
+
+
+def test_so_is_a_hundredth_of_what_a_call_takes():
+    more = 1000 + SLACK + 2**20
+    assert are_larger((more,), (1000,), in_call=50 * 2**20)
+    assert not are_larger((more,), (1000,), in_call=101 * 2**20)
+
+
+def test_higher_peaks_are_told_where_both_are():
+    assert higher_peaks((1, None, 3, 4), (2, 2, 1, None)) == (2, None, 3, None)

@@ -6,7 +6,9 @@ import pytest
 
 from rnnmem.analysis.facts import Fact
 from rnnmem.analysis.machine import CPU
-from rnnmem.planning.call_sizes import SMALL, telling
+from rnnmem.analysis.shapes import known_net
+from rnnmem.ir.marks import OWN_KERNEL
+from rnnmem.planning.call_sizes import FEW, SMALL, telling
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.simulate.timeline import counted_peak
@@ -61,6 +63,21 @@ def test_a_call_that_is_too_small_says_nothing():
     rows = SMALL // SIDE // 4 // 32
     assert telling(layers(), [Fact((rows, SIDE))]) is None
     assert telling(layers(), [Fact((64 * rows, SIDE))]) is not None
+
+
+def test_scratch_space_does_not_hide_what_grows():
+    kind, filters = f"f[?,{SIDE}]", "f[3,3,16,16]"
+    ops = [
+        const("sizes", (3, 3, 16, 16)),
+        op("dw", "Conv2DBackpropFilter", "y sizes y", filters, attributes={OWN_KERNEL: True}),
+        op("t", "Tanh", "x", kind, controls=("dw",)),
+        const("axes", (0, 1)),
+        op("loss", "Sum", "t axes", "f[]"),
+    ]
+    net = make_net({"x": kind, "y": "f[4,24,24,16]"}, ops, ["dw", "loss"])
+    sizes = telling(net, [Fact((2 * SMALL // SIDE // 4, SIDE)), Fact((4, 24, 24, 16))])
+    assert counted_peak(sizes.known(net)) - counted_peak(known_net(net, None, FEW)) < SMALL
+    assert telling(net, [Fact((1, SIDE)), Fact((4, 24, 24, 16))]) is None
 
 
 def picking(rows=2048):

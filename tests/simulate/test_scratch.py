@@ -13,7 +13,7 @@ from rnnmem.planning.scheduling_edges import time_of_edges
 from rnnmem.planning.setting import Setting
 from rnnmem.simulate.interval import peak_interval
 from rnnmem.simulate.scratch import scratch_bytes
-from rnnmem.simulate.timeline import counted_peak, simulate, worst_peak
+from rnnmem.simulate.timeline import blobs_peak, counted_peak, simulate, worst_peak
 from tests.handmade import encoded, make_net, op
 
 MARK = {OWN_KERNEL: True}
@@ -46,6 +46,14 @@ def test_a_convolutions_gradient_lays_out_what_its_filter_sees_of_as_many_images
     assert images > 4  # however few there are
     assert scratch(net, "dw") == images * patches * 4
     assert scratch(net, "dx") == images * patches * 4
+
+
+def test_what_blobs_take_is_told_without_it():
+    net = gradients(**MARK)
+    made = sum(net.blobs[name].bytes for name in ("dx", "dw"))
+    assert made <= blobs_peak(net) < 2 * made < counted_peak(net)
+    assert blobs_peak(net) == blobs_peak(gradients())
+    assert blobs_peak(make_net({"x": "f[?]"}, [op("y", "Tanh", "x", "f[?]")], ["y"])) is None
 
 
 def test_a_library_lays_out_nothing():

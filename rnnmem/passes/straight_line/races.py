@@ -68,13 +68,19 @@ class Races:
         late = all_waiting_for(self._net, region.readers)
         edges: dict[Edge, None] = {}
         for race in self._all:
-            if race.reader in late and race.adding not in late:
+            if race.reader not in late:
+                continue
+            waits = race.adding in late
+            if waits and race.reader not in self._held_up(region, race.maker):
+                continue
+            if race.edge is None or not waits and not self._is_backward(race.edge):
                 return None
-            if race.reader in late and race.reader in self._held_up(region, race.maker):
-                if race.edge is None:
-                    return None
-                edges[race.edge] = None
+            edges[race.edge] = None
         return dataclasses.replace(region, edges=tuple(edges))
+
+    def _is_backward(self, edge: Edge) -> bool:
+        """Whether the sum stands behind what it would wait for: nothing waits for itself then."""
+        return self._line.place[edge.after] < self._line.place[edge.op]
 
     def _held_up(self, region: Region, maker: str) -> set[str]:
         """What waits for the clones of a region otherwise than through an op."""
@@ -138,13 +144,22 @@ class Races:
 
     def _comes_first(self, reader: Op, adding: Op, maker: Op) -> bool:
         """Whether the reader is surely done before the sum can begin, from what both wait for."""
-        far, net, line = self._until(maker), self._net, self._line
+        far, net = self._until(maker), self._net
         if reader.name not in far or adding.name not in far:
             return False
         made = [net.producer[blob] for blob in reader.inputs if blob in net.producer]
-        early = all(one.name in far or line.place[one.name] < line.turn for one in made)
+        early = all(one.name in far or self._is_early(one) for one in made)
         alone = far[adding.name] - self._seconds(adding, net)
         return early and _SURELY * far[reader.name] <= alone
+
+    def _is_early(self, op: Op) -> bool:
+        """Whether an op is done before the gradient arrives: a shape of what the forward part made.
+
+        So is all of the forward part.
+        """
+        line, place = self._line, self._line.place[op.name]
+        asks = op.name in line.constant and line.available[place] < line.last
+        return place < line.turn or asks
 
     def _until(self, maker: Op) -> dict[str, float]:
         """Seconds from when an op is done until each op that waits for it is, at least."""

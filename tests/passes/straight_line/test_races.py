@@ -14,7 +14,7 @@ F = "f[256,256]"
 CHAIN = 8
 
 
-def drawn(weight="Sum", adds="AddN", far=CHAIN, behind=False):
+def drawn(weight="Sum", adds="AddN", far=CHAIN, behind=False, late=False, asks=False):
     """``d`` is added up ``far`` products later; ``dw`` needs it and what runs again, ``s``."""
     forward = [
         const("axes", (0, 1)),
@@ -52,6 +52,12 @@ def drawn(weight="Sum", adds="AddN", far=CHAIN, behind=False):
         gradient[1] = op("gradients/dw", "MatMul", "s gradients/other", F)
         gradient[3] = op("gradients/c0", "MatMul", "gradients/other w", F)
     last_sum = op("gradients/v", "Sum", "gradients/dx axes", "f[]")
+    if late:  # the sum stands before what waits for the reader
+        sums.append(gradient.pop(2))
+    if asks:  # the reader reads the shape of what the forward part made
+        read = "s gradients/shape gradients/d"
+        filters = op("gradients/dw", "Conv2DBackpropFilter", read, F)
+        gradient[1:2] = [op("gradients/shape", "Shape", "m", "i[2]"), filters]
     outputs = ["loss", "gradients/u", "gradients/v"]
     return make_net({"x": F, "w": F}, [*forward, *gradient, *sums, last_sum], outputs)
 
@@ -80,8 +86,18 @@ def test_the_region_stays_where_no_edge_may_be(net):
     assert settled(net, "dw", "m") is None
 
 
-def test_a_sum_that_no_clone_holds_up_is_not_made_to_wait():
-    assert settled(drawn(), "dw") is None
+def test_a_sum_that_no_clone_holds_up_waits_for_a_reader_that_one_does():
+    edges = settled(drawn(), "dw").edges
+    assert edges == (Edge("gradients/dx", None, "gradients/u"),)
+
+
+def test_a_sum_does_not_wait_for_what_stands_behind_it():
+    assert settled(drawn(late=True), "dw") is None
+    assert settled(drawn(late=True), "dw", "m").edges == settled(drawn(), "dw", "m").edges
+
+
+def test_shapes_of_the_forward_part_are_there_before_the_gradient():
+    assert settled(drawn(asks=True), "dw", "m").edges == settled(drawn(), "dw", "m").edges
 
 
 def test_the_race_begins_where_the_buffer_is_made_that_both_read():
