@@ -4,6 +4,8 @@
 
 Where sizes compare plans and nothing else, all iterations are taken for the middle one: what a list
 keeps of all of them then has as many bytes as it will have, and their times add up to the loop's.
+What counts the iterations has the value that it has there, so that ``x[i * n : (i + 1) * n]`` and
+``x[:i]`` have sizes, too.
 """
 
 from __future__ import annotations

@@ -308,11 +308,15 @@ class _Filler:
             for index, fact in enumerate(ins)
         ]
         grow: dict[int, Growth] = {}
+        counters: dict[int, int] = {}
         if self.most and trips:  # else it must hold in each iteration
             behind = self._inner(op, "body", starts)
             grow = growths(starts, [behind.facts[blob] for blob in loop.body.outputs], trips)
             for index, growth in grow.items():
                 starts[index] = sizes_after(starts[index], growth, middle(trips))
+            counters = self._counters(loop, ins, invariants, middle(trips))
+            for index, value in counters.items():
+                starts[index] = dataclasses.replace(starts[index], value=value)
         for turn in range(_MOST_PASSES + 1):
             known = self._inner(op, "body", starts)
             after = [known.facts[blob] for blob in loop.body.outputs]
@@ -320,7 +324,9 @@ class _Filler:
                 same = growths(starts, after, 0)
                 grow = {index: one for index, one in grow.items() if same.get(index) == one}
             follow = [
-                start if index in invariants or index in grow else _in_any(start, end)
+                start
+                if index in invariants or index in grow or index in counters
+                else _in_any(start, end)
                 for index, (start, end) in enumerate(zip(starts, after, strict=True))
             ]
             if not any(
@@ -332,6 +338,17 @@ class _Filler:
                 follow = [a if i in invariants else UNKNOWN for i, a in enumerate(follow)]
             starts = follow
         return starts, known, grow
+
+    def _counters(
+        self, loop: Loop, ins: Sequence[Fact], invariants: set[int], iterations: int
+    ) -> dict[int, int]:
+        """The values, behind so many iterations, of variables that count them."""
+        found = {
+            index: _counter(loop, index, start, iterations, self.given)
+            for index, start in enumerate(ins)
+            if index not in invariants and start.value is not None
+        }
+        return {index: value for index, value in found.items() if value is not None}
 
 
 _COUNTED = slots("counted")

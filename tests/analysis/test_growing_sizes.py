@@ -76,3 +76,36 @@ def test_growth_is_told_of_known_sizes_alone():
     assert growths(starts, ends, 3) == {0: (2, 0), 5: (-1,)}
     assert growths(starts, ends, 4) == {0: (2, 0)}
     assert sizes_after(starts[0], (2, 0), 4).shape == (9, 8)
+
+
+def counting(begin, end):
+    """A loop that reads ``x[begin:end]`` in each iteration, by a counter of a step of 3."""
+    body = make_net(
+        {"i": "i[]", "at": "i[]", "x": "f[?]"},
+        [
+            const("one", 1),
+            const("three", 3),
+            op("next", "AddV2", "i one", "i[]"),
+            op("further", "AddV2", "at three", "i[]"),
+            op("first", "Pack", begin, "i[1]", attributes={"N": 1, "axis": 0}),
+            op("behind", "Pack", end, "i[1]", attributes={"N": 1, "axis": 0}),
+            const("step", (1,)),
+            op("part", "StridedSlice", "x first behind step", "f[?]"),
+            op("y", "Tanh", "part", "f[?]"),
+        ],
+        ["next", "further", "x"],
+    )
+    loop = while_op("loop", "zero ten x", body, limit=TRIPS)
+    given = [const("zero", 0), const("ten", 10), loop]
+    return make_net({"x": "f[?]"}, given, ["loop:1"])
+
+
+def read(net, most):
+    known = known_net(net, [Fact((100,))], most=most)
+    return known.inner["loop", "body"].facts["y"].shape, known.facts["loop:1"].value
+
+
+def test_what_counts_iterations_is_taken_for_what_it_is_in_the_middle_one():
+    assert read(counting("at", "further"), most=True) == ((3,), 10 + 3 * TRIPS)
+    assert read(counting("i", "at"), most=True) == ((10 + 3 * 2 - 2,), 10 + 3 * TRIPS)
+    assert read(counting("at", "further"), most=False)[0] == (None,)
