@@ -90,6 +90,8 @@ def _before_loops(net: Net, setting: Setting, target: Target) -> tuple[Net, dict
 
 def _decided(one: Pass, net: Net, setting: Setting, target: Target) -> tuple:
     """What a pass decides before loops are planned, or decided in the plan that was given."""
+    if not setting.keeps_bits(one):
+        return ()
     if target.options.plan is not None:
         return target.options.plan.of(one.name)
     if one.name not in target.options.passes:

@@ -46,6 +46,7 @@ class Pass:
       module: of its own, where it shares the folder with others.
       group: the name that stands for it and others in ``allow``, too; empty: none does.
       before_segments: whether it is applied before loops are cut into segments.
+      on_cpu_alone: whether its bits were held against a CPU's kernels and no other device's.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Pass:
     module: str = ""
     group: str = "recompute"
     before_segments: bool = False
+    on_cpu_alone: bool = False
 
     @property
     def folder(self) -> str:
@@ -104,7 +106,12 @@ PASSES = (  # in the order of application
     Pass("congruent_ops", "normalise:CongruentOps", NORMALISE, module="normalise.congruent_ops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
     Pass("saved_shapes", "saved_shapes:SavedShape", BEFORE),
-    Pass("accumulated_products", "accumulated_products:AccumulatedProduct", BEFORE),
+    Pass(
+        "accumulated_products",
+        "accumulated_products:AccumulatedProduct",
+        BEFORE,
+        on_cpu_alone=True,
+    ),
     Pass("late_products", "late_products:LateProduct", BEFORE, group="order"),
     Pass(
         "broadcast_outside",
@@ -140,7 +147,12 @@ PASSES = (  # in the order of application
     Pass("slice_of_stack", "slice_of_stack:SliceOfStack", BESIDE),
     Pass("unstacked_lists", "unstacked_lists:UnstackedList", BESIDE),
     Pass("straight_line", "straight_line:Region", WHOLE),
-    Pass("elementwise_chunks", "elementwise_chunks:ElementwiseChain", WHOLE),
+    Pass(
+        "elementwise_chunks",
+        "elementwise_chunks:ElementwiseChain",
+        WHOLE,
+        on_cpu_alone=True,
+    ),
     Pass("readers_in_turn", "schedule:Edge", WHOLE, module="schedule.readers", group="order"),
     Pass("scheduling_edges", "schedule:Edge", WHOLE, module="schedule.serialise", group="order"),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rnnmem.analysis.machine import CPU
 from rnnmem.ir.graph import Net
+from rnnmem.passes.registry import BY_NAME
 from rnnmem.planning.elementwise_chunks import by_chunks_where_it_pays
 from rnnmem.planning.straight_line import Chosen, loops_and_regions, with_regions_where_they_pay
 
@@ -32,9 +32,10 @@ def outside_of_loops(
         best = loops_and_regions(net, loops, max_slowdown, within)
     elif "straight_line" in setting.passes:
         best = with_regions_where_they_pay(net, loops, max_slowdown)
-    # Whose rows keep their bits was measured on a CPU, and that of numbers that the Net tells.
-    on_cpu = setting.machine.device == CPU.device
-    if "elementwise_chunks" not in setting.passes or not on_cpu or setting.sizes is not None:
+    # Rows keep their bits of numbers that the Net tells.
+    chunks = BY_NAME["elementwise_chunks"]
+    may = chunks.name in setting.passes and setting.keeps_bits(chunks)
+    if not may or setting.sizes is not None:
         return best
     others = [] if best is loops or best[1].must_recompute else [loops]
     return by_chunks_where_it_pays(net, [*others, best], max_slowdown)

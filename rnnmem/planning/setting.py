@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rnnmem.analysis.machine import Machine
+from rnnmem.analysis.machine import CPU, Machine
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.builders import Encode
 from rnnmem.ir.graph import Net
@@ -47,6 +47,10 @@ class Setting:
         They are for estimates. What is decided on them must be right whatever the sizes are.
         """
         return known_net(net) if self.sizes is None else self.sizes.known(net)
+
+    def keeps_bits(self, one: Pass) -> bool:
+        """Whether a pass was held against kernels of this machine's kind."""
+        return not one.on_cpu_alone or self.machine.device == CPU.device
 
     @property
     def in_loops(self) -> frozenset[str]:

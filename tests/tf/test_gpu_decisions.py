@@ -8,12 +8,14 @@ import tensorflow as tf
 import rnnmem
 from models.nmt.distribution import _devices
 from rnnmem import compile as compiling
-from rnnmem import prepared
 from rnnmem.analysis.machine import CPU, GPU
 from rnnmem.errors import MeasureError, OptionError
 from rnnmem.ir.marks import ON_GPU
+from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
+from rnnmem.passes.registry import BY_NAME
 from rnnmem.pipeline.memory import Meter
 from rnnmem.planning.options import Options
+from rnnmem.planning.plan import Plan
 from rnnmem.sizes import MIB
 from rnnmem.tf import device, private, profile
 from rnnmem.tf.functions import net_of
@@ -49,6 +51,19 @@ def concrete(units=8):
         return loss, tape.gradient(loss, w)
 
     return step.get_concrete_function(tf.ones([4, units]))
+
+
+def projection(units=8):
+    """A step without a loop, and what it takes."""
+    w = tf.Variable(tf.eye(units))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.tanh(x @ w))
+        return loss, tape.gradient(loss, w)
+
+    return step, tf.ones([4, units])
 
 
 def devices(net):
@@ -122,13 +137,18 @@ def test_and_the_hosts_where_none_is():
 
 
 def test_products_are_not_added_up_item_by_item_for_a_gpu(monkeypatch):
-    """Their bits were held against a CPU's kernels alone."""
-    offered = []
-    monkeypatch.setattr(prepared, "products_of", lambda *given: offered.append(given) or ())
+    """Their bits were held against a CPU's kernels alone; nor is it done by a plan of a CPU's."""
+    products, done = BY_NAME["accumulated_products"], []
+    found = (AccumulatedProduct("product", "total", 4, 2**20),)
+    monkeypatch.setitem(vars(products), "decide", lambda step: found)
+    monkeypatch.setitem(vars(products), "apply", lambda net, made, _: done.append(made) or net)
     for machine in (GPU, CPU):
         monkeypatch.setattr(compiling, "machine_here", lambda machine=machine: machine)
-        rnnmem.optimize(concrete()).plan(tf.ones([4, 8]))
-        assert bool(offered) == (machine is CPU)
+        step, x = projection()
+        for plan in (None, Plan().having(accumulated_products=found)):
+            done.clear()
+            rnnmem.optimize(step, plan=plan).plan(x)
+            assert bool(done) == (machine is CPU)
 
 
 def test_a_profile_is_that_of_the_kind_of_gpu(monkeypatch):

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from rnnmem.analysis.facts import Fact, vector
-from rnnmem.analysis.machine import CPU, Machine
+from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.grappler.item_sums import LANES, MANY, held_items, keeps_bits
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Op
@@ -41,9 +41,7 @@ small items one by one take so much longer than these are estimated."""
 
 
 def decide(step: Step) -> tuple[AccumulatedProduct, ...]:
-    """The products of a step to be added up item by item; their bits are those of a CPU."""
-    if step.machine.device != CPU.device:
-        return ()
+    """The products of a step to be added up item by item."""
     peak = functools.cache(functools.partial(counted_peak, step.in_call))
     return products_of(known_net(step.net), step.machine, step.in_call, peak)
 
