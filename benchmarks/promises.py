@@ -141,6 +141,14 @@ def summary(rows: list[Row], bound: float) -> str:
     )
 
 
+def write(rows: list[Row]) -> None:
+    """Writes the JSON as far as it is measured: what is stopped keeps its rows."""
+    if FLAGS.json:
+        found = {"rows": list(map(dataclasses.asdict, rows)), **environment()}
+        with open(FLAGS.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=2)
+
+
 def main(_):
     """Measures the programs, prints the table and writes the JSON."""
     every = programs()
@@ -153,13 +161,9 @@ def main(_):
     for row in run(names, bounds, FLAGS.pairs, FLAGS.profile):
         rows.append(row)
         print(line(row), flush=True)
+        write(rows)
     for bound in bounds if rows else ():
         print(summary(rows, bound))
-    if FLAGS.json:
-        with open(FLAGS.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"rows": list(map(dataclasses.asdict, rows)), **environment()}, file, indent=2
-            )
 
 
 if __name__ == "__main__":

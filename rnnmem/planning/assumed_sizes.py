@@ -12,8 +12,6 @@ among them, at which what is kept for a while weighs more than what is no longer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.graph import Net
 from rnnmem.ir.op_table import LOOPS
@@ -72,26 +70,26 @@ def may_be_larger(net: Net, before: Peaks, in_call: int = 0) -> bool:
       before: the original's peaks at the sizes that are assumed.
       in_call: its peak in a call, as in `are_larger`.
     """
-    after = assumed_peaks(net)
-    return not are_told(before, after) or are_larger(after, before, in_call=in_call)
+    return are_larger(assumed_peaks(net), before, in_call=in_call) is not False
 
 
-def are_told(*peaks: Sequence[int | None]) -> bool:
-    """Whether the assumed sizes tell all of the peaks."""
-    return all(peak is not None for some in peaks for peak in some)
-
-
-def are_larger(after: Peaks, before: Peaks, cuts_rows: bool = False, in_call: int = 0) -> bool:
+def are_larger(
+    after: Peaks, before: Peaks, cuts_rows: bool = False, in_call: int = 0
+) -> bool | None:
     """Whether one of the peaks is above what it was, by more than is not worth a word.
 
+    None where one of them is not told.
+
     Args:
-      after: peaks at each of the sizes, all of them told.
-      before: what they were, all of them told.
+      after: peaks at each of the sizes.
+      before: what they were.
       cuts_rows: whether logits are cut into chunks.
       in_call: the original's peak in a call, of which a hundredth more elsewhere is not worth it.
     """
     close, more = CLOSE_OF_ROWS if cuts_rows else CLOSE, SLACK + CLOSE * in_call
-    pairs = zip(after, before, strict=True)
-    return any(
-        new > (1 + close) * old + more for new, old in pairs if new is not None and old is not None
-    )
+    larger = False
+    for new, old in zip(after, before, strict=True):
+        if new is None or old is None:
+            return None
+        larger |= new > (1 + close) * old + more
+    return larger

@@ -16,14 +16,7 @@ from rnnmem.passes.chunked_loss.decision import ChunkedLoss, by_pass
 from rnnmem.passes.rematerialise.decision import LoopPlan
 from rnnmem.passes.straight_line.select import Choices
 from rnnmem.planning.apply import apply_plan
-from rnnmem.planning.assumed_sizes import (
-    MOST_TRIED,
-    Peaks,
-    are_larger,
-    are_told,
-    assumed_peaks,
-    higher_peaks,
-)
+from rnnmem.planning.assumed_sizes import MOST_TRIED, Peaks, are_larger, assumed_peaks, higher_peaks
 from rnnmem.planning.choice import (
     bisected,
     budget_for,
@@ -307,10 +300,9 @@ class Search:
         _, rewritten = self.finished(plan)
         if rewritten is None:
             return False
-        before, after = self._assumed, assumed_peaks(rewritten)
-        told = are_told(before, after)
-        in_call = self.original_peak or 0
-        return are_larger(after, before, bool(self.losses), in_call) if told else is_cut(plan)
+        after, in_call = assumed_peaks(rewritten), self.original_peak or 0
+        larger = are_larger(after, self._assumed, bool(self.losses), in_call)
+        return is_cut(plan) if larger is None else larger
 
     @property
     def _assumed(self) -> Peaks:
