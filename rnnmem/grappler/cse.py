@@ -202,10 +202,16 @@ def _has_constant_axes(net: Net, op: Op) -> bool:
     return all(one == other or 1 in (one, other) for one, other in sizes)
 
 
-def congruence_classes(net: Net) -> list[tuple[str, ...]]:
-    """Names of ops that TensorFlow surely merges, those that become one together."""
+def congruence_classes(net: Net, exactly: bool = True) -> list[tuple[str, ...]]:
+    """Names of ops that TensorFlow merges, those that become one together.
+
+    Args:
+      net: the Net.
+      exactly: whether those are left out whose inputs stand in another order, or whose constants
+        wait for something else; the verifier can prove nothing of these.
+    """
     together: dict[str, list[str]] = {}
-    for first, other in _Numbers(net, constants=True, exactly=True).merged:
+    for first, other in _Numbers(net, constants=True, exactly=exactly).merged:
         together.setdefault(first, [first]).append(other)
     return list(map(tuple, together.values()))
 

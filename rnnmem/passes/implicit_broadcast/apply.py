@@ -2,7 +2,9 @@
 
 Between the two stands an output barrier, so that TensorFlow's graph optimizer finds no pattern in
 ops that a Tile kept apart. It shows as little of the shape as was seen of what was made. Each
-reader has its own, at which it may be made to wait.
+reader has its own, at which it may be made to wait; but readers that TensorFlow merges have one, so
+that it merges them still (both factors of ``x * x`` have the same gradient, of which it makes twice
+the one).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Iterable
 
 from rnnmem.errors import NetError
 from rnnmem.grappler.barrier import hidden
+from rnnmem.grappler.cse import congruence_classes
 from rnnmem.ir.editor import NetEditor, edit_step_nets
 from rnnmem.ir.graph import Blob, Net, Op, Shape
 from rnnmem.ir.op_table import BROADCASTS
@@ -25,17 +28,22 @@ def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBro
       NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
     """
     editor = NetEditor(net)
+    first = {name: names[0] for names in congruence_classes(net, exactly=False) for name in names}
+    shown: dict[tuple[str, str], str] = {}
     for implicit_broadcast in edit_step_nets(editor, implicit_broadcasts, with_implicit_broadcasts):
         op, maker = _found(net, implicit_broadcast)
+        alike = first.get(op.name, op.name), first.get(maker.name, maker.name)
+        if alike not in shown:
+            shown[alike] = hidden(
+                editor,
+                maker.inputs[0],
+                _seen(net, maker),
+                name="rnnmem/unrepeated",
+                stands_for=f"{op.name}:{implicit_broadcast.slot}",
+                optional=True,
+            )
         inputs = list(editor.ops[op.name].inputs)
-        inputs[implicit_broadcast.slot] = hidden(
-            editor,
-            maker.inputs[0],
-            _seen(net, maker),
-            name="rnnmem/unrepeated",
-            stands_for=f"{op.name}:{implicit_broadcast.slot}",
-            optional=True,
-        )
+        inputs[implicit_broadcast.slot] = shown[alike]
         editor.ops[op.name] = editor.ops[op.name].replace(inputs=tuple(inputs))
         _shrink(editor, net, op, maker.outputs[0], net.blobs[maker.inputs[0]].shape)
     return editor.net()

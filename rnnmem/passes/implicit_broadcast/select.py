@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.analysis.shapes import MANY, known_net
 from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
+from rnnmem.grappler.constant_products import constants_moved
 from rnnmem.grappler.summation_order import Sums
 from rnnmem.ir.graph import Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
@@ -94,6 +95,7 @@ def folded_in(
     if not found:
         return
     named, summed = SymbolicSizes(known_net(net)), Sums(net, carried).addends
+    moved = net.once(constants_moved).ops.keys()  # a constant would go to the smaller factor
     broadcasting = set[str]()  # of two repeated operands, one must be whole
     for op in found:
         # A sum would be begun with another addend if this one were held a little longer.
@@ -102,6 +104,8 @@ def folded_in(
         made = op.outputs[0]
         ends = _ends(net, named, op.inputs[0], made)
         if ends is None or not broadcasting.isdisjoint(ends) or len({*ends}) < len(ends):
+            continue
+        if not moved.isdisjoint(ends):
             continue
         broadcasting.update(ends)
         readers = net.readers.get(made, ())

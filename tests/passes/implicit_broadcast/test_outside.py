@@ -209,3 +209,37 @@ def test_a_square_of_known_size_is_multiplied_in_the_order_of_the_original():
     optimised = rnnmem.optimize(step, max_slowdown=1.0)
     assert outcome(optimised(given)) == outcome(step(given))
     assert optimised.plan(given).of("broadcast_outside")
+
+
+def summed(loss_of, rows):
+    """A step whose loss is a mean of what rows of any number are summed up to."""
+    (w,) = weights((64, 64))
+
+    @tf.function(input_signature=[tf.TensorSpec([rows, 64])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(loss_of(x @ w))
+        return loss, tape.gradient(loss, w)
+
+    return step, numbers(16384, 64)
+
+
+def test_readers_that_are_merged_are_merged_still():
+    """Both factors of a square have one gradient; of their sum TensorFlow makes twice the one."""
+    step, given = summed(lambda h: tf.reduce_sum(tf.tanh(h) * tf.tanh(h), 1), rows=None)
+    optimised = rnnmem.optimize(step, max_slowdown=1.0)
+    assert outcome(optimised(given)) == outcome(step(given))
+    assert len(optimised.plan(given).of("broadcast_outside")) == 2
+    net = net_of(op("again", "Mul", "x wide", X), outputs=["by_x", "by_scale", "again"])
+    made = with_implicit_broadcasts(net, broadcasts_outside(net))
+    check(net, made)
+    assert sorted(made.op_by_name["again"].inputs) == sorted(made.op_by_name["by_x"].inputs)
+    assert made.op_by_name["by_x"].inputs[0] != made.op_by_name["by_scale"].inputs[1]
+
+
+def test_a_constant_factor_stays_with_what_it_was_multiplied_by():
+    """It would go to the smaller factor, and last bits with it."""
+    step, given = summed(lambda h: tf.reduce_sum(tf.nn.gelu(h), 1) ** 2, rows=16384)
+    optimised = rnnmem.optimize(step, max_slowdown=1.0)
+    assert outcome(optimised(given)) == outcome(step(given))
+    assert not optimised.plan(given).notes
