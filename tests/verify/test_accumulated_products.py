@@ -8,7 +8,7 @@ from rnnmem.ir.graph import DType
 from rnnmem.passes.accumulated_products import apply as writing
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.verify import check
-from tests.handmade import const, encoded, make_net, op
+from tests.handmade import CONTEXT, const, encoded, make_net, op
 
 PRODUCT = {"T": DType("float32"), "adj_x": True, "adj_y": False}
 SUM = {"T": DType("float32"), "Tidx": DType("int32"), "keep_dims": False}
@@ -35,7 +35,7 @@ def rewritten(original, lanes=None, monkeypatch=None):
     items = original.blobs["x"].shape[0]
     if lanes is not None:
         monkeypatch.setattr(writing, "lanes_of", lambda _: lanes)
-    return writing.apply(original, (AccumulatedProduct("p", "total", items, 0),), encoded)
+    return writing.apply(original, (AccumulatedProduct("p", "total", items, 0),), CONTEXT)
 
 
 @pytest.mark.parametrize("items", [2, 15, 16, 17, 19, 64])
@@ -143,7 +143,7 @@ def open_net(axes=1, inner="?", factors="x y", adj_x=True):
 
 def counted(original, at_once=1):
     decided = AccumulatedProduct("p", "total", 64, 0, counted=True, at_once=at_once)
-    return writing.apply(original, (decided,), encoded)
+    return writing.apply(original, (decided,), CONTEXT)
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
@@ -158,7 +158,7 @@ def test_a_run_may_count_the_items(axes, inner, adj_x, at_once):
 def test_several_may_be_made_at_once(items):
     original = net(items)
     decided = AccumulatedProduct("p", "total", items, 0, at_once=4)
-    found = writing.apply(original, (decided,), encoded)
+    found = writing.apply(original, (decided,), CONTEXT)
     assert sum(one.type == "StatelessWhile" for one in found.ops) == (2 if items % 4 else 1)
     check(original, found)
 
@@ -233,6 +233,6 @@ def test_what_counts_otherwise_is_refused(name, axes):
 def test_other_rows_of_sums_are_refused(old, new):
     original = net(64)
     decided = AccumulatedProduct("p", "total", 64, 0, at_once=4)
-    found = writing.apply(original, (decided,), encoded)
+    found = writing.apply(original, (decided,), CONTEXT)
     with pytest.raises(CheckError):
         check(original, with_numbers(found, old, new))
