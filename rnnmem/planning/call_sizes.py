@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.graph import Net
-from rnnmem.simulate.timeline import blobs_peak, is_told
+from rnnmem.simulate.timeline import blobs_peak, counted_peak, is_told
 
 SMALL = 4 * 2**20
-"""Bytes that blobs must grow by with the sizes of a call, or it says nothing of those that follow:
-it may warm up.
+"""Bytes of the predicted peak, or of blobs alone, that must grow with the sizes of a call, or it
+says nothing of those that follow: it may warm up.
 """
 FEW = 1
 """Stands for dimensions where it is looked at what does not grow with them."""
@@ -55,6 +55,11 @@ def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
     sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))
     if known:  # by the most that sizes may be which values decide
         return sizes if is_told(sizes.known(net)) else None
-    # Scratch space of a convolution may be larger than all that grows.
-    peak, least = blobs_peak(sizes.known(net)), blobs_peak(known_net(net, None, FEW))
-    return None if peak is None or least is None or peak - least < SMALL else sizes
+    in_call, few = sizes.known(net), known_net(net, None, FEW)
+    # Scratch space of a convolution may be larger than all that grows, or be what grows.
+    tells = any(_grows(peak(few), peak(in_call)) for peak in (blobs_peak, counted_peak))
+    return sizes if tells else None
+
+
+def _grows(least: int | None, peak: int | None) -> bool:
+    return least is not None and peak is not None and peak - least >= SMALL
