@@ -144,7 +144,8 @@ def summary(rows: list[Row], bound: float) -> str:
 def write(rows: list[Row]) -> None:
     """Writes the JSON as far as it is measured: what is stopped keeps its rows."""
     if FLAGS.json:
-        found = {"rows": list(map(dataclasses.asdict, rows)), **environment()}
+        told = [{**dataclasses.asdict(row), "is_kept": row.is_kept} for row in rows]
+        found = {"rows": told, **environment()}
         with open(FLAGS.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=2)
 

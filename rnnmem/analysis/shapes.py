@@ -323,10 +323,9 @@ class _Filler:
             if grow:
                 same = growths(starts, after, 0)
                 grow = {index: one for index, one in grow.items() if same.get(index) == one}
+            settled = invariants | grow.keys() | counters.keys()
             follow = [
-                start
-                if index in invariants or index in grow or index in counters
-                else _in_any(start, end)
+                start if index in settled else _in_any(start, end)
                 for index, (start, end) in enumerate(zip(starts, after, strict=True))
             ]
             if not any(
@@ -346,7 +345,7 @@ class _Filler:
         found = {
             index: _counter(loop, index, start, iterations, self.given)
             for index, start in enumerate(ins)
-            if index not in invariants and start.value is not None
+            if index not in invariants
         }
         return {index: value for index, value in found.items() if value is not None}
 
@@ -450,10 +449,10 @@ def _fills(net: Net, blob: str, index: int) -> bool:
 
 def _counter(loop: Loop, index: int, start: Fact, trips: int | None, given) -> int | None:
     """The last value of a variable that grows by a constant."""
-    grows = growth(loop, index, given)
-    if not isinstance(start.value, int) or grows is None or trips is None:
+    if not isinstance(start.value, int) or trips is None:
         return None
-    return start.value + trips * grows
+    grows = growth(loop, index, given)
+    return None if grows is None else start.value + trips * grows
 
 
 def _lengths_change(starts: Sequence[Fact], after: Sequence[Fact]) -> bool:

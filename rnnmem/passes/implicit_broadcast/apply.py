@@ -28,9 +28,11 @@ def with_implicit_broadcasts(net: Net, implicit_broadcasts: Iterable[ImplicitBro
       NetError: a fold names an op or an input that is not what a Tile or BroadcastTo made.
     """
     editor = NetEditor(net)
-    first = {name: names[0] for names in congruence_classes(net, exactly=False) for name in names}
+    here = edit_step_nets(editor, implicit_broadcasts, with_implicit_broadcasts)
+    merged = congruence_classes(net, exactly=False) if here else ()
+    first = {name: names[0] for names in merged for name in names}
     shown: dict[tuple[str, str], str] = {}
-    for implicit_broadcast in edit_step_nets(editor, implicit_broadcasts, with_implicit_broadcasts):
+    for implicit_broadcast in here:
         op, maker = _found(net, implicit_broadcast)
         alike = first.get(op.name, op.name), first.get(maker.name, maker.name)
         if alike not in shown:
