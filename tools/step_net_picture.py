@@ -22,7 +22,8 @@ PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "worked-s
 WIDTH, HEIGHT = 2.6, 0.56  # of a node
 ACROSS, DOWN = 3.3, 0.92  # from one to the next
 DARK, GREY = "#1f2933", "#7b8794"
-NAMES = {"state": "state h", INVARIANT: "keys", "ReadVariableOp": "weights"}
+STATE = "state"
+NAMES = {STATE: "state h", INVARIANT: "keys", "ReadVariableOp": "weights"}
 BATCH, LENGTH, UNITS, ITERATIONS = 32, 50, 128, 50
 
 
@@ -55,11 +56,9 @@ def words(node: Node) -> tuple[str, str]:
 
 def kept(graph: Graph) -> tuple[int, int]:
     """Bytes that an iteration keeps for the gradient as TensorFlow runs it, and as rnnmem does."""
-    of = {word: 0 for word in (RECOMPUTED, SAVED)}
-    for node in graph.nodes:
-        if node.decision in of:
-            of[node.decision] += node.bytes or 0
-    return of[RECOMPUTED], of[SAVED]
+    nodes = [node for node in graph.nodes if node.decision in (RECOMPUTED, SAVED)]
+    before = sum(node.bytes or 0 for node in nodes if node.type != STATE)  # made from it
+    return before, sum(node.bytes or 0 for node in nodes if node.decision == SAVED)
 
 
 def draw(graph: Graph) -> Figure:

@@ -18,7 +18,7 @@ from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op, static
 from rnnmem.ir.marks import PACKS, PRIMITIVE
-from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WAKES, WRAP, arithmetic
+from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WAKES, WRAP, arithmetic, einsum_terms
 from rnnmem.ir.order import popped_at_once, through_identities
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -95,7 +95,8 @@ class Machine:
             return self.launch_seconds
         if op.type in (PUSH, POP):
             return costs.list + self._seconds_to_cross(op, net)
-        started = PRIMITIVE_SECONDS if op.attributes.get(PRIMITIVE) else 0.0
+        is_primitive = op.attributes.get(PRIMITIVE) and (not _multiplies(op) or _of_items(op, net))
+        started = PRIMITIVE_SECONDS if is_primitive else 0.0
         return started + (costs.optional if op.type in (WRAP, UNWRAP) else costs.op)
 
     def _seconds_to_cross(self, op: Op, net: Net) -> float:
@@ -179,9 +180,20 @@ def _wakes(op: Op, net: Net, moved: float) -> int:
     times = WAKES.get(op.type, 0)
     if not times or moved >= WAKING_BYTES:
         return times
+    return times if _multiplies(op) and _of_items(op, net) else 0
+
+
+def _of_items(op: Op, net: Net) -> bool:
+    """Whether a product is that of several matrices."""
     shape = net.blobs[op.inputs[0]].shape or ()
-    is_batch = _multiplies(op) and math.prod(size or 2 for size in shape[:-2]) > 1
-    return times if is_batch else 0
+    terms = einsum_terms(op) if op.type == "Einsum" else None
+    if terms is None:
+        items = shape[:-2]
+    else:  # a label of all three counts items
+        (first, *others), made = terms
+        shared = set(made).intersection(*others)
+        items = tuple(size for label, size in zip(first, shape, strict=False) if label in shared)
+    return math.prod(size or 2 for size in items) > 1
 
 
 def _multiplies(op: Op) -> bool:
@@ -223,7 +235,8 @@ WAKING_BYTES = 1 << 13
 """Read and written: from here on one matrix is shared among threads, where small ones are not. As
 measured with batches of 1 to 256 matrices of 4 to 64 rows."""
 PRIMITIVE_SECONDS = 4.5e-5
-"""What oneDNN takes before a softmax or a transposition begins, however small it is. By hand."""
+"""What oneDNN takes before a softmax, a transposition or a product of several matrices begins,
+however small it is: 30 to 75 us by `python -m benchmarks.op_times` and in a profile of steps."""
 FEW_ROWS = 32
 """Rows up to which a product is thin: its factors are read for little work. By hand."""
 WIDE_SECONDS = 5e-5

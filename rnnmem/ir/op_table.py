@@ -34,7 +34,8 @@ class OpFacts:
 
     Attributes:
       work: how its work grows; of a type that may not run twice, a guess.
-      weight: arithmetic per element, relative to one addition.
+      weight: arithmetic per element, relative to one addition, by ``benchmarks.op_times``; a copy
+        that weighs 1 takes what its bytes do.
       view: its output may share the buffer of an input.
       folds: TensorFlow's graph optimizer looks through it into its readers.
     """
@@ -339,7 +340,8 @@ def _arithmetic(
     by_rows = ROW * _rows(op_type, work, inputs, outputs)
     match work:
         case Work.MOVES:
-            return by_rows, 2.0 * written
+            elements = sum(_elements(shape) for _, shape in outputs)
+            return (weight * elements if weight > 1.0 else 0.0) + by_rows, 2.0 * written
         case Work.POINTWISE:
             elements = sum(_elements(shape) for _, shape in outputs)
             return weight * elements + by_rows, written + read

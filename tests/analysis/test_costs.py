@@ -15,8 +15,8 @@ from rnnmem.analysis.known_costs import (
     of_flat,
     plausible,
 )
-from rnnmem.analysis.machine import CPU, GPU, PACKED, PACKED_TURNED
-from rnnmem.ir.marks import PACKS
+from rnnmem.analysis.machine import CPU, GPU, PACKED, PACKED_TURNED, PRIMITIVE_SECONDS
+from rnnmem.ir.marks import PACKS, PRIMITIVE
 from tests.handmade import make_net, op, pop, push
 
 
@@ -186,3 +186,25 @@ def test_a_kernel_without_a_library_lays_out_the_second_matrix_of_each_item(
         return seconds(calibrated(), "m", make_net(inputs, [drawn], ["m"]))
 
     assert taken(**{PACKS: True}) - taken() == pytest.approx(items * 64 * 2000 * each)
+
+
+@pytest.mark.parametrize(
+    "equation, second, made, starts",
+    [
+        ("bnd,bde->bne", "f[8,64,32]", "f[8,4,32]", True),
+        ("bnd,de->bne", "f[64,32]", "f[8,4,32]", False),
+        ("bnd,bnd->b", "f[8,4,64]", "f[8]", True),
+    ],
+    ids=["several matrices", "one matrix", "several rows"],
+)
+def test_an_einsum_of_several_matrices_is_a_primitive_that_takes_long_to_start(
+    equation, second, made, starts
+):
+    def taken(**attributes):
+        attributes["equation"] = equation.encode()
+        drawn = op("m", "Einsum", "x w", made, attributes=attributes)
+        inputs = {"x": "f[8,4,64]", "w": second}
+        return seconds(calibrated(), "m", make_net(inputs, [drawn], ["m"]))
+
+    expected = PRIMITIVE_SECONDS if starts else 0.0
+    assert taken(**{PRIMITIVE: True}) - taken() == pytest.approx(expected)

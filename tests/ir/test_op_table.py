@@ -233,7 +233,11 @@ def test_the_gradients_of_a_convolution_are_more_work_than_it():
     assert work("Conv2DBackpropInput", ["i[4]", kernel, result], image)[0] == 1.5 * once
     assert work("Conv2DBackpropFilter", [image, "i[4]", result], kernel)[0] == 2 * once
     depthwise = work("DepthwiseConv2dNative", [image, "f[3,3,3,2]"], "f[2,8,8,6]")[0]
-    assert depthwise == 2 * (2 * 8 * 8 * 6) * (3 * 3)
+    assert depthwise == 10 * 2 * (2 * 8 * 8 * 6) * (3 * 3)
+
+
+def test_a_copy_that_weighs_more_is_work_for_each_number_it_writes():
+    assert work("ReverseSequence", ["f[4,8]", "i[4]"], "f[4,8]") == (20 * 4 * 8, 2 * 4 * 8 * 4)
 
 
 def test_a_view_costs_nothing_and_a_copy_its_bytes():
