@@ -53,11 +53,12 @@ def arguments(op_type: str, shape: tuple[int, ...]) -> dict[str, Any] | None:
     for given in definition.input_arg:
         if given.name in AXES:
             found[given.name] = tf.constant(1)
-        elif given.type_attr not in free or given.number_attr or given.type_list_attr:
+        elif given.number_attr or given.type_list_attr:
             return None
         else:
-            allowed = free[given.type_attr].allowed_values.list.type
-            dtype = next((one for one in DTYPES if not allowed or one in allowed), None)
+            asked = free[given.type_attr].allowed_values.list.type if given.type_attr else ()
+            allowed = asked or (DTYPES if given.type_attr else (given.type,))
+            dtype = next((one for one in DTYPES if one in allowed), None)
             if dtype is None:
                 return None
             found[given.name] = values(op_type, dtype, shape)
