@@ -424,7 +424,7 @@ StatelessTruncatedNormalV2           rerun pointwise=30 sized=0
 StatelessWhile                       runs=loop nets=cond,body
 StopGradient                         rerun none folds view=same quiet bits tokens=each
 StridedSlice                         rerun moves slices=0 skips
-StridedSliceGrad                     pure moves apart sized=0
+StridedSliceGrad                     pure reads=40 apart sized=0
 Sub                                  rerun pointwise=1 implicit whole=sub bits unit=0
 Sum                                  rerun reads=1 reduces apart rows skips whole=sum bits
 Svd                                  rerun solves=90

@@ -27,11 +27,14 @@ from rnnmem.ir.marks import (
     SAVES_TAIL,
     SEGMENTS,
 )
+from rnnmem.ir.op_table import UNWRAP, WRAP
 from rnnmem.passes.checkpoint.schedule import evaluations
 from rnnmem.planning.overlap import factor_one_by_one
 from rnnmem.simulate.program import compile_net, is_cheap
 from rnnmem.simulate.steps import Kind, Program, Step
 
+_HANDS_ON = (Kind.VIEW, Kind.VIEWS, Kind.PARTS)
+_OPTIONALS = (WRAP, UNWRAP)
 FEW = 0.2
 """Part of the iterations on the way to a segment whose state is kept, about."""
 
@@ -83,6 +86,8 @@ class _Walk:
             return self.loop(step, trips)
         if step.inner:
             return self.branch(step, around)
+        if step.kind in _HANDS_ON and step.op.type not in _OPTIONALS:
+            return self.costs.op  # a transposition that moves nothing among them
         return 0.0 if step.op.nets else self.machine.seconds(step.op, program.net)
 
     def loop(self, step: Step, trips: int) -> float:

@@ -38,7 +38,9 @@ COPIES = 8
 """Ops beside each other whose kernels are measured."""
 NOTHING = 16
 """Elements, and operations, of a kernel that has next to nothing to do."""
-
+WAKING = 0.5
+"""Part of a small product of several matrices that hands its work to other threads: it takes as
+long to start. By hand."""
 FEW = 256
 """Rows and columns of a product from which on fewer copies are run."""
 FIRST = ("moved.2", "thin.2", "work.tanh", "moved.3", "products.2")
@@ -92,7 +94,7 @@ def _measured() -> Iterator[tuple[str, float]]:
     op = (bench.loop(bench.ops(1 + MANY), 1) - plain) / MANY
     yield "op", op
     nothing = bench.pointwise(tf.maximum, NOTHING, COPIES)
-    kernels = dict(_kernels(nothing))
+    kernels = dict(_kernels(nothing, op))
     for name in FIRST:
         yield name, kernels.pop(name)()
     kept = bench.lists(1, KEPT) - bench.lists(1, KEPT, pushes=False)
@@ -100,7 +102,7 @@ def _measured() -> Iterator[tuple[str, float]]:
     variable = (bench.loop(bench.ops(1), 1 + MANY) - plain) / MANY
     yield "variable", variable
     yield "optional", (bench.loop(bench.optionals(MANY), 1) - plain) / (2 * MANY)
-    yield "woken", bench.batched(COPIES) - nothing
+    yield "woken", bench.batched(COPIES) * WAKING
     for name, measure in kernels.items():
         yield name, measure()
     # Each list is a variable of two loops, has a push in one and a pop in the other, and two ops.
@@ -111,15 +113,19 @@ def _measured() -> Iterator[tuple[str, float]]:
     yield "dead", (bench.loop(bench.branch(4 * MANY), 1) - one) / (4 * MANY)
 
 
-def _kernels(nothing: float) -> Iterator[tuple[str, Callable[[], float]]]:
-    """Name of the cost of a kernel -> what measures it; ``nothing``: seconds of an empty one."""
+def _kernels(nothing: float, started: float) -> Iterator[tuple[str, Callable[[], float]]]:
+    """Name of the cost of a kernel -> what measures it.
+
+    Args:
+      nothing: seconds of an empty one whose value is handed out.
+      started: seconds of one whose value is not.
+    """
 
     def numbered(curve: Curve) -> Iterator[tuple[int, float]]:
         return ((number, size) for number, (size, _) in enumerate(curve) if number)
 
     def product(rows: int, size: int) -> float:
-        copies = COPIES if size < FEW else 2
-        return bench.product(rows, size, copies) - nothing * COPIES / copies
+        return bench.product(rows, size, COPIES if size < FEW else 2) - started
 
     def pointwise(op: Callable[[Any, Any], Any], size: int) -> float:
         return bench.pointwise(op, size, COPIES) - nothing

@@ -5,15 +5,16 @@ import dataclasses
 import pytest
 
 from rnnmem.analysis.known_costs import KNOWN
-from rnnmem.analysis.machine import CPU
+from rnnmem.analysis.machine import CPU, PRIMITIVE_SECONDS
 from rnnmem.analysis.shapes import known_net
 from rnnmem.analysis.times import step_seconds
+from rnnmem.ir.marks import PRIMITIVE
 from rnnmem.planning.decide import decide
 from rnnmem.planning.options import Options
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
 from rnnmem.planning.step_time import run_seconds, slowdown_of
-from tests.handmade import encoded, rnn
+from tests.handmade import const, encoded, make_net, op, rnn
 
 HERE = dataclasses.replace(CPU, costs=KNOWN)
 SLOW_LOOPS = dataclasses.replace(CPU, costs=dataclasses.replace(KNOWN, iteration=1e-3))
@@ -33,6 +34,15 @@ def test_without_costs_it_is_the_time_of_the_kernels():
     net = known_net(rnn(limit=50)).net
     assert taken(net, CPU) == step_seconds(net, CPU)
     assert slowdown_of(net, 1.0, CPU) is None
+
+
+@pytest.mark.parametrize("order, moves", [((1, 0), True), ((0, 1), False)])
+def test_a_transposition_that_moves_nothing_takes_what_any_op_does(order, moves):
+    turned = op("y", "Transpose", "a order", "f[512,512]", attributes={PRIMITIVE: True})
+    ops = [op("a", "Tanh", "x", "f[512,512]"), const("order", order), turned]
+    inputs = {"x": "f[512,512]"}
+    alone = taken(make_net(inputs, ops, ["y"])) - taken(make_net(inputs, ops[:2], ["a"]))
+    assert (alone > PRIMITIVE_SECONDS) == moves
 
 
 def test_iterations_and_loop_variables_cost_as_often_as_they_run():
