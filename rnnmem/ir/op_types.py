@@ -349,11 +349,11 @@ SaveSlices                           effect=seen
 SaveV2                               effect=seen
 ScatterNd                            pure reads=9 sized=2
 ScatterNdNonAliasingAdd              pure
-SegmentMax                           rerun reads=2
-SegmentMean                          pure
-SegmentMin                           rerun reads=2
-SegmentProd                          pure
-SegmentSum                           pure
+SegmentMax                           rerun reads=2 counted=1
+SegmentMean                          pure counted=1
+SegmentMin                           rerun reads=2 counted=1
+SegmentProd                          pure counted=1
+SegmentSum                           pure counted=1
 Select                               rerun pointwise=2 own_shape alike bits
 SelectV2                             rerun pointwise=2 bits finishes
 SelfAdjointEigV2                     rerun solves=2

@@ -25,6 +25,9 @@ from rnnmem.tf.workspace import Workspace
 
 MOST_RUNS = 100_000
 """Runs of ops after which a loop is not waited for any longer: some seconds."""
+MOST_TOLD = 4096
+"""Whole numbers in a vector up to which a call tells them: lengths, of which the largest may be a
+trip count, and labels of segments, of which the last one tells how many there are."""
 
 
 def facts_of(net: Net, inputs: Sequence[Any], batch: int | None = None) -> list[Fact]:
@@ -72,8 +75,10 @@ def _fact(value: Any, batch: int | None) -> Fact:
     shape = tuple(value.shape)
     if shape and shape[0] is None:
         shape = batch, *shape[1:]
-    is_number = not shape and value.dtype in (tf.int32, tf.int64)
-    return Fact(shape, int(value) if is_number and hasattr(value, "numpy") else None)
+    is_whole = value.dtype in (tf.int32, tf.int64) and hasattr(value, "numpy")
+    if not is_whole or len(shape) > 1 or sum(size or 0 for size in shape) > MOST_TOLD:
+        return Fact(shape)
+    return Fact(shape, tuple(value.numpy().tolist()) if shape else int(value))
 
 
 def _is_dense(value: Any) -> bool:

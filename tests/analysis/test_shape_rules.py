@@ -149,6 +149,15 @@ CASES = [
     ("PreventGradient", {}, [floats(2)]),
     ("Range", {}, [scalar(2), scalar(9), scalar(3)]),
     ("Range", {}, [scalar(9), scalar(2), scalar(-3)]),
+    *(
+        ("RaggedTensorToTensor", {"row_partition_types": kinds}, [shape, floats(5, 2), one, parts])
+        for one in [np.float32(0)]
+        for shape in (scalar(-1), ints(-1, -1, 2), ints(-1, 4, 2))
+        for kinds, parts in (
+            ((b"ROW_SPLITS",), [ints(0, 2, 2, 5)]),
+            ((b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"), [scalar(4), ints(0, 0, 2, 2, 2)]),
+        )
+    ),
     ("Rank", {}, [floats(2, 3)]),
     ("Reshape", {}, [floats(2, 6), ints(3, -1)]),
     ("Reshape", {}, [floats(2, 6), ints(4, 3)]),
@@ -156,6 +165,10 @@ CASES = [
     ("Reshape", {}, [ints(4, 3), ints(1, 2)]),
     ("Reshape", {}, [ints(4), ints()]),
     ("ReverseV2", {}, [ints(4, 3), ints(0)]),
+    *(
+        (f"Segment{kind}", {}, [floats(3, 2), ints(0, 0, 4)])
+        for kind in ("Max", "Mean", "Min", "Prod", "Sum")
+    ),
     ("Shape", {}, [floats(2, 3)]),
     ("ShapeN", {}, [[floats(2, 3), floats(4)]]),
     ("Size", {}, [floats(2, 3)]),

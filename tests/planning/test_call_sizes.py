@@ -104,6 +104,30 @@ def test_what_values_decide_is_the_most_that_it_may_be():
     assert telling(net, []) is None
 
 
+def padded():
+    """As many rows as the largest of some lengths says."""
+    ops = [
+        const("axis", (0,)),
+        op("longest", "Max", "lengths axis", "i[]"),
+        const("width", SIDE),
+        op("size", "Pack", "longest width", "i[2]"),
+        const("zero", 0.0),
+        op("rows", "Fill", "size zero", f"f[?,{SIDE}]"),
+        op("made", "MatMul", "rows w", f"f[?,{SIDE}]"),
+        const("axes", (0, 1)),
+        op("sum", "Sum", "made axes", "f[]"),
+    ]
+    return make_net({"lengths": "i[3]", "w": f"f[{SIDE},{SIDE}]"}, ops, ["sum"])
+
+
+def test_values_of_a_vector_tell_sizes_where_the_call_is_large():
+    net = padded()
+    sizes = telling(net, [Fact((3,), (7, 8192, 12)), Fact((SIDE, SIDE))])
+    assert sizes.known(net).net.blobs["made"].shape == (8192, SIDE)
+    assert telling(net, [Fact((3,), (7, 8, 12)), Fact((SIDE, SIDE))]) is None
+    assert telling(net, [Fact((3,)), Fact((SIDE, SIDE))]) is None
+
+
 @pytest.mark.parametrize("machine", [CPU, dataclasses.replace(CPU, costs=None)])
 def test_times_are_those_of_the_call(machine):
     def seconds(net, sizes):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from rnnmem.analysis.facts import (
@@ -106,7 +108,33 @@ def _invert_permutation(op: Op, ins: list[Fact]) -> list[Fact]:
     order = ins[0].value
     if not isinstance(order, tuple) or None in order or sorted(order) != list(range(len(order))):
         return []
-    return [of_value(tuple(order.index(axis) for axis in range(len(order))))]
+    places = {axis: place for place, axis in enumerate(order)}
+    return [of_value(tuple(places[axis] for axis in range(len(order))))]
+
+
+@SHAPES.of("RaggedTensorToTensor")
+def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
+    """Rows of unequal lengths, one axis of them, as long as the longest or as they shall be."""
+    asked, values, _, *parts = ins
+    kinds = op.attributes.get("row_partition_types") or ()
+    told = parts[-1].value if parts else None
+    if not isinstance(told, tuple) or None in told or not values.shape:
+        return []
+    if tuple(kinds) == (b"ROW_SPLITS",) and told:
+        count = len(told) - 1
+        longest = max((end - start for start, end in itertools.pairwise(told)), default=0)
+    elif tuple(kinds) == (b"FIRST_DIM_SIZE", b"VALUE_ROWIDS"):
+        count, longest = parts[0].value, max(Counter(told).values(), default=0)
+    else:
+        return []
+    found = (count, longest, *values.shape[1:])
+    if asked.value == -1:
+        return [Fact(found)]
+    wanted = asked.value
+    if not isinstance(wanted, tuple) or len(wanted) != len(found):
+        return []
+    pairs = zip(wanted, found, strict=True)
+    return [Fact(tuple(size if one == -1 else one for one, size in pairs))]
 
 
 @SHAPES.of("Tile")

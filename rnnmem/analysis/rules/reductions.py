@@ -114,6 +114,13 @@ def _segment_sum(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((count if isinstance(count, int) else None, *data[len(ids) :]))]
 
 
+@SHAPES.of("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum")
+def _sum_of_segments(op: Op, ins: list[Fact]) -> list[Fact]:
+    data, labels = ins[0].shape, ins[1].value
+    last = labels[-1] if isinstance(labels, tuple) and labels else None
+    return [] if not data else [Fact((None if last is None else last + 1, *data[1:]))]
+
+
 @SHAPES.of("L2Loss")
 def _half_square(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(())]

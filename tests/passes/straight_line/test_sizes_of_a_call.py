@@ -1,5 +1,6 @@
 """Where the signature leaves sizes open, those of the first call choose what runs again."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -148,3 +149,41 @@ def test_the_first_batch_of_fit_chooses():
     plan = inspection.plan
     assert SEEN in plan.notes and plan.of("straight_line")
     assert plan.predicted_peak < 0.8 * plan.original_peak
+
+
+def of_graphs():
+    """Layers over the edges of some graphs, whose nodes are summed up graph by graph."""
+    kernels = weights(*[(64, 64)] * 6)
+
+    def loss(nodes, edges, graphs, targets):
+        made = nodes
+        for kernel in kernels:
+            given = tf.gather(made, edges[0]) @ kernel
+            heard = tf.math.unsorted_segment_sum(given, edges[1], tf.shape(made)[0])
+            made = made + tf.tanh(heard)
+        return tf.reduce_mean((tf.math.segment_sum(made, graphs) - targets) ** 2)
+
+    signature = [
+        tf.TensorSpec([None, 64]),
+        tf.TensorSpec([2, None], tf.int32),
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None, 64]),
+    ]
+    step = tf.function(train(loss, kernels), input_signature=signature)
+
+    def call(nodes, edges, graphs):
+        ends = np.random.default_rng(0).integers(0, nodes, (2, edges))
+        of_graph = np.sort(np.arange(nodes) % graphs)
+        whole = tf.constant(ends, tf.int32), tf.constant(of_graph, tf.int32)
+        return (numbers(nodes, 64), *whole, numbers(graphs, 64, seed=2)), {}
+
+    return Case(step, [call(1024, 4096, 16), call(10, 20, 3)], values(*kernels))
+
+
+@pytest.mark.slow
+def test_labels_of_the_first_call_tell_how_many_segments_there_are():
+    case = of_graphs()
+    arguments, _ = case.calls[0]
+    plan = rnnmem.optimize(case.fn).plan(*arguments)
+    assert SEEN in plan.notes and plan.predicted_peak < 0.7 * plan.original_peak
+    assert_same_bits(of_graphs, max_slowdown=1.5)
