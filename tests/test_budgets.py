@@ -255,8 +255,18 @@ def test_a_list_that_writes_lengthen_is_within_the_budget_or_the_budget_is_refus
 
 
 @pytest.mark.slow
-def test_a_list_whose_length_only_a_run_can_tell_is_told():
+def test_a_number_of_the_call_tells_the_length_of_a_list():
     step, args = gathering(lambda i, start: start + i, budget="1MiB")
+    with pytest.raises(BudgetError, match="cannot be met"):
+        step.plan(*args)
+
+
+@pytest.mark.slow
+def test_a_list_whose_length_only_a_run_can_tell_is_told():
+    def behind(i, start):
+        return i + tf.cast(tf.sqrt(tf.cast(start, tf.float32)), tf.int32)
+
+    step, args = gathering(behind, budget="1MiB")
     plan = step.plan(*args)
     assert (plan.original_peak, plan.predicted_peak) == (None, None)
     assert any("not held against a prediction" in note for note in plan.notes)
