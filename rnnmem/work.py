@@ -22,6 +22,7 @@ from rnnmem.compile import as_asked, compile_function, compile_net
 from rnnmem.compiled import Compiled, Memo, Target
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
 from rnnmem.grappler.listing import Listing, reordered
+from rnnmem.grappler.merged_gradients import waits_in_a_cycle
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.names import UNKNOWN
@@ -49,6 +50,10 @@ _BESIDE_SHAPES = (
     "taken before it or behind it, and TensorFlow would list those otherwise once the function is "
     "rewritten; of tensors whose dimensions are known (a batch size in the signature) no shape is "
     "asked"
+)
+_IN_A_CYCLE = (
+    "the gradients of filter and bias at {} are computed as one op by oneDNN, and one would wait "
+    "for the other"
 )
 _MOST_LEFT = 4
 """Ops that are tried to run once because their clones would be computed in another way."""
@@ -196,7 +201,10 @@ class Work:
         return "" if sum_of is None else _BESIDE_SHAPES.format(sum_of.source or sum_of.name)
 
     def differs(self, function: Any) -> str:
-        """Why last bits would be others in a rewritten function; empty: they would not."""
+        """Why a rewritten function would not run, or have other last bits; empty: neither."""
+        waits = waits_in_a_cycle(self.made.rewritten) if self.made and self.made.rewritten else None
+        if waits is not None:
+            return _IN_A_CYCLE.format(waits.source or waits.name)
         if self._may_differ():
             return ""
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from rnnmem.analysis.versions import SsaVersions
 from rnnmem.grappler.cse import fan_out
+from rnnmem.grappler.merged_gradients import merged_gradients
 from rnnmem.grappler.summation_order import Sums, merged_sums
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, Shape
 from rnnmem.ir.marks import OWN_KERNEL
@@ -204,6 +205,8 @@ def may_have_proxy(net: Net, blob: str) -> bool:
     if net.blobs[blob].dtype not in BYTES_PER_ELEMENT or blob in merged_sums(net).addends:
         return False
     readers, made = net.readers.get(blob, ()), net.producer[blob]
+    if made.name in merged_gradients(net):
+        return False  # the filter's gradient may read what would wait for the bias's
     if fan_out(net, blob) > 1 or any(_is_returned(net, reader) for reader in readers):
         return True
     return bool(readers) and (
