@@ -202,13 +202,15 @@ class Work:
 
     def differs(self, function: Any) -> str:
         """Why a rewritten function would not run, or have other last bits; empty: neither."""
-        waits = waits_in_a_cycle(self.made.rewritten) if self.made and self.made.rewritten else None
-        if waits is not None:
-            return _IN_A_CYCLE.format(waits.source or waits.name)
-        if self._may_differ():
-            return ""
-
+        if (reason := self._in_a_cycle()) or self._may_differ():
+            return reason
         return self._otherwise(other_arithmetic(self.concrete, function, self._of_nothing))
+
+    def _in_a_cycle(self) -> str:
+        """Why TensorFlow would refuse to run what was made; empty: it would not."""
+        rewritten = None if self.made is None else self.made.rewritten
+        waits = None if rewritten is None else waits_in_a_cycle(rewritten)
+        return "" if waits is None else _IN_A_CYCLE.format(waits.source or waits.name)
 
     def differs_called(self, function: Any, shapes: Sequence[Any]) -> bool:
         """Whether last bits would be others where a caller knows these shapes of the arguments."""
@@ -416,7 +418,8 @@ class Work:
         try:
             with paused():
                 made = rewrite_gradient(forward, backward, count, self._compile_gradient, compiled)
-                if made is not None and (reason := self.reordered(forward, made[0])):
+                reason = "" if made is None else self._in_a_cycle()
+                if made is not None and (reason := reason or self.reordered(forward, made[0])):
                     leave = functools.partial(self._compile_gradient, left=reason)
                     made = rewrite_gradient(forward, backward, count, leave, compiled)
             self.make_again = make_again
