@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import OWN_KERNEL
+from rnnmem.ir.op_table import slots
 from rnnmem.ir.order import reached, through_identities
 
-_OF_FILTER, _OF_BIAS = "Conv2DBackpropFilter", "BiasAddGrad"
-_GRADIENT = 2
-"""The input of the filter's gradient that both read."""
+_GRADIENT = slots("joined")
+"""Types that are computed as one op -> the input that both read: 0 of a bias."""
 
 
 def merged_gradients(net: Net) -> Mapping[str, Op]:
@@ -36,14 +36,16 @@ def waits_in_a_cycle(net: Net) -> Op | None:
 
 
 def _merged(net: Net) -> Mapping[str, Op]:
-    filters = {
-        through_identities(net, op.inputs[_GRADIENT]): op
-        for op in net.ops
-        if op.type == _OF_FILTER and not op.attributes.get(OWN_KERNEL)
-    }
-    biases = [op for op in net.ops if op.type == _OF_BIAS] if filters else []
-    read = {op.name: through_identities(net, op.inputs[0]) for op in biases}
-    return {name: filters[blob] for name, blob in read.items() if blob in filters}
+    filters, biases = dict[str, Op](), dict[str, str]()
+    for op in net.ops:
+        slot = None if op.attributes.get(OWN_KERNEL) else _GRADIENT.get(op.type)
+        if slot is not None:
+            read = through_identities(net, op.inputs[slot])
+            if slot:
+                filters[read] = op
+            else:
+                biases[op.name] = read
+    return {name: filters[blob] for name, blob in biases.items() if blob in filters}
 
 
 def _is_behind(net: Net, first: Op, second: Op) -> bool:

@@ -46,7 +46,7 @@ BesselI1                             rerun pointwise=18
 BesselI1e                            rerun pointwise=17
 Betainc                              rerun pointwise=480
 BiasAdd                              rerun reads=1 in_place=0 bits finishes tokens=row
-BiasAddGrad                          pure
+BiasAddGrad                          pure joined=0
 BiasAddV1                            rerun reads=1
 Bitcast                              rerun none folds view=bits bits tokens=each
 BitwiseAnd                           rerun pointwise=10 commutes bits
@@ -74,7 +74,7 @@ Conj                                 rerun pointwise=1 folds
 ConjugateTranspose                   rerun moves folds wakes
 Const                                rerun none folds resident quiet
 Conv2D                               rerun product=1.2 wakes=3
-Conv2DBackpropFilter                 pure product=2 wakes=3 patches sized=1
+Conv2DBackpropFilter                 pure product=2 wakes=3 patches sized=1 joined=2
 Conv2DBackpropInput                  pure product=1.5 wakes=3 patches sized=0
 Conv3D                               rerun product=1.2 wakes=3
 Conv3DBackpropFilterV2               pure product=2 wakes=3 sized=1

@@ -65,6 +65,8 @@ WORDS = {
     "folds": "it looks through the op into its readers: a rematerialised reader must find it"
     " rematerialised too, or it might be fused otherwise than before",
     "apart": "it fuses the op neither with what it reads nor with what reads it",
+    "joined": "oneDNN computes it as one op with another of these that reads the same gradient: the"
+    " input that is the gradient, 0 of a bias's",
     "calm": "it fuses no matrix product with the op",
     "splits": "it merges nothing into the op",
     "hides": "it sees nothing of what stands before the op",
