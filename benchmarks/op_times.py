@@ -10,8 +10,7 @@ an ``Exp`` weighs 4. An idle machine is needed.
 
 from __future__ import annotations
 
-import statistics
-import time
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,12 +19,12 @@ import tensorflow as tf
 from absl import app, flags
 
 from rnnmem.ir.op_table import MAY_RERUN, TABLE, Work, types
+from rnnmem.tf import microbenchmarks
 from rnnmem.tf.private import op_def
 
 FLAGS = flags.FLAGS
 LARGE, SMALL = (64, 512), (4, 4)
 COPIES = 16
-REPEATS = 31
 WORKS = (Work.POINTWISE, Work.READS)
 DTYPES = (tf.float32, tf.int32, tf.bool, tf.complex64)
 """The first of these that an op takes."""
@@ -88,23 +87,14 @@ def seconds(op_type: str, shape: tuple[int, ...]) -> float | None:
     axes = {name: given.pop(name) for name in AXES & given.keys()}
     try:
         several, one = (
-            _median(chained(lambda **own: run(**own, **axes), given, copies), given)
+            microbenchmarks.seconds(
+                functools.partial(chained(functools.partial(run, **axes), given, copies), **given)
+            )
             for copies in (COPIES + 1, 1)
         )
     except (tf.errors.OpError, TypeError, ValueError):
         return None
     return max(0.0, several - one) / COPIES
-
-
-def _median(function: Callable, given: dict[str, Any]) -> float:
-    for _ in range(REPEATS):
-        function(**given)
-    found = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        function(**given)
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
 
 
 def rows(names: list[str]) -> Iterator[tuple[str, float, float, float, float]]:

@@ -418,8 +418,9 @@ class Work:
         try:
             with paused():
                 made = rewrite_gradient(forward, backward, count, self._compile_gradient, compiled)
-                reason = "" if made is None else self._in_a_cycle()
-                if made is not None and (reason := reason or self.reordered(forward, made[0])):
+                if made is not None and (
+                    reason := self._in_a_cycle() or self.reordered(forward, made[0])
+                ):
                     leave = functools.partial(self._compile_gradient, left=reason)
                     made = rewrite_gradient(forward, backward, count, leave, compiled)
             self.make_again = make_again

@@ -1,8 +1,9 @@
 """Costs of a machine that is known, and what is plausible of any.
 
 Known are those of two cores of a server of 2026 (AVX-512, TensorFlow 2.21): the middle of some
-runs of `rnnmem.tf.calibration`; of a byte that is kept, by hand. And those of an H200 with sixteen
-such cores, by hand. Plans are made by them where nothing was measured.
+runs of `rnnmem.tf.calibration`; of a byte that is kept and of a thin product of 2.1e6 operations,
+by hand. And those of an H200 with sixteen such cores, by hand. Plans are made by them where nothing
+was measured.
 """
 
 from __future__ import annotations

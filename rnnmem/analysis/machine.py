@@ -236,7 +236,7 @@ WAKING_BYTES = 1 << 13
 measured with batches of 1 to 256 matrices of 4 to 64 rows."""
 PRIMITIVE_SECONDS = 4.5e-5
 """What oneDNN takes before a softmax, a transposition or a product of several matrices begins,
-however small it is: 30 to 75 us by `python -m benchmarks.op_times` and in a profile of steps."""
+however small it is. By hand: 30 to 75 us one after the other, up to 115 us in a step."""
 FEW_ROWS = 32
 """Rows up to which a product is thin: its factors are read for little work. By hand."""
 WIDE_SECONDS = 5e-5

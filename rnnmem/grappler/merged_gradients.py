@@ -9,12 +9,13 @@ refuses to run the function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Mapping
 
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.marks import OWN_KERNEL
 from rnnmem.ir.op_table import slots
-from rnnmem.ir.order import reached, through_identities
+from rnnmem.ir.order import reached, through_identities, waiting_for
 
 _GRADIENT = slots("joined")
 """Types that are computed as one op -> the input that both read: 0 of a bias."""
@@ -28,10 +29,10 @@ def merged_gradients(net: Net) -> Mapping[str, Op]:
 def waits_in_a_cycle(net: Net) -> Op | None:
     """A gradient of a bias that waits for that of its filter, or is waited for by it, if any."""
     for _, inner in net.walk():
-        for name, of_filter in merged_gradients(inner).items():
-            of_bias = inner.op_by_name[name]
-            if _is_behind(inner, of_bias, of_filter) or _is_behind(inner, of_filter, of_bias):
-                return of_bias
+        for of_bias, of_filter in merged_gradients(inner).items():
+            pair = of_bias, of_filter.name
+            if _is_behind(inner, *pair) or _is_behind(inner, *reversed(pair)):
+                return inner.op_by_name[of_bias]
     return None
 
 
@@ -48,12 +49,6 @@ def _merged(net: Net) -> Mapping[str, Op]:
     return {name: filters[blob] for name, blob in biases.items() if blob in filters}
 
 
-def _is_behind(net: Net, first: Op, second: Op) -> bool:
+def _is_behind(net: Net, first: str, second: str) -> bool:
     """Whether the second op runs behind the first."""
-
-    def following(name: str) -> Iterator[str]:
-        for blob in net.op_by_name[name].outputs:
-            yield from (op.name for op in net.readers.get(blob, ()))
-        yield from (op.name for op in net.controlled.get(name, ()))
-
-    return second.name in reached([first.name], following)
+    return second in reached([first], functools.partial(waiting_for, net))

@@ -34,8 +34,9 @@ class OpFacts:
 
     Attributes:
       work: how its work grows; of a type that may not run twice, a guess.
-      weight: arithmetic per element, relative to one addition, by ``benchmarks.op_times``; a copy
-        that weighs 1 takes what its bytes do.
+      weight: arithmetic per element, relative to one addition: of what runs on matrices alone by
+        ``benchmarks.op_times``, of other types by hand; a copy that weighs 1 takes what its bytes
+        do.
       view: its output may share the buffer of an input.
       folds: TensorFlow's graph optimizer looks through it into its readers.
     """

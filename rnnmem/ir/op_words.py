@@ -51,7 +51,7 @@ WORDS = {
     "own_shape": "its shape is not its inputs', broadcast to each other",
     "sized": "the input that says how large its result is",
     "counted": "how many rows its results have its values decide: at most as many as this input has"
-    " elements",
+    " elements, where labels leave no number out",
     "sign": "the input of which it only asks, of each element, whether it is above 0",
     "bits": "gives the bits of all rows where it is run on 64 of them at a time: always, or"
     " where a row is a multiple of 16 numbers",

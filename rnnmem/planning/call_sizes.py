@@ -50,18 +50,15 @@ def telling(net: Net, facts: Sequence[Fact]) -> CallSizes | None:
         return None
     left = len(declared) - len(facts)
     sizes = CallSizes((*facts[: len(declared)], *[Fact()] * left))
+    if known and is_told(known_net(net, None, most=True)):
+        return sizes  # by the most that sizes may be which values decide
     in_call = sizes.known(net)
-    if known:
-        by_most = known_net(net, None, most=True)  # the most rows that values may decide
-        return sizes if is_told(by_most) or (is_told(in_call) and _is_large(in_call)) else None
+    if known:  # by values
+        return sizes if _grows(0, counted_peak(in_call)) else None
     few = known_net(net, None, FEW)
     # Scratch space of a convolution may be larger than all that grows, or be what grows.
     tells = any(_grows(peak(few), peak(in_call)) for peak in (blobs_peak, counted_peak))
     return sizes if tells else None
-
-
-def _is_large(in_call: KnownNet) -> bool:
-    return _grows(0, counted_peak(in_call))
 
 
 def _grows(least: int | None, peak: int | None) -> bool:

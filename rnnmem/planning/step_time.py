@@ -33,8 +33,9 @@ from rnnmem.planning.overlap import factor_one_by_one
 from rnnmem.simulate.program import compile_net, is_cheap
 from rnnmem.simulate.steps import Kind, Program, Step
 
-_HANDS_ON = (Kind.VIEW, Kind.VIEWS, Kind.PARTS)
+_HANDS_ON = (Kind.VIEW, Kind.PARTS)
 _OPTIONALS = (WRAP, UNWRAP)
+"""Views that have a cost of their own."""
 FEW = 0.2
 """Part of the iterations on the way to a segment whose state is kept, about."""
 

@@ -66,30 +66,6 @@ def loop(step: Step, variables: int, shape: Sequence[int] = (4, 4)) -> float:
     return _iteration_seconds(run, tf.fill(shape, 0.1))
 
 
-def apart(op: Callable[[Any, Any], Any], copies: int, shape: Sequence[int], other: Any) -> float:
-    """Seconds of one of some ops that run one after the other, each with buffers of its own.
-
-    In a step most of what an op reads and writes is out of the nearest caches, as here.
-
-    Args:
-      op: of a value of its own and of another that all of them read.
-      copies: how many there are.
-      shape: of their values.
-      other: that other one.
-    """
-
-    @tf.function(autograph=False)
-    def run(shared: tf.Tensor, *values: tf.Tensor) -> Sequence[tf.Tensor]:
-        made: list[tf.Tensor] = []
-        for value in values:
-            with tf.control_dependencies(made[-1:]):
-                made.append(op(value, shared))
-        return made
-
-    values = [numbers(*shape, seed=number) for number in range(copies)]
-    return seconds(run, other, *values) / copies
-
-
 def small_op(value: Any, other: Any = None) -> Any:
     """An op that no graph optimizer merges with another of its kind."""
     return tf.raw_ops.TanhGrad(y=value, dy=value if other is None else other)
@@ -211,8 +187,26 @@ def batched(copies: int) -> float:
 
 
 def pointwise(op: Callable[[Any, Any], Any], size: int, copies: int) -> float:
-    """Seconds of an elementwise op on so many elements, and what is around it."""
-    return apart(op, copies, (size,), numbers(size))
+    """Seconds of one of some ops that run one after the other, each with buffers of its own.
+
+    In a step most of what an op reads and writes is out of the nearest caches, as here.
+
+    Args:
+      op: elementwise, of a value of its own and of another that all of them read.
+      size: elements of their values.
+      copies: how many there are.
+    """
+
+    @tf.function(autograph=False)
+    def run(shared: tf.Tensor, *values: tf.Tensor) -> Sequence[tf.Tensor]:
+        made: list[tf.Tensor] = []
+        for value in values:
+            with tf.control_dependencies(made[-1:]):
+                made.append(op(value, shared))
+        return made
+
+    values = [numbers(size, seed=number) for number in range(copies)]
+    return seconds(run, numbers(size), *values) / copies
 
 
 def numbers(*shape: int, seed: int = 0) -> tf.Tensor:
