@@ -30,6 +30,8 @@ DTYPES = (tf.float32, tf.int32, tf.bool, tf.complex64)
 """The first of these that an op takes."""
 ABOVE_ONE = frozenset({"Acosh", "Zeta", "Polygamma"})
 """Types that want numbers above 1; others have some between 0 and 1."""
+AROUND_ONE = frozenset({"Erfc"})
+"""Types that compute numbers beyond 1 in another way: such numbers are among theirs."""
 AXES = frozenset({"axis", "reduction_indices", "dimension"})
 """Names of inputs that tell the axis: the last."""
 
@@ -37,6 +39,8 @@ AXES = frozenset({"axis", "reduction_indices", "dimension"})
 def values(op_type: str, dtype: tf.DType, shape: tuple[int, ...]) -> tf.Tensor:
     """Numbers that the op is defined for."""
     numbers = np.random.default_rng(0).uniform(0.1, 0.9, shape) + (op_type in ABOVE_ONE)
+    if op_type in AROUND_ONE:
+        numbers = 4 * numbers - 2
     if dtype.is_integer:
         numbers = 1 + 9 * numbers
     return tf.constant((numbers > 0.5) if dtype == tf.bool else numbers, dtype)

@@ -17,7 +17,6 @@ from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.shape_rules import Fact
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.sums import sums_of_nothing
-from rnnmem.analysis.symbolic_sizes import sizing_ops
 from rnnmem.compile import as_asked, compile_function, compile_net
 from rnnmem.compiled import Compiled, Memo, Target
 from rnnmem.errors import BudgetError, OptionError, PlanError, RnnmemError, RnnmemWarning
@@ -26,11 +25,9 @@ from rnnmem.grappler.merged_gradients import waits_in_a_cycle
 from rnnmem.grappler.summation_races import sums_beside_shapes
 from rnnmem.ir.graph import Net, Op, Path
 from rnnmem.ir.names import UNKNOWN
-from rnnmem.ir.order import reached, waiting_for
+from rnnmem.otherwise import Otherwise
 from rnnmem.passes.normalise.congruent_ops import merged_in
 from rnnmem.passes.normalise.decision import CongruentOps
-from rnnmem.passes.rematerialise.clone import AGAIN
-from rnnmem.passes.straight_line.apply import CLONE
 from rnnmem.planning.alternatives import alternatives
 from rnnmem.planning.choice import budget_for, cannot_be_met, is_cut
 from rnnmem.planning.intervals import SEEN, at_sizes, with_intervals
@@ -142,52 +139,13 @@ class Work:
         return merged_in(self.made.net, ops_left(self.concrete))
 
     def _running_once(self) -> Options | None:
-        """Options where the op runs once whose clone was found to be computed in another way.
-
-        Or, where it is no clone, the ops whose clones have other sizes for TensorFlow.
-        """
-        found, once = self._cloned_outside() or self._cloned_in_loop(), self.options.runs_once
-        more = ({found} if found else self._sizing_again()) - once
+        """Options where fewer ops run again, for what was found to be computed in another way."""
+        if not self.otherwise or self.made is None:
+            return None
+        once = self.options.runs_once
+        found = Otherwise(self.otherwise, self.made, self.plan, lambda: ops_left(self.concrete))
+        more = found.running_once(once)
         return dataclasses.replace(self.options, runs_once=once | more) if more else None
-
-    def _sizing_again(self) -> frozenset[str]:
-        """Ops outside of loops that run again and whose results have sizes of their own.
-
-        TensorFlow does not know that a clone has the same, and keeps reshapes that it would drop.
-        """
-        regions = self.plan.of("straight_line") if self.otherwise else ()
-        if not regions or self.made is None:
-            return frozenset()
-        again = {name for region in regions for name in region.ops}
-        return sizing_ops(known_net(self.made.net), again)
-
-    def _cloned_outside(self) -> str:
-        """That op where it is outside of loops; empty: it is not."""
-        name, is_clone, _ = f"/{self.otherwise}".partition(f"/{CLONE}")
-        regions = self.plan.at_every_depth("straight_line") if is_clone else ()
-        found = (op for one in regions for op in one.ops if name.endswith(f"/{op}"))
-        return max(found, key=len, default="")
-
-    def _cloned_in_loop(self) -> str:
-        """That op, or the branch or loop op that it is inside of, where it is in a loop."""
-        _, is_clone, name = self.otherwise.rpartition(f"{AGAIN}/")
-        again = {op for one in self.plan.every_loop() for op in one.recomputed if is_clone}
-        if name in again:
-            return self._as_it_is_left(name)
-        return max((op for op in again if name.startswith(f"{op}/")), key=len, default="")
-
-    def _as_it_is_left(self, name: str) -> str:
-        """The op of a step net, or what TensorFlow makes of it with others: the first behind it.
-
-        What is fused is nowhere, and to save it would change how the loop computes.
-        """
-        nets = () if self.made is None else (one for _, one in self.made.net.walk())
-        net = next((one for one in nets if name in one.op_by_name), None)
-        if net is None:
-            return name
-        left = ops_left(self.concrete)
-        behind = reached([name], functools.partial(waiting_for, net))
-        return next((op for op in behind if any(one.endswith(f"/{op}") for one in left)), name)
 
     def reordered(self, before: Any, after: Any) -> str:
         """Why a sum would add up in another order in a rewritten FuncGraph; empty: none does."""

@@ -334,7 +334,7 @@ As measured over the conformance table (`make conformance-table`)."""
 LESS_HELD = 1 / 50
 """Part of a peak by which a run may be better than the best that is simulated. Measured as well."""
 LONGEST_LOG = 50_000
-"""Changes up to which a run is laid out at all. By hand, as `MOST_RUNS`."""
+"""Changes that are laid out: of a longer run those of its largest buffers. By hand."""
 
 
 def rounded(size: int) -> int:

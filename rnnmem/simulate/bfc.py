@@ -10,10 +10,12 @@ malloc); regions start at 2 MiB and double.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import Protocol
 
 from rnnmem.analysis.machine import (
@@ -122,18 +124,17 @@ def counted_peak(
     Args:
       log: ``(holder, change of its bytes, bytes alive then)`` in order, as an Account writes it; a
         holder has an attribute ``bytes``, of one buffer.
-      peak: the most bytes alive; what is said of a run too long to be laid out.
+      peak: the most bytes alive.
       limit: from which on nobody asks how high the peak is; it may be higher than is said then.
       is_worst: whether it is laid into more of them, one in whose regions others keep a little
         among them: no buffer as large as half a region is split off it then.
     """
-    if len(log) > LONGEST_LOG:
-        return peak
-    requests, _ = _requests(log)
-    wanted = requests[: _last_of_more(requests, peak)]
-    worst = 0
+    asked = _asked(log)
+    wanted = asked.requests[: asked.last_of_more(peak)]
+    worst = asked.first
     for arena in _bad_arenas() if is_worst else _arenas(ARENAS):
-        worst = max(worst, max(_laid_out(wanted, arena, limit), default=0))
+        used = _laid_out(wanted, arena, limit)
+        worst = max(worst, max(map(add, used, asked.beside), default=0))
         if worst >= limit:
             break
     return worst
@@ -158,81 +159,111 @@ def least_peak(log: Sequence[tuple[Holder, int, int]], peak: int) -> int:
 
     Args:
       log: as `counted_peak` has it.
-      peak: the most bytes alive; what is said of a run too long to be laid out.
+      peak: the most bytes alive.
     """
-    if len(log) > LONGEST_LOG:
-        return peak
-    requests, _ = _requests(log)
-    if max(requests, default=0) < LARGEST_LEFT:
+    asked = _asked(log)
+    if max(asked.requests, default=0) < LARGEST_LEFT:
         return peak
     arenas = (Allocator(), Allocator(4 * peak), *_arenas(MOST_ARENAS))
-    return min(_with_large_losses(requests, allocator) for allocator in arenas)
+    return min(_with_large_losses(asked, allocator) for allocator in arenas)
 
 
-def _with_large_losses(requests: Sequence[int], allocator: Allocator) -> int:
+def _with_large_losses(asked: _Asked, allocator: Allocator) -> int:
     """The most bytes in use, where small chunks are no larger than what was asked for."""
-    live = most = 0
+    live, most = 0, asked.first
     held: list[tuple[int, int]] = []  # chunk, bytes that it counts
-    for request in requests:
+    for request, beside in zip(asked.requests, asked.beside, strict=True):
         if request > 0:
             chunk = allocator.take(request)
             counted = chunk >> ADDRESS if request >= LARGEST_LEFT else request
             held.append((chunk, counted))
             live += counted
-            most = max(most, live)
         else:
             chunk, counted = held[~request]
             allocator.give(chunk)
             held.append((0, 0))
             live -= counted
+        most = max(most, live + beside)
     return most
 
 
 def in_use(log: Sequence[tuple[Holder, int, int]]) -> list[int]:
     """Bytes in use after each entry of a log, in the arena where the most are.
 
-    The most of them is `counted_peak`; a run too long to be laid out has what is alive.
+    The most of them is `counted_peak`; what is not laid out of a long run has what it asked for.
     """
-    if len(log) > LONGEST_LOG:
-        return [live for _, _, live in log]
-    requests, ends = _requests(log)
+    asked = _asked(log)
     used = max(
-        (_laid_out(requests, arena) for arena in _arenas(ARENAS)),
-        key=lambda use: max(use, default=0),
+        (_laid_out(asked.requests, arena) for arena in _arenas(ARENAS)),
+        key=lambda use: max(map(add, use, asked.beside), default=0),
     )
-    return [used[end - 1] if end else 0 for end in ends]
+    return [
+        (used[end - 1] if end else 0) + live
+        for end, live in zip(asked.ends, asked.live, strict=True)
+    ]
 
 
-def _requests(log: Sequence[tuple[Holder, int, int]]) -> tuple[list[int], list[int]]:
-    """What the allocator is asked, and how much of it up to the end of each entry.
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """What the allocator is asked in a run; of a long one, what is small is counted beside that.
 
-    Bytes to take; or the inverse of a number, to give what the request of that number took.
+    Attributes:
+      requests: bytes to take; or the inverse of a number, to give what the request of that number
+        took.
+      beside: the most bytes of small buffers that are alive from each request to the next.
+      first: the same before the first request.
+      ends: how many requests there are up to the end of each entry of the log.
+      live: the bytes of small buffers that are alive then.
     """
+
+    requests: list[int]
+    beside: list[int]
+    first: int
+    ends: list[int]
+    live: list[int]
+
+    def last_of_more(self, peak: int) -> int:
+        """Requests behind which less is in use than that, for no chunk is twice what was asked."""
+        asked = last = 0
+        for place, (request, beside) in enumerate(zip(self.requests, self.beside, strict=True), 1):
+            asked += request if request > 0 else -self.requests[~request]
+            if 2 * asked + beside > peak:
+                last = place
+        return last
+
+
+def _asked(log: Sequence[tuple[Holder, int, int]]) -> _Asked:
+    """What a log asks the allocator for."""
+    small = _least_laid_out(log)
     found: list[int] = []
-    ends: list[int] = []
+    most, ends, alive, live = [0], [], [], 0
     held: dict[int, list[int]] = {}
     for holder, change, _ in log:
-        mine = held.setdefault(id(holder), [])
-        if change > 0:
+        if holder.bytes < small:
+            live += change
+            most[-1] = max(most[-1], live)
+        else:
+            mine = held.setdefault(id(holder), [])
             start = len(found)
-            found += _sizes(change, holder.bytes)
-            mine += range(start, len(found))
-        while change < 0 and mine:
-            number = mine.pop()
-            change += found[number]
-            found.append(~number)
+            if change > 0:
+                found += _sizes(change, holder.bytes)
+                mine += range(start, len(found))
+            while change < 0 and mine:
+                number = mine.pop()
+                change += found[number]
+                found.append(~number)
+            most += [live] * (len(found) - start)
         ends.append(len(found))
-    return found, ends
+        alive.append(live)
+    return _Asked(found, most[1:], most[0], ends, alive)
 
 
-def _last_of_more(requests: Sequence[int], peak: int) -> int:
-    """Requests behind which less is in use than that, for no chunk is twice what was asked."""
-    asked = last = 0
-    for place, request in enumerate(requests, start=1):
-        asked += request if request > 0 else -requests[~request]
-        if 2 * asked > peak:
-            last = place
-    return last
+def _least_laid_out(log: Sequence[tuple[Holder, int, int]]) -> int:
+    """The size from which on the buffers of a log are laid out: of a short one all are."""
+    if len(log) <= LONGEST_LOG:
+        return 0
+    sizes = sorted((holder.bytes for holder, _, _ in log), reverse=True)
+    return sizes[LONGEST_LOG] + 1
 
 
 def _laid_out(requests: Sequence[int], allocator: Allocator, limit: float = math.inf) -> list[int]:

@@ -2,7 +2,7 @@
 
 import random
 
-from rnnmem.simulate.bfc import ADDRESS, Allocator, counted_peak, in_use
+from rnnmem.simulate.bfc import ADDRESS, Allocator, counted_peak, in_use, least_peak
 
 MIB = 2**20
 
@@ -76,20 +76,26 @@ def test_what_is_in_use_is_never_less_than_what_was_asked_for():
     assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
 
 
-def test_the_counted_peak_is_above_the_asked_one_and_the_same_each_time():
-    draw = random.Random(5)
+def drawn(entries, sizes, seed=5):
+    """A log of buffers of 256 bytes times one of these sizes, and the most that is alive."""
+    draw = random.Random(seed)
     log, live, peak, held = [], 0, 0, []
-    for _ in range(400):
+    for _ in range(entries):
         if held and draw.random() < 0.45:
             one = held.pop(draw.randrange(len(held)))
             change = -one.bytes
         else:
-            one = Held(256 * draw.randrange(1, 4000))
+            one = Held(256 * draw.choice(sizes))
             held.append(one)
             change = one.bytes
         live += change
         peak = max(peak, live)
         log.append((one, change, live))
+    return log, peak
+
+
+def test_the_counted_peak_is_above_the_asked_one_and_the_same_each_time():
+    log, peak = drawn(400, range(1, 4000))
     counted = counted_peak(log, peak)
     assert peak <= counted <= 1.5 * peak
     assert counted == counted_peak(log, peak) == max(in_use(log))
@@ -101,3 +107,15 @@ def test_many_buffers_charged_at_once_are_laid_out_one_by_one():
     one = Held(256 * 5)
     log = [(one, 100 * one.bytes, 100 * one.bytes), (one, -100 * one.bytes, 0)]
     assert counted_peak(log, 100 * one.bytes) >= 100 * one.bytes
+
+
+def test_of_a_long_run_the_largest_buffers_are_laid_out(monkeypatch):
+    log, peak = drawn(2000, [1, 2, 3, 4, 5, *range(3000, 4000, 300)])
+    whole, least = counted_peak(log, peak), least_peak(log, peak)
+    large = sum(one.bytes > 5 * 256 for one, _, _ in log)
+    monkeypatch.setattr("rnnmem.simulate.bfc.LONGEST_LOG", large)
+    assert peak < counted_peak(log, peak) == max(in_use(log))
+    assert abs(counted_peak(log, peak) - whole) < 0.02 * whole
+    assert peak <= least_peak(log, peak) and abs(least_peak(log, peak) - least) < 0.02 * least
+    monkeypatch.setattr("rnnmem.simulate.bfc.LONGEST_LOG", 0)
+    assert counted_peak(log, peak) == max(in_use(log)) == least_peak(log, peak) == peak

@@ -293,6 +293,28 @@ def test_what_would_be_computed_otherwise_runs_once_instead(monkeypatch):
     assert first == next(op for op in sorted(seen[0]) if op.endswith("Erfc"))
 
 
+@pytest.mark.slow
+def test_what_an_op_reads_runs_once_where_it_would_be_computed_in_another_way(monkeypatch):
+    seen, read = [], set()
+
+    def differs(work, function):
+        regions = work.plan.at_every_depth("straight_line")
+        seen.append({op for one in regions for op in one.ops})
+        rewritten = work.made.rewritten
+        reads = {op.name: {blob.partition(":")[0] for blob in op.inputs} for op in rewritten.ops}
+        found = [op for op in reads if any(one.endswith("Erfc/rnnmem/clone") for one in reads[op])]
+        own = [op for op in found if not op.endswith("/rnnmem/clone")]
+        read.update(one for op in own[:1] for one in reads[op])
+        return work._otherwise(own[0] if len(seen) == 1 else None)
+
+    monkeypatch.setattr("rnnmem.work.Work.differs", differs)
+    plan = plan_of(dense(), max_slowdown=1.5)
+    before, after = seen
+    assert plan.of("straight_line") and not plan.notes
+    assert {op for op in before if f"{op}/rnnmem/clone" in read}.isdisjoint(after)
+    assert any(one.endswith("Erfc/rnnmem/clone") for one in read)
+
+
 def cut_to_length(batch=16, length=200, units=64):
     """A GELU of what was cut to the length: how long clones of it are, TensorFlow does not know."""
     made = weights(*[(units, units)] * 5)
