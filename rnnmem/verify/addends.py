@@ -36,11 +36,32 @@ _SHARES = (
     "OptionalGetValue",
 }
 """Op types whose first output is the buffer that they read."""
+_VIEWS = frozenset({"Reshape", "ExpandDims", "Squeeze", "EnsureShape", "Identity", "Snapshot"})
+"""Those of them that hand on one buffer, whatever runs."""
 _HANDS_ON = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "Snapshot"})
 _AROUND = re.compile(r"^(.*/_\d+/)?(rnnmem/again/)?|/rnnmem/\w+$")
 """Where a lowered step net stands, and what a rewrite puts around a name."""
 _PLACE = re.compile(r"/_(\d+)$")
 """Behind the name of what a lowered loop or branch hands out."""
+
+
+def holders(graph: FlatGraph, adding: FlatOp) -> tuple[str, ...]:
+    """Whether a sum may overwrite each of its addends, never may, or may by a race.
+
+    A buffer that it reads twice it holds itself: with ``x * x`` comes twice the one gradient.
+    """
+    buffers = [_buffer(graph, blob) for blob in adding.inputs]
+    return tuple(
+        HELD if buffers.count(buffer) > 1 else held(graph, blob, adding)
+        for blob, buffer in zip(adding.inputs, buffers, strict=True)
+    )
+
+
+def _buffer(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int]:
+    """The blob whose buffer another is, outside of loops."""
+    while (source := graph.ops[blob[0]]).type in _VIEWS:
+        blob = source.inputs[0]
+    return blob
 
 
 def held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
@@ -92,10 +113,10 @@ def order_of_equals(
       of those of one name it is.
     """
     names = [_name(graph, blob) for blob in blobs]
-    named: dict[int, set[tuple[str, int]]] = {}
-    for number, name in zip(numbers, names, strict=True):
-        named.setdefault(number, set()).add(name)
-    apart = [number != zero and len(named[number]) > 1 for number in numbers]
+    named: dict[int, dict[tuple[str, int], tuple[str, int]]] = {}
+    for number, name, blob in zip(numbers, names, blobs, strict=True):
+        named.setdefault(number, {})[_buffer(graph, blob)] = name  # one value, whatever views it
+    apart = [number != zero and len({*named[number].values()}) > 1 for number in numbers]
     equal = [name for name, one in zip(names, apart, strict=True) if one]
     if len(equal) > 1 and apart[0] and numbers[0] == numbers[1]:
         equal[:2] = sorted(equal[:2])  # either of the first two may be added to the other

@@ -21,7 +21,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from rnnmem.verify.addends import ALONE, HELD, SAME, SHARED, held, order_of_equals
+from rnnmem.verify.addends import ALONE, HELD, SAME, SHARED, holders, order_of_equals
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 from rnnmem.verify.value_numbers import FILL, Table
 
@@ -205,7 +205,7 @@ class Numbered:
 
     def _in_order(self, op: FlatOp, reads: list[int]) -> int:
         """The number of a sum of three or more."""
-        blobs, buffers = list(op.inputs), tuple(held(self.graph, blob, op) for blob in op.inputs)
+        blobs, buffers = list(op.inputs), holders(self.graph, op)
         first = next((at for at, one in enumerate(buffers) if one != HELD), 0)
         if len(reads) > _IN_ORDER or buffers[first] == SHARED:
             asked = buffers[: buffers.index(ALONE) + 1] if ALONE in buffers else buffers

@@ -113,6 +113,20 @@ def test_a_sum_of_three_begins_with_what_it_may_overwrite():
 
 
 @pytest.mark.parametrize(
+    "addends, named", [("a b c", None), ("c a b", None), ("a c b", None), ("s s n", "out")]
+)
+def test_a_sum_holds_what_it_reads_twice(addends, named):
+    """It begins with the third then: what is added twice is never overwritten."""
+    kinds = [op("s", "Sin", "x"), op("c", "Cos", "y"), op("n", "Neg", "y")]
+    views = [op("a", "Reshape", "s", "z"), op("b", "Reshape", "s", "z")]
+    before = made(*kinds, op("out", "AddN", "s", "s", "c"))
+    assert compared(before, made(*kinds, *views, op("out", "AddN", *addends.split()))) == named
+    first = made(*kinds, op("cs", "AddV2", "c", "s"), op("out", "AddV2", "cs", "s"))
+    last = made(*kinds, op("ss", "AddV2", "s", "s"), op("out", "AddV2", "ss", "c"))
+    assert compared(before, first) is None and compared(before, last) == "ss"
+
+
+@pytest.mark.parametrize(
     "addends, named", [("s c n m", None), ("s n c m", "out"), ("c n m s", "out")]
 )
 def test_a_race_for_a_buffer_is_over_where_one_is_free(addends, named):
