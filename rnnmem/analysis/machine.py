@@ -14,11 +14,22 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from rnnmem.analysis.costs import Costs
+from rnnmem.analysis.layouts import moves_nothing, transposed
 from rnnmem.analysis.op_signature import op_signature
 from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op, static
 from rnnmem.ir.marks import PACKS, PRIMITIVE
-from rnnmem.ir.op_table import POP, PUSH, READ, UNWRAP, WAKES, WRAP, arithmetic, einsum_terms
+from rnnmem.ir.op_table import (
+    POP,
+    PUSH,
+    READ,
+    UNWRAP,
+    WAKES,
+    WRAP,
+    arithmetic,
+    einsum_terms,
+    transposing,
+)
 from rnnmem.ir.order import popped_at_once, through_identities
 
 _NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -80,6 +91,8 @@ class Machine:
                 return self._starting(op, net) + found
         work, moved = arithmetic(op, net)
         if self.costs is not None:
+            if moves_nothing(net, op):
+                return self.costs.op
             return self._starting(op, net) + self._kernel(op, net, work, moved)
         rate = self.operations_per_second if _multiplies(op) else self.pointwise_per_second
         return self._starting(op, net) + max(work / rate, moved / self.bytes_per_second)
@@ -117,8 +130,20 @@ class Machine:
         else:
             taken = self.costs.computing(op.type, work)
         found = max(taken * self._by_dtype(op, net), self.costs.moving(moved))
-        found += seconds_to_pack(op, net)
+        found += seconds_to_pack(op, net) + self._seconds_to_lay_out(op, net)
         return found + _wakes(op, net, moved) * self.costs.woken
+
+    def _seconds_to_lay_out(self, op: Op, net: Net) -> float:
+        """What an einsum takes to transpose what it reads and writes: each in several threads."""
+        if op.type != "Einsum" or self.device == ACCELERATOR:
+            return 0.0
+        assert self.costs is not None
+        dtype, seconds = net.blobs[op.outputs[0]].dtype, 0.0
+        for blob, shape in transposed(op, net):
+            work, moved = transposing(dtype, net.blobs[blob].shape, shape)
+            taken = max(self.costs.computing("Transpose", work), self.costs.moving(moved))
+            seconds += taken + self.costs.woken
+        return seconds
 
     def _by_dtype(self, op: Op, net: Net) -> float:
         """So many times as long as in float32 the op computes; costs are those of float32."""

@@ -291,6 +291,11 @@ def arithmetic(op: Op, net: Net) -> tuple[float, float]:
     return _arithmetic(op.type, flipped, _kinds(net, sized), _kinds(net, op.outputs))
 
 
+def transposing(dtype: str, shape: Shape, made: Shape) -> tuple[float, float]:
+    """`arithmetic` of a transposition of a shape to another."""
+    return _arithmetic("Transpose", False, ((dtype, shape),), ((dtype, made),))
+
+
 def _total(net: Net) -> tuple[float, float]:
     pairs = [arithmetic(op, net) for op in net.ops]
     return sum(work for work, _ in pairs), sum(moved for _, moved in pairs)
@@ -345,7 +350,7 @@ def _arithmetic(
             return (weight * elements if weight > 1.0 else 0.0) + by_rows, 2.0 * written
         case Work.POINTWISE:
             elements = sum(_elements(shape) for _, shape in outputs)
-            return weight * elements + by_rows, written + read
+            return weight * elements + by_rows, written + _read_pointwise(inputs, outputs)
         case Work.READS:
             elements = sum(_elements(shape) for _, shape in inputs)
             return weight * elements + by_rows, written + read
@@ -358,6 +363,19 @@ def _arithmetic(
             return weight * _elements(matrix) * _elements(matrix[-1:]), written + read
         case Work.NONE:
             return 0.0, 0.0
+
+
+def _read_pointwise(inputs: tuple[_BlobKind, ...], outputs: tuple[_BlobKind, ...]) -> float:
+    """Bytes of what is read: of what is broadcast, number by number, as many as are written."""
+    if len(outputs) != 1:
+        return sum([_size(*kind) for kind in inputs])
+    dtype, made = outputs[0]
+    return sum(
+        [
+            _size(*kind) if kind[0] != dtype or _elements(kind[1]) == 1.0 else _size(dtype, made)
+            for kind in inputs
+        ]
+    )
 
 
 def _rows(

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from rnnmem.analysis.copied_reads import copied_inside, copied_when_read
+from rnnmem.analysis.layouts import moves_only_ones
 from rnnmem.analysis.liveness import Needed, needed
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.machine import (
@@ -59,7 +60,7 @@ from rnnmem.simulate.folding import PLAIN, Folding, Simplified, copies
 from rnnmem.simulate.lists import fill_in, kept_states
 from rnnmem.simulate.scratch import scratch_bytes
 from rnnmem.simulate.steps import Kind, Program, Step, connect
-from rnnmem.simulate.traits import moves_only_ones, names_functions
+from rnnmem.simulate.traits import names_functions
 
 _KINDS: Mapping[str, Kind] = {
     "cut": Kind.COPY,

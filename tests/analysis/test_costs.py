@@ -17,7 +17,7 @@ from rnnmem.analysis.known_costs import (
 )
 from rnnmem.analysis.machine import CPU, GPU, PACKED, PACKED_TURNED, PRIMITIVE_SECONDS
 from rnnmem.ir.marks import PACKS, PRIMITIVE
-from tests.handmade import make_net, op, pop, push
+from tests.handmade import const, make_net, op, pop, push
 
 
 def test_a_curve_passes_through_its_points_and_goes_on_in_proportion():
@@ -208,3 +208,27 @@ def test_an_einsum_of_several_matrices_is_a_primitive_that_takes_long_to_start(
 
     expected = PRIMITIVE_SECONDS if starts else 0.0
     assert taken(**{PRIMITIVE: True}) - taken() == pytest.approx(expected)
+
+
+def test_an_einsum_that_transposes_takes_longer_than_one_that_does_not():
+    def taken(equation, second, made):
+        drawn = op("m", "Einsum", "x w", made, attributes={"equation": equation.encode()})
+        inputs = {"x": "f[8,64,32]", "w": second}
+        return seconds(calibrated(), "m", make_net(inputs, [drawn], ["m"]))
+
+    once = taken("bmf,fn->bmn", "f[32,16]", "f[8,64,16]")
+    assert taken("bmf,fn->bnm", "f[32,16]", "f[8,16,64]") > once + KNOWN.woken
+    assert taken("bmf,nf->bmn", "f[16,32]", "f[8,64,16]") == once  # a product reads either way
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [0, 2, 1], None])
+def test_a_transposition_that_moves_nothing_takes_what_any_op_does(order):
+    inner = {"x": "f[?,40,128]", "a": "i[3]"}
+    ops = [op("t", "Transpose", "x a", "f[?,?,?]")]
+    if order is not None:
+        inner.pop("a")
+        first, rest = [const(f"c{one}", [one]) for one in order[:1]], const("r", order[1:])
+        axis = const("axis", 0)
+        ops = [*first, rest, axis, op("a", "ConcatV2", "c0 r axis", "i[3]"), *ops]
+    found = seconds(calibrated(), "t", make_net(inner, ops, ["t"]))
+    assert (found == KNOWN.op) == (order == [0, 1, 2])

@@ -236,6 +236,11 @@ def test_the_gradients_of_a_convolution_are_more_work_than_it():
     assert depthwise == 10 * 2 * (2 * 8 * 8 * 6) * (3 * 3)
 
 
+def test_what_is_broadcast_is_read_for_each_number_that_is_written():
+    assert work("Add", ["f[8,4]", "f[1,4]"], "f[8,4]")[1] == 3 * 8 * 4 * 4
+    assert work("Add", ["f[8,4]", "f[]"], "f[8,4]")[1] == (2 * 8 * 4 + 1) * 4
+
+
 def test_a_copy_that_weighs_more_is_work_for_each_number_it_writes():
     assert work("ReverseSequence", ["f[4,8]", "i[4]"], "f[4,8]") == (20 * 4 * 8, 2 * 4 * 8 * 4)
 
