@@ -73,7 +73,7 @@ def test_a_budget_makes_it_smaller(page):
     assert f"3 MiB are kept at about {plan.slowdown:.1f} times the step time" in text
     slower = page["slower"].plan(page["inputs"])
     assert f"give {format_bytes(slower.predicted_peak)}:" in text
-    assert slower.slowdown <= 1.3
+    assert slower.slowdown <= 1.4
 
 
 @pytest.mark.slow
