@@ -60,7 +60,7 @@ class Otherwise:
 
         With it those that others of its kind read: in each layer of a network is one.
         """
-        rewritten, moved = self.made.rewritten, constants_moved(self.made.net).ops
+        rewritten, moved = self.made.rewritten, self.made.net.once(constants_moved).ops
         if rewritten is None:
             return frozenset()
         found = [op for op in rewritten.op_by_name if f"/{self.op}".endswith(f"/{op}")]

@@ -46,9 +46,12 @@ def _vector(net: Net, blob: str) -> tuple[int, ...] | None:
     """Whole numbers that a constant gives, or several side by side (``tf.tensordot``)."""
     op = net.producer.get(blob)
     if op is not None and op.type == "ConcatV2":
-        parts = [_vector(net, part) for part in op.inputs[:-1]]
-        known = [part for part in parts if part is not None]
-        return tuple(itertools.chain(*known)) if len(known) == len(parts) else None
+        joined: tuple[int, ...] = ()
+        for part in op.inputs[:-1]:
+            if (more := _vector(net, part)) is None:
+                return None
+            joined += more
+        return joined
     found = constant_value(net, blob)
     return found if isinstance(found, tuple) else None
 

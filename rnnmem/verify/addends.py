@@ -52,7 +52,7 @@ def holders(graph: FlatGraph, adding: FlatOp) -> tuple[str, ...]:
     """
     buffers = [_buffer(graph, blob) for blob in adding.inputs]
     return tuple(
-        HELD if buffers.count(buffer) > 1 else held(graph, blob, adding)
+        HELD if buffers.count(buffer) > 1 else _held(graph, blob, adding)
         for blob, buffer in zip(adding.inputs, buffers, strict=True)
     )
 
@@ -64,7 +64,7 @@ def _buffer(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int]:
     return blob
 
 
-def held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
+def _held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
     """Whether a sum that reads a blob may overwrite it, never may, or may by a race."""
     found, seen = ALONE, {blob}
     while True:
