@@ -209,10 +209,9 @@ def hold(trial: Trial) -> int:
     start = [one.numpy() for one in built.kept]
     try:
         built.original.get_concrete_function()
-        if built.is_forward:
-            built.run(built.original)
-    except (LookupError, AssertionError):
-        return 0  # TensorFlow has no gradient of some op's gradient, or of one in a branch
+        built.run(built.original)
+    except (LookupError, AssertionError, tf.errors.InvalidArgumentError):
+        return 0  # TensorFlow has no gradient of some op's gradient or in a branch, or a wrong one
     functions = optimised(built, trial)
     if not functions:
         return 0

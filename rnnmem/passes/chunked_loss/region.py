@@ -40,7 +40,12 @@ from rnnmem.ir.op_table import ASKS_SHAPE, MATRIX_PRODUCTS, SAME_NUMBERS
 from rnnmem.ir.order import reached
 from rnnmem.ir.overwriting import is_mask
 from rnnmem.passes.chunked_loss.between import between, merges_constants
-from rnnmem.passes.chunked_loss.exact import COLUMNS, keeps_bits, makers_of_logits
+from rnnmem.passes.chunked_loss.exact import (
+    COLUMNS,
+    finishing_products,
+    keeps_bits,
+    makers_of_logits,
+)
 from rnnmem.passes.chunked_loss.products import sources
 from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
@@ -145,12 +150,8 @@ def find(
 
 def _masked(net: Net, makers: Sequence[Op]) -> frozenset[str]:
     """The results of a mask and behind it, where logits exist twice while it is made."""
-    at = next((at for at, op in enumerate(makers) if _has_mask(net, op)), len(makers))
-    return frozenset(op.outputs[0] for op in makers[at:])
-
-
-def _has_mask(net: Net, op: Op) -> bool:
-    return any(is_mask(net, op, blob) for blob in op.inputs)
+    masks = (at for at, op in enumerate(makers) if any(is_mask(net, op, one) for one in op.inputs))
+    return frozenset(op.outputs[0] for op in makers[next(masks, len(makers)) :])
 
 
 def _fewest_loops(rows: RowSlices, owned: tuple[str, ...], exact: bool) -> Region:
@@ -217,6 +218,7 @@ class _Members:
         }
         if self.exact:
             chosen = self._without_handed_on(set(filter(self._keeps_bits, chosen)))
+            chosen = self._without_whole(chosen)
             if self.joins:
                 self.between = self._between(chosen)
                 chosen |= self.between
@@ -261,6 +263,21 @@ class _Members:
                 narrows = op.type == "Cast" and self.net.blobs[blob].dtype == dtype
                 readers = {one.name for one in self.net.readers.get(blob, ())}
                 if self._gives_wide(op) and not narrows and readers.isdisjoint(chosen):
+                    chosen.discard(op.name)
+        return chosen
+
+    def _without_whole(self, chosen: set[str]) -> set[str]:
+        """The ops but for those not of the logits whose results exist whole anyway.
+
+        What finishes another product in its buffer, with which TensorFlow fuses it, and another
+        model's logits of which a softmax is made that must see all rows.
+        """
+        chosen = chosen - (
+            finishing_products(self.net, chosen | set(self.owned)) & self.rows.pulled
+        )
+        for op in reversed(self.order):
+            if op.name in chosen & self.rows.pulled:
+                if any(self._leaves(blob, chosen) for blob in op.outputs):
                     chosen.discard(op.name)
         return chosen
 

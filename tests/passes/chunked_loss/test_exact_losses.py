@@ -203,6 +203,28 @@ def test_two_losses_and_an_accuracy():
     held(step, *data(BATCH, TIME, words=512))
 
 
+@pytest.mark.parametrize("words", [41, pytest.param(48, marks=pytest.mark.slow)])
+def test_a_softmax_of_another_models_logits_beside_the_loss(words):
+    model = Model(words=words)
+    random = np.random.default_rng(3)
+    teacher = tf.constant(random.normal(size=(UNITS, words)), tf.float32)
+
+    def step(x, y):
+        hidden, labels = tf.reshape(x, [-1, UNITS]), tf.reshape(y, [-1])
+        wanted = tf.matmul(hidden, teacher) / 2.0
+        with tf.GradientTape() as tape:
+            logits = tf.matmul(model.hidden(hidden), model.projection) + model.bias
+            gap = tf.nn.log_softmax(wanted) - tf.nn.log_softmax(logits / 2.0)
+            loss = tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(wanted) * gap, -1))
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss += tf.reduce_mean(losses)
+        return loss, tape.gradient(loss, model.variables)
+
+    plan = held(step, *data(BATCH, TIME, words=words))
+    net = plan.losses[0].blob
+    assert [one.closed == "" for one in plan.losses] == [words == 48, words == 41], net
+
+
 @pytest.mark.slow
 def test_the_same_product_twice_is_not_written_over_for_the_other():
     model = Model(words=48)
