@@ -6,6 +6,7 @@ A case is a step net with one saved set. By hand, many more than hypothesis make
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import sys
@@ -116,6 +117,18 @@ def fusions(on: bool):
         tf.config.optimizer.set_experimental_options(dict.fromkeys(FUSIONS, True))
 
 
+@contextlib.contextmanager
+def all_frames():
+    """An error has the frames of TensorFlow, too."""
+    filtering = tf.debugging.is_traceback_filtering_enabled()
+    tf.debugging.disable_traceback_filtering()
+    try:
+        yield
+    finally:
+        if filtering:
+            tf.debugging.enable_traceback_filtering()
+
+
 def bits(built: Built, function, start) -> list[np.ndarray]:
     """Everything one step leaves behind, from the state ``start``."""
     for variable, value in zip(built.kept, start, strict=True):
@@ -208,8 +221,12 @@ def hold(trial: Trial) -> int:
     built = Built(trial.recipe)
     start = [one.numpy() for one in built.kept]
     try:
-        built.original.get_concrete_function()
-        built.run(built.original)
+        with all_frames():
+            built.original.get_concrete_function()
+            built.run(built.original)
+    except IndexError as error:  # while an op was added to a graph, which stays locked
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))  # who frees that waits for ever
+        return 0
     except (LookupError, AssertionError, tf.errors.InvalidArgumentError):
         return 0  # TensorFlow has no gradient of some op's gradient or in a branch, or a wrong one
     functions = optimised(built, trial)
