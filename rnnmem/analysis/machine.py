@@ -29,6 +29,7 @@ from rnnmem.ir.op_table import (
     arithmetic,
     einsum_terms,
     transposing,
+    types,
 )
 from rnnmem.ir.order import popped_at_once, through_identities
 
@@ -148,7 +149,7 @@ class Machine:
     def _by_dtype(self, op: Op, net: Net) -> float:
         """So many times as long as in float32 the op computes; costs are those of float32."""
         dtype = net.blobs[op.inputs[0]].dtype if op.inputs else ""
-        if self.device == ACCELERATOR or dtype not in BY_DTYPE:
+        if self.device == ACCELERATOR or dtype not in BY_DTYPE or op.type in _OF_COMPLEX:
             return 1.0
         product, batched, other = BY_DTYPE[dtype]
         if not _multiplies(op):
@@ -306,11 +307,15 @@ PACKED, PACKED_TURNED = 4e-10, 1.5e-9
 turns (``adj_y``). As measured with 4 to 32 matrices of 128 to 2000 columns, AVX2."""
 BY_DTYPE: Mapping[str, tuple[float, float, float]] = {
     "bfloat16": (0.6, 0.7, 2.0),
+    "complex64": (4.7, 3.0, 6.0),
+    "complex128": (12.0, 7.5, 12.0),
     "float16": (1.3, 5.0, 1.5),
     "float64": (2.5, 2.5, 2.0),
 }
 """Dtype -> so many times as long as in float32 a product takes on a CPU, one of batches, and what
-any other op computes. As measured with 25 ops of 8192 and 262144 numbers, AVX-512 with bfloat16."""
+any other op computes. As measured with 25 ops of 8192 and 262144 numbers, AVX-512 with bfloat16;
+complex with 20, of which `Exp` takes 8 times, and `Sigmoid` and `Sin` 30 to 50."""
+_OF_COMPLEX = types("complex")
 PATCHES_BYTES = 30 << 20
 """What a convolution's gradient works on at once (``conv_grad_filter_ops.cc``)."""
 PATCHES_TOGETHER = 1.2

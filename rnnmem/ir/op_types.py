@@ -16,7 +16,7 @@ AddV2                                rerun pointwise=1 adds commutes whole=add b
 Alias                                view=same ours
 All                                  rerun reads=1 reduces rows skips bits
 AllCandidateSampler                  effect=draws
-Angle                                rerun pointwise=20
+Angle                                rerun pointwise=20 complex
 Any                                  rerun reads=1 reduces rows skips bits
 ApproximateEqual                     commutes
 ArgMax                               rerun reads=10 apart bits tokens=axes
@@ -65,13 +65,13 @@ Cholesky                             rerun solves=0.3
 CholeskyGrad                         rerun solves=1
 ClipByValue                          rerun pointwise=1 bits
 Complex                              rerun pointwise=8
-ComplexAbs                           rerun pointwise=19
+ComplexAbs                           rerun pointwise=19 complex
 ComputeAccidentalHits                rerun moves counted=0
 Concat                               rerun moves
 ConcatOffset                         rerun none host
 ConcatV2                             rerun moves
-Conj                                 rerun pointwise=1 folds
-ConjugateTranspose                   rerun moves folds wakes
+Conj                                 rerun pointwise=1 folds complex
+ConjugateTranspose                   rerun moves folds wakes complex
 Const                                rerun none folds resident quiet
 Conv2D                               rerun product=1.2 wakes=3
 Conv2DBackpropFilter                 pure product=2 wakes=3 patches sized=1 joined=2
@@ -130,9 +130,9 @@ Expint                               rerun pointwise=40
 Expm1                                rerun pointwise=18 takes bits
 ExtractImagePatches                  rerun moves=10
 ExtractVolumePatches                 rerun moves
-FFT                                  rerun reads=14
-FFT2D                                rerun reads=30
-FFT3D                                rerun reads=40
+FFT                                  rerun reads=14 complex
+FFT2D                                rerun reads=30 complex
+FFT3D                                rerun reads=40 complex
 FakeQuantWithMinMaxArgs              rerun pointwise=6 own_shape
 FakeQuantWithMinMaxArgsGradient      pure
 FakeQuantWithMinMaxVars              rerun pointwise=6 own_shape
@@ -160,18 +160,18 @@ GreaterEqual                         rerun pointwise=8 compares=ge bits
 GuaranteeConst                       effect=none
 HSVToRGB                             rerun reads=6
 HashTableV2                          effect=none
-IFFT                                 rerun reads=12
-IFFT2D                               rerun reads=30
-IFFT3D                               rerun reads=40
-IRFFT                                rerun reads=20
-IRFFT2D                              rerun reads=60
-IRFFT3D                              rerun reads=60
+IFFT                                 rerun reads=12 complex
+IFFT2D                               rerun reads=30 complex
+IFFT3D                               rerun reads=40 complex
+IRFFT                                rerun reads=20 complex
+IRFFT2D                              rerun reads=60 complex
+IRFFT3D                              rerun reads=60 complex
 Identity                             rerun none folds view=same quiet bits tokens=each
 IdentityN                            rerun none folds view=each quiet
 If                                   runs=branch nets=then_branch,else_branch
 Igamma                               rerun pointwise=210
 Igammac                              rerun pointwise=210
-Imag                                 rerun pointwise=1
+Imag                                 rerun pointwise=1 complex
 ImageProjectiveTransformV2           rerun moves
 ImageProjectiveTransformV3           rerun moves
 ImportEvent                          effect=seen
@@ -306,7 +306,7 @@ Range                                rerun moves sized=1
 RangeDataset                         effect=none
 Rank                                 rerun none asks_shape
 ReadVariableOp                       resident effect=reads
-Real                                 rerun pointwise=2
+Real                                 rerun pointwise=2 complex
 RealDiv                              rerun pointwise=1.5 implicit divides bits unit=1
 Reciprocal                           rerun pointwise=1.5 bits
 ReciprocalGrad                       rerun pointwise=2 bits

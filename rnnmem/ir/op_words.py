@@ -13,6 +13,7 @@ WORDS = {
     "product": "multiplies; a number: in so many times the time of a product of matrices",
     "solves": "factors matrices, or solves for them: its work grows with their last axis as well",
     "wakes": "hands its work to other threads, however little that is, once or so many times",
+    "complex": "reads complex numbers, as its work has it",
     "starts": "runs as a primitive of oneDNN where that is on, which takes long to start",
     # Buffers.
     "patches": "where TensorFlow's own kernel runs it, lays out what its filter sees in a buffer",

@@ -34,6 +34,10 @@ PLENTY = 2.0
 CLOSE = 0.02
 """Part of a peak that is not worth more time."""
 
+PER_TIME = 0.25
+"""Part of a peak that is not worth as much more time either, by part of the time: one iteration at
+a time may save a twentieth and take a third longer."""
+
 NO_TIME = 0.001
 """Part of the step time for which any smaller peak is taken."""
 
@@ -171,8 +175,10 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
         free = min(free, STILL_CLOSE * _predicted(least))
 
     def is_close(plan: Plan) -> bool:
-        spared = free if plan.slowdown <= 1.0 else CLOSE * _predicted(least)
-        return _predicted(plan) <= _predicted(least) + spared
+        longer = max(1.0, least.slowdown / max(1.0, plan.slowdown))
+        spared = free if plan.slowdown <= 1.0 else 0.0
+        most = _predicted(least) + max(spared, _spared(least, longer, max_slowdown))
+        return _predicted(plan) <= most and (rises(least) or not rises(plan))
 
     close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
     fastest = min(plan.slowdown for plan in close)
@@ -180,11 +186,17 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
     return min(as_fast, key=lambda plan: (plan.predicted_peak, plan.slowdown))
 
 
-def not_worth_any(plan: Plan) -> float:
+def _spared(least: Plan, longer: float, max_slowdown: float) -> float:
+    """Bytes above the least peak that are not worth so many times the time of another plan."""
+    part = CLOSE if max_slowdown >= PLENTY else CLOSE + PER_TIME * (longer - 1.0)
+    return part * _predicted(least)
+
+
+def not_worth_any(plan: Plan, max_slowdown: float) -> float:
     """The predicted peak from which on `worth_its_time` takes no plan, where it may take this."""
     if None in (plan.predicted_peak, plan.original_peak):
         return math.inf
-    return 1 + _predicted(plan) + max(_free(plan), CLOSE * _predicted(plan))
+    return 1 + _predicted(plan) + max(_free(plan), _spared(plan, max_slowdown, max_slowdown))
 
 
 def _free(plan: Plan) -> float:

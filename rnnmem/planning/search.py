@@ -212,7 +212,7 @@ class Search:
         limit = math.inf
         for plan in reversed(self._plans_within(max_slowdown)):  # the one that keeps least is late
             found.append(self.simulated(plan, limit))
-            limit = min(limit, not_worth_any(found[-1]))
+            limit = min(limit, not_worth_any(found[-1], max_slowdown))
         return found[::-1]
 
     def _plans_within(self, max_slowdown: float) -> list[Plan]:

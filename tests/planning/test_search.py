@@ -292,7 +292,10 @@ def test_no_time_is_spent_on_the_last_hundredth_of_a_peak():
     assert chosen((1.0, 212), (1.1, 201)) == 1.1
     assert chosen((1.0, 190), (1.1, 201)) == 1.0
     assert chosen((1.05, 205), (1.1, 201)) == 1.05
-    assert chosen((1.05, 206), (1.1, 201)) == 1.1
+    # A quarter of a hundredth of the peak is worth no hundredth of the time.
+    assert chosen((1.05, 207), (1.1, 201)) == 1.05
+    assert chosen((1.05, 208), (1.1, 201)) == 1.1
+    assert chosen((1.05, 207), (1.1, 201), bound=2.0) == 1.1
     # A thousandth of the step's time is none.
     assert chosen((1.05, 205), (1.0505, 204)) == 1.0505
     assert chosen((1.05, 204), (1.0505, 204)) == 1.05
