@@ -40,8 +40,9 @@ def merged_in(net: Net, optimized: Iterable[str]) -> tuple[CongruentOps, ...]:
 def _merged(net: Net, path: tuple[str, ...], left: Collection[str]) -> Iterator[tuple[str, str]]:
     """Pairs of an op that is gone and the one congruent to it that is left."""
     for names in congruence_classes(net):
-        if not rounds(net, net.op_by_name[names[0]]):
-            continue  # sums of integers show no order
+        first = net.op_by_name[names[0]]
+        if not first.outputs or not rounds(net, first):
+            continue  # assertions and sums of integers show no order
         kept = [name for name in names if "/".join((*path, name)) in left]
         if len(kept) == 1:
             yield from ((name, kept[0]) for name in names if name != kept[0])

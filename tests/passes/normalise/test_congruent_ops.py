@@ -19,16 +19,17 @@ from tests.handmade import const, make_net, op
 F = "f[4]"
 
 
-def twice(**fields):
-    """Two sines of one value, and what reads each."""
+def twice(*before, **fields):
+    """Two sines of one value, and what reads each, behind some ops."""
     ops = [
+        *before,
         op("a/x", "Sin", "x", F),
         op("b/x", "Sin", "x", F),
         op("a/y", "Mul", "a/x x", F),
         op("b/y", "Mul", "b/x x", F, **fields),
         op("s", "AddN", "a/y b/y g", F),
     ]
-    return make_net({"x": F, "g": F}, ops, ["s"])
+    return make_net({"x": F, "g": F, "c": "z[]"}, ops, ["s"])
 
 
 BOTH = CongruentOps((), ("b/x", "b/y"), ("a/x", "a/y"))
@@ -42,6 +43,11 @@ def test_congruent_ops_are_merged_into_the_one_that_is_left():
     assert [one.name for one in merged.ops] == ["a/x", "a/y", "s"]
     assert merged.op_by_name["s"].inputs == ("a/y", "a/y", "g")
     check(net, merged)
+
+
+def test_assertions_that_are_the_same_are_left_alone():
+    net = twice(op("a/fits", "Assert", "c x"), op("b/fits", "Assert", "c x"))
+    assert merged_in(net, ["a/fits", "a/x", "a/y", "s"]) == (BOTH,)
 
 
 @pytest.mark.parametrize("left", [[], ["a/x", "b/x", "a/y", "b/y"]], ids=["neither", "both"])
