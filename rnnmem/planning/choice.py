@@ -35,8 +35,8 @@ CLOSE = 0.02
 """Part of a peak that is not worth more time."""
 
 PER_TIME = 0.25
-"""Part of a peak that is not worth as much more time either, by part of the time: one iteration at
-a time may save a twentieth and take a third longer."""
+"""Part of a peak that is not worth more time either, for each part of the time that it takes: one
+iteration at a time may save a twentieth and take a third longer."""
 
 NO_TIME = 0.001
 """Part of the step time for which any smaller peak is taken."""
