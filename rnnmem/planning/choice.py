@@ -176,9 +176,12 @@ def worth_its_time(plans: Sequence[Plan], max_slowdown: float) -> Plan:
 
     def is_close(plan: Plan) -> bool:
         longer = max(1.0, least.slowdown / max(1.0, plan.slowdown))
-        spared = free if plan.slowdown <= 1.0 else 0.0
-        most = _predicted(least) + max(spared, _spared(least, longer, max_slowdown))
-        return _predicted(plan) <= most and (rises(least) or not rises(plan))
+        spared = _spared(least, longer, max_slowdown)
+        if plan.slowdown <= 1.0:
+            spared = max(spared, free)
+        if rises(plan) and not rises(least):  # it would be taken for no gain at all
+            return False
+        return _predicted(plan) <= _predicted(least) + spared
 
     close = [plan for plan in known if is_close(plan) and not plan.changes_nothing]
     fastest = min(plan.slowdown for plan in close)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import APART, ASKS_SHAPE, MATRIX_PRODUCTS, SAME_NUMBERS, column, types
 from rnnmem.ir.overwriting import may_be_made_in
@@ -47,7 +45,7 @@ def makers_of_logits(net: Net, op: Op) -> list[Op]:
         found.append(reader)
 
 
-def finishing_products(net: Net, but: Collection[str]) -> frozenset[str]:
-    """Names of the ops that finish a product in its buffer, of all products but some, by name."""
-    products = (op for op in net.ops if op.type in MATRIX_PRODUCTS and op.name not in but)
+def finishing_products(net: Net) -> frozenset[str]:
+    """Names of the ops that finish a product in its buffer, or cut parts out of that."""
+    products = (op for op in net.ops if op.type in MATRIX_PRODUCTS)
     return frozenset(one.name for op in products for one in makers_of_logits(net, op)[1:])

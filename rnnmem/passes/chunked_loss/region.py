@@ -272,13 +272,11 @@ class _Members:
         What finishes another product in its buffer, with which TensorFlow fuses it, and another
         model's logits of which a softmax is made that must see all rows.
         """
-        chosen = chosen - (
-            finishing_products(self.net, chosen | set(self.owned)) & self.rows.pulled
-        )
+        others = self.rows.pulled & chosen
+        chosen = chosen - (others & self.net.once(finishing_products))
         for op in reversed(self.order):
-            if op.name in chosen & self.rows.pulled:
-                if any(self._leaves(blob, chosen) for blob in op.outputs):
-                    chosen.discard(op.name)
+            if op.name in others and any(self._leaves(blob, chosen) for blob in op.outputs):
+                chosen.discard(op.name)
         return chosen
 
     def _between(self, chosen: set[str]) -> set[str]:
