@@ -35,6 +35,8 @@ def encoded(value: Any, dtype: str) -> Constant:
     """Stands for the exporter's encoding: (value, dtype) -> Constant."""
     listed = isinstance(value, (tuple, list))
     shape = (len(value),) if listed else ()
+    if listed and value and isinstance(value[0], tuple):
+        return Constant(dtype, (*shape, len(value[0])), repr(value).encode(), rows=tuple(value))
     return Constant(dtype, shape, repr(value).encode(), tuple(value) if listed else value)
 
 

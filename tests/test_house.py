@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "analysis.row_views",
         "analysis.shape_sources",
         "analysis.shapes",
+        "analysis.slice_windows",
         "analysis.symbolic_sizes",
         "ir",
     },

@@ -265,7 +265,7 @@ OptionalNone                         rerun none list=none quiet
 OrderedMapPeek                       effect=none
 OrderedMapSize                       effect=none
 Pack                                 rerun moves
-Pad                                  rerun moves skips
+Pad                                  rerun moves skips windows=0
 PadV2                                rerun moves skips
 ParallelConcat                       rerun moves
 ParameterizedTruncatedNormal         effect=draws
@@ -424,7 +424,7 @@ StatelessTruncatedNormalV2           rerun pointwise=30 sized=0
 StatelessWhile                       runs=loop nets=cond,body
 StopGradient                         rerun none folds view=same quiet bits tokens=each
 StridedSlice                         rerun moves slices=0 skips
-StridedSliceGrad                     pure reads=40 apart sized=0
+StridedSliceGrad                     pure reads=40 apart sized=0 windows=4
 Sub                                  rerun pointwise=1 implicit whole=sub bits unit=0
 Sum                                  rerun reads=1 reduces apart rows skips whole=sum bits
 Svd                                  rerun solves=90

@@ -51,6 +51,7 @@ WORDS = {
     "asks_shape": "reads nothing of a blob but its shape",
     "own_shape": "its shape is not its inputs', broadcast to each other",
     "sized": "the input that says how large its result is",
+    "windows": "the input that it puts between zeros",
     "counted": "how many rows its results have its values decide: at most as many as this input has"
     " elements, where labels leave no number out",
     "sign": "the input of which it only asks, of each element, whether it is above 0",

@@ -105,6 +105,7 @@ PASSES = (  # in the order of application
     ),
     Pass("congruent_ops", "normalise:CongruentOps", NORMALISE, module="normalise.congruent_ops"),
     Pass("zero_lists", "normalise:ZeroList", NORMALISE, module="normalise.zero_lists"),
+    Pass("slice_gradients", "slice_gradients:SliceGradients", BEFORE),
     Pass("saved_shapes", "saved_shapes:SavedShape", BEFORE),
     Pass(
         "accumulated_products",

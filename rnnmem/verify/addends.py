@@ -126,6 +126,11 @@ def order_of_equals(
     return tuple((stem, places[stem].index(place)) for stem, place in equal)
 
 
+def around(name: str) -> str:
+    """An op's name without what differs from one lowering of a step net to another."""
+    return _AROUND.sub("", name)
+
+
 def _handed_on(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int] | None:
     """What an op hands on as its output, through a barrier too; None where it makes it."""
     op = graph.ops[blob[0]]
@@ -140,6 +145,6 @@ def _name(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int]:
     while (handed := _handed_on(graph, blob)) is not None:
         blob = handed
     op = graph.ops[blob[0]]
-    name = _AROUND.sub("", op.name)
+    name = around(op.name)
     found = _PLACE.search(name)
     return (name, blob[1]) if found is None else (name[: found.start()], int(found[1]))

@@ -21,7 +21,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from rnnmem.verify.addends import ALONE, HELD, SAME, SHARED, holders, order_of_equals
+from rnnmem.verify.addends import ALONE, HELD, SAME, SHARED, around, holders, order_of_equals
 from rnnmem.verify.flat_graph import FlatGraph, FlatOp
 from rnnmem.verify.value_numbers import FILL, Table
 
@@ -46,6 +46,10 @@ _PART = re.compile(r"rnnmem/part(_\d+)?$")
 """What cuts a chunk's rows, all of which have the bits of the whole's."""
 _ITEM_SUM = re.compile(r"rnnmem/item_sum(_\d+)?$")
 """What adds up the items of a batched product, in the kernel's order."""
+_JOINED = re.compile(r"/rnnmem/joined(_\d+)?$")
+"""Behind a sum's name: what puts the slices' gradients side by side that it added up."""
+_PIECE = re.compile(r"rnnmem/piece(_\d+)?$")
+"""What gives one of them zeros beside it."""
 _WRITES = "InplaceUpdate"
 """Rows in the place of those that a chunk has read; that nobody reads them is proven of the Net."""
 
@@ -197,11 +201,37 @@ class Numbered:
             return (functools.reduce(self.table.list_sum, reads),)
         if not _is_numbered(op.dtypes[0]):
             return (_OTHER,)
+        if self.table.joined_sums and (joined := self._joined(op)):
+            return (joined,)
         if (as_they_come := self.table.as_they_come.get(tuple(sorted(reads)))) is not None:
             return (as_they_come,)  # one of the orders that the original may take
         if len(reads) - reads.count(self.table.zero) > 2:  # zeros may be added wherever
             return (self._in_order(op, reads),)
         return (functools.reduce(self.table.plus, reads),)
+
+    def _joined(self, op: FlatOp) -> int | None:
+        """The number of a sum of slices' gradients and one other at most; None: it is none."""
+        parts, others = list[int](), list[int]()
+        named = around(op.name) in self.table.joined_sums
+        for blob in op.inputs:
+            source, number = self.graph.ops[blob[0]], self.of(blob)
+            if named and source.type in _WINDOWS:
+                parts.append(self.of(source.inputs[_WINDOWS[source.type]]))
+            elif number in self.table.sides:
+                parts += self.table.sides[number]
+            elif number != self.table.zero:
+                others.append(number)
+        if not parts or len(others) > 1:
+            return None
+        return functools.reduce(self.table.plus, others, self.table.side_by_side(parts))
+
+    def _concatenated(self, op: FlatOp) -> tuple[int, ...]:
+        if not _JOINED.search(op.name):
+            return self._made(op)
+        return (self.table.side_by_side(map(self.of, op.inputs[:-1])),)
+
+    def _padded(self, op: FlatOp) -> tuple[int, ...]:
+        return (self.of(op.inputs[0]),) if _PIECE.search(op.name) else self._made(op)
 
     def _in_order(self, op: FlatOp, reads: list[int]) -> int:
         """The number of a sum of three or more."""
@@ -319,6 +349,8 @@ class Numbered:
 
 _HANDLES = SAME | {"ReadVariableOp", "Switch", "Merge", "Exit", "_SwitchN", "VarIsInitializedOp"}
 """What may read a variable's handle and writes nothing."""
+_WINDOWS = {"Pad": 0, "StridedSliceGrad": 4}
+"""Op type -> which of its inputs it puts between zeros."""
 _ROWS = {"StridedSlice": 0, "StridedSliceGrad": 4}
 """Op type -> which of its inputs it takes rows of, or puts between zeros."""
 _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
@@ -357,6 +389,8 @@ _RULES: Mapping[str, Callable[[Numbered, FlatOp], tuple[int, ...]]] = {
     "Fill": Numbered._fill,
     "ResourceGather": Numbered._rows,
     "Slice": Numbered._slice,
+    "ConcatV2": Numbered._concatenated,
+    "Pad": Numbered._padded,
     "Pack": Numbered._packed,
     "Square": Numbered._square,
     "Sum": Numbered._total,
@@ -388,7 +422,7 @@ def difference(original: Sequence[Half], rewritten: Sequence[Half]) -> str | Non
       original: its halves, in the order in which they run.
       rewritten: those of what is to run instead.
     """
-    table = Table()
+    table = Table(joined_sums=_joined_sums(rewritten))
     befores, afters = _numbered(original, table), _numbered(rewritten, table)
     for half, before, after in zip(original, befores, afters, strict=True):
         expected, found = before.results(), after.results()
@@ -397,6 +431,12 @@ def difference(original: Sequence[Half], rewritten: Sequence[Half]) -> str | Non
         if not same or before.effects() != after.effects() or not _replays_agree(afters):
             return _first_unknown(befores, afters)
     return None
+
+
+def _joined_sums(halves: Sequence[Half]) -> frozenset[str]:
+    """The sums, by name, of which slices' gradients are put side by side."""
+    names = (op.name for half in halves for op in half.graph.order if op.type == "ConcatV2")
+    return frozenset(around(name) for name in names if _JOINED.search(name))
 
 
 def _numbered(halves: Sequence[Half], table: Table) -> list[Numbered]:

@@ -13,7 +13,10 @@ FILL = "fill"
 class Table:
     """Numbers of values: the same for what is made in the same way, in whichever function."""
 
-    def __init__(self) -> None:
+    def __init__(self, joined_sums: frozenset[str] = frozenset()) -> None:
+        """Slices' gradients of the ``joined_sums`` are put side by side in the other function."""
+        self.joined_sums = joined_sums
+        self.sides: dict[int, tuple[int, ...]] = {}
         self._numbers: dict[Hashable, int] = {}
         self.lists: dict[int, frozenset[int]] = {}
         self.optionals: dict[int, tuple[int, ...]] = {}
@@ -70,6 +73,13 @@ class Table:
         if self.zero in (one, other):
             return other if one == self.zero else one
         return self.number("+", min(one, other), max(one, other))
+
+    def side_by_side(self, parts: Iterable[int]) -> int:
+        """The number of slices' gradients side by side; where each stands is proven of the Net."""
+        sides = tuple(sorted(parts))
+        found = self.number("side by side", sides)
+        self.sides[found] = sides
+        return found
 
     def sum_of_items(self, product: int) -> int:
         """The number of the sum over the items of a batched product."""
