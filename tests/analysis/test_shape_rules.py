@@ -211,6 +211,21 @@ CASES = [
     ("Unpack", {"num": 2, "axis": -1}, [ints(5, 6)]),
     ("UnsortedSegmentSum", {}, [floats(2, 3, 4), np.zeros((2, 3), np.int32), scalar(5)]),
     ("ZerosLike", {}, [ints(4, 2)]),
+    ("Bitcast", {"T": DType("float32"), "type": DType("int32")}, [floats(2, 3)]),
+    ("Bitcast", {"T": DType("float32"), "type": DType("uint8")}, [floats(2, 3)]),
+    ("Bitcast", {"T": DType("int32"), "type": DType("int64")}, [np.ones((3, 2), np.int32)]),
+    ("FakeQuantWithMinMaxVars", {}, [floats(2, 3), np.float32(-1), np.float32(1)]),
+    ("FakeQuantWithMinMaxVarsPerChannel", {}, [floats(2, 3), -np.ones(3, "f"), np.ones(3, "f")]),
+    *((name, {}, [np.ones((2, 4, 3), np.float32) * 0.5]) for name in ("HSVToRGB", "RGBToHSV")),
+    *(
+        (name, {"out_type": DType("int32")}, [np.sort(floats(2, 5)), floats(2, 3)])
+        for name in ("LowerBound", "UpperBound")
+    ),
+    ("TridiagonalSolve", {}, [floats(2, 3, 4), floats(2, 4, 5)]),
+    *((name, {}, [floats(2, 3, 3)]) for name in ("LogMatrixDeterminant", "MatrixDeterminant")),
+    ("Lu", {"output_idx_type": DType("int32")}, [floats(2, 3, 3)]),
+    ("SelfAdjointEigV2", {"compute_v": True}, [floats(2, 3, 3)]),
+    ("LinSpace", {}, [np.float32(0), np.float32(1), scalar(5)]),
     ("Select", {}, [np.array([True, False]), floats(2, 3), floats(2, 3)]),
     ("Select", {}, [np.array(True), floats(2, 3), floats(2, 3)]),
     ("Select", {}, [floats(2, 3) > 0, floats(2, 3), floats(2, 3)]),
@@ -497,6 +512,9 @@ RESULTS = {
     "SoftmaxCrossEntropyWithLogits": 2,
     "SparseSoftmaxCrossEntropyWithLogits": 2,
     "StatelessRandomGetKeyCounter": 2,
+    "LogMatrixDeterminant": 2,
+    "Lu": 2,
+    "SelfAdjointEigV2": 2,
     "TopKV2": 2,
     **{name: 3 for name in RULES if name.endswith("CandidateSampler")},
 }

@@ -52,6 +52,9 @@ def _first(op: Op, ins: list[Fact]) -> list[Fact]:
     "FFT3D",
     "FakeQuantWithMinMaxArgs",
     "FakeQuantWithMinMaxArgsGradient",
+    "FakeQuantWithMinMaxVars",
+    "FakeQuantWithMinMaxVarsPerChannel",
+    "HSVToRGB",
     "IFFT",
     "IFFT2D",
     "IFFT3D",
@@ -68,6 +71,7 @@ def _first(op: Op, ins: list[Fact]) -> list[Fact]:
     "QuantizeAndDequantizeV2",
     "QuantizeAndDequantizeV3",
     "QuantizeAndDequantizeV4",
+    "RGBToHSV",
     "RandomShuffle",
     "Reverse",
     "ReverseSequence",
@@ -163,7 +167,14 @@ def _each(op: Op, ins: list[Fact]) -> list[Fact]:
     return ins
 
 
-@SHAPES.of("InTopKV2", "MatrixSolve", "MatrixTriangularSolve")
+@SHAPES.of(
+    "InTopKV2",
+    "LowerBound",
+    "MatrixSolve",
+    "MatrixTriangularSolve",
+    "TridiagonalSolve",
+    "UpperBound",
+)
 def _like_second(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(ins[1].shape)]
 
@@ -258,11 +269,28 @@ def _select(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact(merged(ins[1], ins[2]).shape)]
 
 
+def _bytes_of_bits(op: Op) -> list[int | None]:
+    """Bytes of an element before a Bitcast and behind it."""
+    kinds = [getattr(op.attributes.get(name), "name", name) for name in ("T", "type")]
+    return [BYTES_PER_ELEMENT.get(kind) for kind in kinds]
+
+
+@SHAPES.of("Bitcast")
+def _same_bits(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape, (before, behind) = ins[0].shape, _bytes_of_bits(op)
+    if shape is None or before is None or behind is None:
+        return []
+    if before == behind:
+        return [Fact(shape)]
+    if before < behind:  # the last axis counts the parts of an element
+        return [Fact(shape[:-1])] if shape else []
+    return [Fact((*shape, before // behind))]
+
+
 @ROWS.of("Bitcast")
 def _bitcast(op: Op, values: Sequence[RowValue]) -> Sequence[RowValue] | None:
     (held,) = values
-    kinds = [getattr(op.attributes.get(name), "name", name) for name in ("T", "type")]
-    sizes = [BYTES_PER_ELEMENT.get(kind) for kind in kinds]
+    sizes = _bytes_of_bits(op)
     if not isinstance(held, Rows) or held.ramp is not None or None in sizes:
         return None
     return [held] if sizes[0] == sizes[1] else None

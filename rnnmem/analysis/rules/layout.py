@@ -173,6 +173,28 @@ def _diagonal_of(op: Op, ins: list[Fact]) -> list[Fact]:
     return [Fact((*rest, min(rows + min(above, 0), columns - max(above, 0))))]
 
 
+@SHAPES.of("LogMatrixDeterminant", "MatrixDeterminant")
+def _of_each_matrix(op: Op, ins: list[Fact]) -> list[Fact]:
+    shape = ins[0].shape
+    return [] if shape is None or len(shape) < 2 else [Fact(shape[:-2])] * len(op.outputs)
+
+
+@SHAPES.of("Lu", "SelfAdjointEigV2")
+def _factors(op: Op, ins: list[Fact]) -> list[Fact]:
+    """A number for each row of a matrix, and another matrix."""
+    shape = ins[0].shape
+    if not shape or op.attributes.get("compute_v") is False:
+        return []
+    found = [Fact(shape[:-1]), Fact(shape)]
+    return found if op.type == "SelfAdjointEigV2" else found[::-1]
+
+
+@SHAPES.of("LinSpace")
+def _evenly_spaced(op: Op, ins: list[Fact]) -> list[Fact]:
+    count = ins[2].value
+    return [Fact((count,))] if isinstance(count, int) else []
+
+
 @SHAPES.of("Fill")
 def _fill(op: Op, ins: list[Fact]) -> list[Fact]:
     shape = to_shape(ins[0].value)
