@@ -29,6 +29,7 @@ MAY_IMPORT = {
     # The verifier: nothing of those who select or apply, and of the analyses the shapes alone. With
     # the Net and the op table they are what it trusts, and are held against TensorFlow's kernels.
     "verify": {
+        "analysis.flat_tokens",
         "analysis.row_rules",
         "analysis.row_views",
         "analysis.shape_sources",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 
+from rnnmem.analysis.flat_tokens import with_flat_tokens
 from rnnmem.analysis.row_rules import Rows
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.errors import NetError
@@ -59,6 +60,7 @@ def apply_chunks(net: Net, losses: tuple[ChunkedLoss, ...], constant: Encode) ->
                 f"the plan is for another function: {net.name} has no projection "
                 f"{loss.projection!r} of {loss.source!r}"
             )
+        net = with_flat_tokens(net, loss.flat, constant) if loss.flat else net
         net = asked_earlier(net, loss.projection) if loss.early else net
         try:
             if loss.lead:
@@ -83,7 +85,8 @@ class Writer:
         self.original = net
         self.stands: dict[str, str] = {}  # sizes -> what tells them beside the loops
         self.region = region
-        self.length, self.lead, self.compiled = loss.length, loss.lead, loss.compiled
+        self.length, self.compiled = loss.length, loss.compiled
+        self.lead, self.flat = loss.lead, loss.flat
         self.count = None if region.whole is None else max(1, -(-region.whole // loss.length))
         self.constant = constant
         self.device = net.op_by_name[region.projection].device

@@ -28,6 +28,7 @@ class ChunkedLoss:
       exact: whether what sums over rows is done on the whole, so that results have the same bits.
       lead: sizes, e.g. of batch and time, that are seen as one axis; none: rows are as they are.
       early: whether sizes are asked of what losses are made of, so that one loop does all.
+      flat: the view of logits of several axes, ``[B*T, V]``, that all of their readers read.
       compiled: whether it is written for XLA, which compiles only chunks that are all of one size.
     """
 
@@ -46,6 +47,7 @@ class ChunkedLoss:
     exact: bool = False
     lead: tuple[int, ...] = ()
     early: bool = False
+    flat: str = ""
     compiled: bool = False
 
     @property

@@ -230,10 +230,6 @@ class _Members:
             if len(chosen) == before:
                 break
         self.sizes = self._known_sizes()
-        for op in self.order:  # and those that the logits themselves tell, whatever counts them
-            told = [self.rows.values.get(blob) for blob in op.outputs if op.name in chosen]
-            if len(told) == 1 and isinstance(told[0], Sizes) and self._stays(*op.outputs, chosen):
-                self.sizes.setdefault(op.outputs[0], told[0])
         ops = [op for op in self.order if op.name in chosen]
         if len({op.device for op in ops}) > 1:
             raise NoRegion("its ops stand on several devices")

@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from rnnmem.analysis.flat_tokens import flat_view, with_flat_tokens
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.row_rules import Dim, Partial, Rows, product
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
+from rnnmem.passes.chunked_loss.exact import makers_of_logits
 from rnnmem.passes.chunked_loss.products import BY_HAND, projections
 from rnnmem.passes.chunked_loss.region import NoRegion, Region, find
 from rnnmem.passes.chunked_loss.tokens import by_tokens, leads, plain
@@ -85,6 +87,10 @@ def _views(known: KnownNet, op: Op, loss: ChunkedLoss) -> Iterator[ChunkedLoss]:
     yield loss
     if loss.exact and loss.bytes is None and not loss.compiled:
         yield dataclasses.replace(loss, early=True)
+        last = makers_of_logits(known.net, op)[-1].outputs[0]
+        if view := flat_view(known, last):
+            yield dataclasses.replace(loss, flat=view)
+            yield dataclasses.replace(loss, flat=view, early=True)
     if loss.exact and not loss.compiled:
         for lead in leads(known, op):
             yield dataclasses.replace(loss, lead=lead)
@@ -108,6 +114,8 @@ class _Tried:
 def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine) -> _Tried:
     """The loss as it may be decided."""
     try:
+        if loss.flat:
+            known = known_net(with_flat_tokens(known.net, loss.flat, plain))
         known = known_net(asked_earlier(known.net, loss.projection)) if loss.early else known
         seen, region = _found(known, loss)
         if not taken.isdisjoint(region.ops):

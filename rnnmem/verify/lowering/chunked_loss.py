@@ -43,7 +43,6 @@ from rnnmem.ir.marks import CHUNKS, PART, SOURCE, WHOLE
 from rnnmem.ir.op_table import EMPTY, LOOPS, MEMORY, OVERWRITES, PUSH, is_pure
 from rnnmem.ir.order import topological
 from rnnmem.verify.errors import refused
-from rnnmem.verify.lowering.early_sizes import with_first_sources
 from rnnmem.verify.lowering.memory import fills, hidden_by, is_read_alone
 from rnnmem.verify.lowering.overwriting import before_barrier, is_last_use, is_owned, is_read_before
 from rnnmem.verify.lowering.patterns import (
@@ -56,11 +55,12 @@ from rnnmem.verify.lowering.patterns import (
 from rnnmem.verify.lowering.row_bits import other_bits
 from rnnmem.verify.lowering.row_counts import RowCounts
 from rnnmem.verify.lowering.rows import (
+    all_seen_alike,
     are_of_whole,
+    flat_of,
     known_from,
     lead_of,
     picked_by,
-    seen_alike,
 )
 
 _MASKS = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
@@ -85,7 +85,7 @@ def lower_chunked_losses(
     Raises:
       CheckError: a loop is marked as one over chunks, and is not shown to be one.
     """
-    sources: dict[str, tuple[int, ...]] = {}
+    sources, flat = dict[str, tuple[int, ...]](), list[str]()
     first = net
     for op in net.ops:
         if op.type in LOOPS and CHUNKS in op.attributes:
@@ -93,11 +93,8 @@ def lower_chunked_losses(
             proof.verify()
             net = proof.flattened()
             sources[before_barrier(proof.outer, proof.source)] = lead_of(op)
-    if sources:
-        original, net = (with_first_sources(one, sources) for one in (original, net))
-    for source, lead in sources.items():
-        original, net = seen_alike(original, net, source, lead)
-    return original, net
+            flat += flat_of(op)
+    return all_seen_alike(original, net, sources, flat)
 
 
 class _Proof:

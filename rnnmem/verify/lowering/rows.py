@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from rnnmem.analysis.flat_tokens import with_flat_tokens
 from rnnmem.analysis.row_rules import (
     ROW,
     Dim,
@@ -24,9 +25,10 @@ from rnnmem.analysis.row_views import as_rows
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.builders import Encode
 from rnnmem.ir.graph import Constant, Net, Op
-from rnnmem.ir.marks import LEAD
+from rnnmem.ir.marks import FLAT, LEAD
 from rnnmem.ir.op_table import is_pure
 from rnnmem.ir.order import topological
+from rnnmem.verify.lowering.early_sizes import with_first_sources
 from rnnmem.verify.lowering.patterns import number
 
 LABELLED = (
@@ -182,6 +184,33 @@ def lead_of(loop: Op) -> tuple[int, ...]:
     mark = loop.attributes.get(LEAD)
     found = re.fullmatch(rb"\d+(,\d+)+", mark) if isinstance(mark, bytes) else None
     return () if found is None else tuple(map(int, found[0].split(b",")))
+
+
+def flat_of(loop: Op) -> list[str]:
+    """The flat view of logits that all read, where a loop over chunks has a mark that names one."""
+    mark = loop.attributes.get(FLAT)
+    return [mark.decode()] if isinstance(mark, bytes) else []
+
+
+def all_seen_alike(
+    original: Net, net: Net, sources: Mapping[str, tuple[int, ...]], flat: Iterable[str]
+) -> tuple[Net, Net]:
+    """Both Nets, with what they know of several sources told alike, and seen by their rows.
+
+    Args:
+      original: the Net as it was.
+      net: the Net without loops over chunks.
+      sources: blobs whose rows a loop cut -> the sizes that together count them, if several do.
+      flat: views of logits of several axes, which all that read these read in both Nets.
+    """
+    for view in dict.fromkeys(flat):
+        held = whole_numbers_of(net)
+        original, net = (with_flat_tokens(one, view, _like(held)) for one in (original, net))
+    if sources:
+        original, net = (with_first_sources(one, sources) for one in (original, net))
+    for source, lead in sources.items():
+        original, net = seen_alike(original, net, source, lead)
+    return original, net
 
 
 def seen_alike(original: Net, net: Net, source: str, lead: tuple[int, ...]) -> tuple[Net, Net]:

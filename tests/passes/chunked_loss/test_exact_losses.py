@@ -97,6 +97,32 @@ def test_ignored_words_of_an_unknown_number_of_sentences(time):
     assert loss.loops == 1 and loss.early
 
 
+@pytest.mark.parametrize("words", [48, 41])
+def test_an_accuracy_of_an_unknown_number_of_sentences(words):
+    signature = [tf.TensorSpec([None, None, UNITS]), tf.TensorSpec([None, None], tf.int32)]
+    model = Model(words=words)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            logits = tf.tensordot(model.hidden(x), model.projection, 1) + model.bias
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            loss = tf.reduce_mean(losses)
+        right = keras.ops.equal(keras.ops.argmax(logits, -1), y)
+        return (
+            loss,
+            tf.reduce_mean(tf.cast(right, tf.float32)),
+            tape.gradient(loss, model.variables),
+        )
+
+    optimized = rnnmem.optimize(max_slowdown=100.0)(tf.function(step, input_signature=signature))
+    plain = tf.function(step, input_signature=signature)
+    for batch, time in ((32, TIME), (1, 5), (64, TIME), (7, 1)):
+        args = [one[:, :time] for one in data(batch, TIME, words=words)]
+        assert_same(optimized(*args), plain(*args))
+    (loss,) = (one for one in optimized.plan(*args).losses if not one.closed)
+    assert loss.flat and loss.loops == 1
+
+
 @pytest.mark.parametrize("shift", [0, 5])
 def test_each_row_of_a_batch_is_a_class_of_its_own(shift):
     rows, units = 256, 24

@@ -1,0 +1,187 @@
+"""Ops on ``[B, T, V]`` as ops on ``[B*T, V]``, where somebody sees what they read so anyway.
+
+A loss sees logits of several axes as rows of tokens, whose number only a run tells. What else reads
+them, such as the accuracy, works on the numbers one by one, or on each row:
+
+    logits [?, ?, V] ─┬─► Reshape ─► [?, V] ─► softmax loss
+                      └─► Equal, SelectV2, ... ─► ArgMax ─► [?, ?]
+
+    logits [?, ?, V] ─► Reshape ─► [?, V] ─┬─► softmax loss
+                                           └─► Equal, ... ─► ArgMax ─► [?] ─► Reshape ─► [?, ?]
+"""
+
+from __future__ import annotations
+
+from rnnmem.analysis.shapes import KnownNet, known_net
+from rnnmem.ir.builders import Encode, number
+from rnnmem.ir.editor import NetEditor
+from rnnmem.ir.graph import DType, Net, Op
+from rnnmem.ir.op_table import REDUCES, column, types
+from rnnmem.ir.order import topological
+
+_EACH = (types("pointwise") - types("own_shape") - types("softmax")) | {
+    name for name, how in column("tokens").items() if how == "each"
+}
+"""Types that make each number of one that they read."""
+_LAST_AXIS = REDUCES | {name for name, how in column("tokens").items() if how == "axes"}
+"""Types that make one number of those along axes, among others."""
+_SAME_BITS = types("bits")
+
+
+def flat_view(known: KnownNet, blob: str) -> str:
+    """What sees a blob of several axes as rows of its last one; empty where nothing does.
+
+    Args:
+      known: the Net with its shapes.
+      blob: of the Net.
+    """
+    for op in known.net.readers.get(blob, ()):
+        if op.type == "Reshape" and op.inputs[0] == blob and not op.controls:
+            if _columns(known, op.outputs[0]):
+                return op.outputs[0]
+    return ""
+
+
+def with_flat_tokens(net: Net, flat: str, constant: Encode) -> Net:
+    """The Net with what reads a blob of several axes reading its flat view; itself if none does.
+
+    Args:
+      net: the Net.
+      flat: the view, ``[B*T, V]``.
+      constant: encodes numbers of axes.
+    """
+    known = known_net(net)
+    columns = _columns(known, flat)
+    view = net.producer.get(flat)
+    if not columns or view is None:
+        return net
+    whole = view.inputs[0]
+    ops = _flat_ops(known, whole, view)
+    return _Flattened(known, whole, flat, ops, constant).net() if ops else net
+
+
+def _columns(known: KnownNet, flat: str) -> int | None:
+    """How long the rows are of a view that has those of a blob of more axes; None: it is none."""
+    op = known.net.producer.get(flat)
+    if op is None or op.type != "Reshape":
+        return None
+    shape, seen = known.facts[op.inputs[0]].shape, known.facts[flat].shape
+    if not shape or not seen or len(shape) < 3 or len(seen) != 2:
+        return None
+    return seen[1] if seen[1] == shape[-1] else None
+
+
+def _flat_ops(known: KnownNet, whole: str, view: Op) -> list[Op]:
+    """The ops that may read the view, in order: whatever reads one of them may, or is a row's."""
+    order = topological(known.net.ops)
+    found: dict[str, Op] = {}
+    shaped = {whole}
+    for op in order:
+        if op is view or shaped.isdisjoint(op.inputs) or op.controls:
+            continue
+        if _is_each(known, op, whole, shaped):
+            found[op.name] = op
+            shaped.add(op.outputs[0])
+        elif _is_row(known, op, whole):
+            found[op.name] = op
+    while True:  # what is read as it was is made as it was
+        stay = [op for op in found.values() if _is_read_whole(known, op, found, shaped)]
+        if not stay:
+            return [op for op in order if op.name in found]
+        for op in stay:
+            del found[op.name]
+            shaped.discard(op.outputs[0])
+        for op in [one for one in found.values() if not shaped.intersection(one.inputs)]:
+            del found[op.name]
+
+
+def _is_each(known: KnownNet, op: Op, whole: str, shaped: set[str]) -> bool:
+    """Whether each number of a result of the blob's shape is made of one of it."""
+    if op.type not in _EACH or op.type not in _SAME_BITS or len(op.outputs) != 1:
+        return False
+    shape = known.facts[whole].shape or ()
+    made = known.facts[op.outputs[0]].shape or ()
+    beside = [known.facts[one].shape == () for one in op.inputs if one not in shaped]
+    return all(beside) and len(made) == len(shape) and made[-1] == shape[-1]
+
+
+def _is_row(known: KnownNet, op: Op, whole: str) -> bool:
+    """Whether the op makes one number of each row."""
+    if op.type not in _LAST_AXIS or op.type not in _SAME_BITS or len(op.inputs) != 2:
+        return False
+    alone = known.facts[op.inputs[1]].value in (-1, (-1,)) and not op.attributes.get("keep_dims")
+    shape, made = known.facts[whole].shape, known.facts[op.outputs[0]].shape
+    return alone and shape is not None and made is not None and len(made) == len(shape) - 1
+
+
+def _is_read_whole(known: KnownNet, op: Op, found: dict[str, Op], shaped: set[str]) -> bool:
+    """Whether an op reads what is not seen flat, or makes what somebody reads as it was."""
+    net, blob = known.net, op.outputs[0]
+    if any(known.facts[one].shape != () and one not in shaped for one in op.inputs[:1]):
+        return True
+    if blob not in shaped:
+        return False
+    return blob in net.outputs or any(one.name not in found for one in net.readers.get(blob, ()))
+
+
+class _Flattened:
+    """A Net while some ops come to read a flat view."""
+
+    def __init__(self, known: KnownNet, whole: str, flat: str, ops: list[Op], constant: Encode):
+        self.known, self.whole, self.ops, self.constant = known, whole, ops, constant
+        self.editor = NetEditor(known.net)
+        self.flat = {whole: flat}
+
+    def net(self) -> Net:
+        """The Net as it becomes."""
+        columns = (self.known.facts[self.whole].shape or ())[-1]
+        for op in self.ops:
+            (blob,) = op.outputs
+            each = not _is_row(self.known, op, self.whole)
+            dtype = self.editor.blobs[blob].dtype
+            made = self.editor.new_blob(f"{blob}/flat", dtype, (None, columns) if each else (None,))
+            inputs = tuple(self.flat.get(one, one) for one in op.inputs)
+            self.editor.ops[op.name] = op.replace(inputs=inputs, outputs=(made,))
+            if each:
+                self.flat[blob] = made
+            else:
+                self.editor.rename(blob, self._shaped(blob, made, op))
+        return self.editor.net()
+
+    def _shaped(self, blob: str, flat: str, op: Op) -> str:
+        """A number for each row, in the shape of the tokens."""
+        kind = self.editor.blobs[blob]
+        return self.editor.add(
+            "Reshape",
+            (flat, self._lead()),
+            ((kind.dtype, kind.shape),),
+            {"T": DType(kind.dtype), "Tshape": DType("int32")},
+            name="rnnmem/flat",
+            device=op.device,
+        ).outputs[0]
+
+    def _lead(self) -> str:
+        """The sizes that together count tokens."""
+        rank = len(self.known.facts[self.whole].shape or ())
+        dtype = DType(self.editor.blobs[self.whole].dtype)
+        kinds = {"T": dtype, "out_type": DType("int32")}
+        told = self.editor.add(
+            "Shape", (self.whole,), (("int32", (rank,)),), kinds, name="rnnmem/lead"
+        ).outputs[0]
+        bounds = (self._numbers([one]) for one in (0, -1, 1))
+        masks = dict.fromkeys(("end", "ellipsis", "new_axis", "shrink_axis"), 0)
+        return self.editor.add(
+            "StridedSlice",
+            (told, *bounds),
+            (("int32", (rank - 1,)),),
+            {
+                "T": DType("int32"),
+                "Index": DType("int32"),
+                "begin_mask": 1,
+                **{f"{name}_mask": value for name, value in masks.items()},
+            },
+            name="rnnmem/lead",
+        ).outputs[0]
+
+    def _numbers(self, value: list[int]) -> str:
+        return number(self.editor, value, self.constant)
