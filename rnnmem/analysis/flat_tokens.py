@@ -8,6 +8,11 @@ them, such as the accuracy, works on the numbers one by one, or on each row:
 
     logits [?, ?, V] ─► Reshape ─► [?, V] ─┬─► softmax loss
                                            └─► Equal, ... ─► ArgMax ─► [?] ─► Reshape ─► [?, ?]
+
+What only such a view is read of is made flat, such as labels that are smoothed:
+
+    words [?, ?] ─► OneHot ─► Mul(0.9) ─► AddV2(0.1 / V) ─► Reshape ─► [?, V]
+    words [?, ?] ─► Reshape ─► [?] ─► OneHot ─► Mul(0.9) ─► AddV2(0.1 / V) ─► [?, V]
 """
 
 from __future__ import annotations
@@ -16,8 +21,8 @@ from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.ir.builders import Encode, number
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import DType, Net, Op
-from rnnmem.ir.op_table import REDUCES, column, types
-from rnnmem.ir.order import topological
+from rnnmem.ir.op_table import ASKS_SHAPE, REDUCES, column, types
+from rnnmem.ir.order import topological, without_dead_ops
 
 _EACH = (types("pointwise") - types("own_shape") - types("softmax")) | {
     name for name, how in column("tokens").items() if how == "each"
@@ -57,7 +62,12 @@ def with_flat_tokens(net: Net, flat: str, constant: Encode) -> Net:
         return net
     whole = view.inputs[0]
     ops = _flat_ops(known, whole, view)
-    return _Flattened(known, whole, flat, ops, constant).net() if ops else net
+    net = _Flattened(known, whole, flat, ops, constant).net() if ops else net
+    for op in [one for one in known.net.ops if one is not view]:
+        blob = op.outputs[0] if op.outputs else ""
+        if _columns(known, blob) == columns and (chain := _chain(known, op)):
+            net = _made_flat(known, net, op, chain, constant) or net
+    return net
 
 
 def _columns(known: KnownNet, flat: str) -> int | None:
@@ -122,6 +132,67 @@ def _is_read_whole(known: KnownNet, op: Op, found: dict[str, Op], shaped: set[st
     if blob not in shaped:
         return False
     return blob in net.outputs or any(one.name not in found for one in net.readers.get(blob, ()))
+
+
+def _chain(known: KnownNet, view: Op) -> list[Op]:
+    """The ops that make what only a flat view is read of, the last first."""
+    net, found, blob = known.net, list[Op](), view.inputs[0]
+    while (op := net.producer.get(blob)) is not None:
+        wide = [one for one in op.inputs if known.facts[one].shape != ()]
+        readers = [one for one in net.readers.get(blob, ()) if one.type not in ASKS_SHAPE]
+        if len(readers) != 1 or op.controls or view.controls or not wide:
+            break
+        if op.type == "OneHot" and op.attributes.get("axis", -1) == -1 and wide == [op.inputs[0]]:
+            found.append(op)
+            break
+        if len(wide) > 1 or not _is_each(known, op, blob, {wide[0]}):
+            break
+        found.append(op)
+        blob = wide[0]
+    return found
+
+
+def _made_flat(
+    known: KnownNet, net: Net, view: Op, chain: list[Op], constant: Encode
+) -> Net | None:
+    """The Net with a chain of ops on the flat view of what it reads; None: it is needed as it is.
+
+    Whoever asks for its shape to tell that of the view does so no more.
+    """
+    trial = NetEditor(net)
+    trial.rename(view.outputs[0], chain[-1].inputs[0])
+    left = without_dead_ops(trial.net()).op_by_name
+    if any(op.name in left for op in chain):
+        return None
+    editor = NetEditor(net)
+    gone = {op.outputs[0] for op in chain}
+    for op in topological(net.ops):  # what asks for shapes of what is gone, for nobody any more
+        if op.name not in left and op not in chain and not gone.isdisjoint(op.inputs):
+            gone.update(op.outputs)
+            editor.remove(op.name)
+    first = chain[-1]
+    (blob,) = (one for one in first.inputs if known.facts[one].shape != ())
+    sizes = [-1] if first.type == "OneHot" else [-1, _columns(known, view.outputs[0])]
+    dtype = DType(editor.blobs[blob].dtype)
+    shape = tuple(None if one == -1 else one for one in sizes)
+    flat = editor.add(
+        "Reshape",
+        (blob, number(editor, sizes, constant)),
+        ((dtype.name, shape),),
+        {"T": dtype, "Tshape": DType("int32")},
+        name="rnnmem/flat",
+        device=view.device,
+    ).outputs[0]
+    for op in reversed(chain):
+        (result,) = op.outputs
+        made = editor.new_blob(
+            f"{result}/flat", editor.blobs[result].dtype, known.facts[view.outputs[0]].shape
+        )
+        inputs = tuple(flat if one == blob else one for one in op.inputs)
+        editor.ops[op.name] = op.replace(inputs=inputs, outputs=(made,))
+        blob, flat = result, made
+    editor.rename(view.outputs[0], flat)
+    return editor.net()
 
 
 class _Flattened:

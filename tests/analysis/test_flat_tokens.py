@@ -9,6 +9,7 @@ from rnnmem.analysis.shapes import known_net
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.tf.attributes import constant
 from rnnmem.tf.functions import function_of
+from tests.cases import numbers
 from tests.verify.test_traced import imported
 
 WIDE = 48
@@ -83,3 +84,58 @@ def test_only_a_view_of_rows_is_one():
     net, _, _ = seen(FLAT["largest"])
     assert not any(flat_view(known_net(net), blob) for blob in net.outputs)
     assert with_flat_tokens(net, net.outputs[0], constant) is net
+
+
+def labelled(fn):
+    """A function whose labels [B, T, V] only a flat view is read of, and the same made flat."""
+
+    @tf.function(input_signature=SIGNATURE)
+    def whole(x, y):
+        logits = tf.identity(x)
+        labels, more = fn(logits, y)
+        columns = tf.concat([[-1], tf.shape(labels)[-1:]], 0)
+        view = tf.reshape(logits, [-1, WIDE])
+        losses = tf.nn.log_softmax(view) * tf.reshape(labels, columns)
+        return tf.reduce_sum(losses, -1), more
+
+    concrete = whole.get_concrete_function()
+    net = imported(concrete)
+    known = known_net(net)
+    (logits,) = (
+        one for one in net.ops if one.type == "Identity" and one.inputs[0] == net.inputs[0]
+    )
+    view = flat_view(known, logits.outputs[0])
+    return net, with_flat_tokens(net, view, constant), concrete
+
+
+MADE_FLAT = {
+    "smoothed words": lambda x, y: (tf.one_hot(y, WIDE) * 0.9 + 0.1 / WIDE, ()),
+    "smoothed probabilities": lambda x, y: (tf.sin(x) * 0.9 + 0.1, ()),
+    "words": lambda x, y: (tf.one_hot(y, WIDE), ()),
+}
+
+
+@pytest.mark.parametrize("sizes", [(4, 6), (1, 1), (0, 2)])
+@pytest.mark.parametrize("fn", MADE_FLAT.values(), ids=MADE_FLAT)
+def test_what_only_a_flat_view_is_read_of_is_made_flat(fn, sizes):
+    net, made, concrete = labelled(fn)
+    given = numbers(*sizes, WIDE), tf.constant(np.arange(np.prod(sizes)).reshape(sizes), tf.int32)
+    expected, found = (function_of(one, concrete)(*given) for one in (net, made))
+    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
+        assert one.numpy().tobytes() == other.numpy().tobytes()
+    wide = [
+        one for one in made.ops if any(len(made.blobs[b].shape or ()) == 3 for b in one.outputs)
+    ]
+    assert {one.type for one in wide} <= {"Identity"}
+    assert any(one.type in ("OneHot", "Sin", "Mul") for one in made.ops)
+
+
+def test_labels_that_others_read_stay_as_they_are():
+    def read_twice(x, y):
+        labels = tf.one_hot(y, WIDE) * 0.9
+        return labels, tf.reduce_sum(labels, 1)
+
+    net, made, _ = labelled(read_twice)
+    assert made is net
+    net, made, _ = labelled(lambda x, y: (tf.one_hot(y, WIDE) + tf.reduce_max(x, 1)[:, None], ()))
+    assert made is net

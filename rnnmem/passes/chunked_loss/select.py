@@ -11,6 +11,7 @@ from rnnmem.analysis.flat_tokens import flat_view, with_flat_tokens
 from rnnmem.analysis.machine import Machine
 from rnnmem.analysis.row_rules import Dim, Partial, Rows, product
 from rnnmem.analysis.shapes import KnownNet, filled, known_net
+from rnnmem.analysis.shared_rows import whole_buffer
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
 from rnnmem.passes.chunked_loss.early_sizes import asked_earlier
@@ -87,8 +88,9 @@ def _views(known: KnownNet, op: Op, loss: ChunkedLoss) -> Iterator[ChunkedLoss]:
     yield loss
     if loss.exact and loss.bytes is None and not loss.compiled:
         yield dataclasses.replace(loss, early=True)
-        last = makers_of_logits(known.net, op)[-1].outputs[0]
-        if view := flat_view(known, last):
+        views = (flat_view(known, one.outputs[0]) for one in makers_of_logits(known.net, op))
+        view = next(filter(None, views), "")
+        if view and with_flat_tokens(known.net, view, plain) is not known.net:
             yield dataclasses.replace(loss, flat=view)
             yield dataclasses.replace(loss, flat=view, early=True)
     if loss.exact and not loss.compiled:
@@ -130,9 +132,23 @@ def _seen(known: KnownNet, loss: ChunkedLoss, taken: set[str], machine: Machine)
     if loss.lead:  # the source is a view that the Net does not have yet
         last = next(one for one in reversed(region.owned) if one in known.net.op_by_name)
         loss = dataclasses.replace(loss, source=known.net.op_by_name[last].outputs[0])
-    sizes = [seen.net.blobs[blob].bytes or 0 for blob in region.given(seen.net)]
-    large = sum(size for size in sizes if size > CHUNK_BYTES // 4)
+    given = (one for one in region.given(seen.net) if not _is_argument(seen.net, one))
+    sizes = [_bytes(seen.net, one) for one in given]
+    least = min(CHUNK_BYTES, _bytes(seen.net, loss.blob)) // 4
+    large = sum(size for size in sizes if size > least)
     return _Tried(loss, region.ops & known.net.op_by_name.keys(), large)
+
+
+def _is_argument(net: Net, blob: str) -> bool:
+    """Whether a blob is a view of what the step is given, which is there anyway."""
+    return whole_buffer(net, blob) in net.inputs
+
+
+def _bytes(net: Net, blob: str) -> int:
+    """Bytes of a blob; of sizes that only a run tells a few are assumed."""
+    kind = net.blobs[blob]
+    shape = [64 if size is None else size for size in kind.shape or ()]
+    return math.prod(shape) * BYTES_PER_ELEMENT.get(kind.dtype, 0)
 
 
 def _found(known: KnownNet, loss: ChunkedLoss) -> tuple[KnownNet, Region]:

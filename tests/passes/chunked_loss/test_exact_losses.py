@@ -123,6 +123,28 @@ def test_an_accuracy_of_an_unknown_number_of_sentences(words):
     assert loss.flat and loss.loops == 1
 
 
+def test_smoothed_words_of_an_unknown_number_of_sentences_are_never_whole():
+    config.disable_op_determinism()  # by which TensorFlow writes such a loss in smaller ops
+    signature = [tf.TensorSpec([None, None, UNITS]), tf.TensorSpec([None, None], tf.int32)]
+    model = Model(words=48)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            logits = tf.tensordot(model.hidden(x), model.projection, 1) + model.bias
+            labels = tf.one_hot(y, 48) * 0.9 + 0.1 / 48
+            losses = tf.nn.softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        return loss, tape.gradient(loss, model.variables)
+
+    optimized = rnnmem.optimize(max_slowdown=100.0)(tf.function(step, input_signature=signature))
+    plain = tf.function(step, input_signature=signature)
+    (loss,) = optimized.plan(*data(32, TIME, words=48)).losses
+    assert loss.flat and not loss.closed
+    for batch, time in ((32, TIME), (1, 5), (7, 1)):
+        args = [one[:, :time] for one in data(batch, TIME, words=48)]
+        assert_same(optimized(*args), plain(*args))
+
+
 @pytest.mark.parametrize("shift", [0, 5])
 def test_each_row_of_a_batch_is_a_class_of_its_own(shift):
     rows, units = 256, 24
