@@ -24,10 +24,10 @@ from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import ASKS_SHAPE, REDUCES, column, types
 from rnnmem.ir.order import topological, without_dead_ops
 
-_EACH = (types("pointwise") - types("own_shape") - types("softmax")) | {
+_EACH = (types("pointwise") - types("own_shape")) | {
     name for name, how in column("tokens").items() if how == "each"
 }
-"""Types that make each number of one that they read."""
+"""Types that make each number of one that they read, or of those of its row along the last axis."""
 _LAST_AXIS = REDUCES | {name for name, how in column("tokens").items() if how == "axes"}
 """Types that make one number of those along axes, among others."""
 _SAME_BITS = types("bits")
@@ -65,9 +65,21 @@ def with_flat_tokens(net: Net, flat: str, constant: Encode) -> Net:
     net = _Flattened(known, whole, flat, ops, constant).net() if ops else net
     for op in [one for one in known.net.ops if one is not view]:
         blob = op.outputs[0] if op.outputs else ""
-        if _columns(known, blob) == columns and (chain := _chain(known, op)):
+        if _columns(known, blob) != columns:
+            continue
+        if op.inputs[0] == whole and not op.controls:
+            net = _without_second(net, op, flat)
+        elif chain := _chain(known, op):
             net = _made_flat(known, net, op, chain, constant) or net
     return net
+
+
+def _without_second(net: Net, second: Op, flat: str) -> Net:
+    """The Net where one view stands for a second one of the same blob."""
+    editor = NetEditor(net)
+    editor.rename(second.outputs[0], flat)
+    editor.swap(second.name, net.producer[flat].name)
+    return editor.net()
 
 
 def _columns(known: KnownNet, flat: str) -> int | None:

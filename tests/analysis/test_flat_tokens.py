@@ -28,6 +28,7 @@ FLAT = {
     "largest": lambda x, y: tf.argmax(x, -1),
     "largest of what is computed": lambda x, y: tf.argmax(tf.tanh(x) * 2.0 - x, axis=-1),
     "accuracy": accuracy,
+    "probabilities": lambda x, y: tf.argmax(tf.nn.softmax(x), -1),
     "sums": lambda x, y: (tf.reduce_sum(x, -1), tf.reduce_max(x, [-1])),
 }
 WHOLE = {
@@ -36,7 +37,7 @@ WHOLE = {
     "another axis": lambda x, y: tf.argmax(x, 1),
     "another operand": lambda x, y: tf.argmax(x * tf.reduce_max(x, 1, keepdims=True), -1),
     "axes that stay": lambda x, y: tf.reduce_max(x, -1, keepdims=True),
-    "a softmax": lambda x, y: tf.reduce_sum(tf.nn.softmax(x), -1),
+    "a softmax over time": lambda x, y: tf.argmax(tf.nn.softmax(x, 1), -1),
     "a part of it": lambda x, y: tf.argmax(tf.concat([tf.tanh(x), x], -1), -1),
 }
 

@@ -23,7 +23,7 @@ from rnnmem.grappler.barrier import SHOWN, hidden
 from rnnmem.ir.builders import Encode, integer, number
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Net, ShapeValue
-from rnnmem.ir.marks import OWNED
+from rnnmem.ir.marks import FLAT, LEAD, OWNED
 from rnnmem.ir.op_table import ASKS_SHAPE, types
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.chunked_loss.decision import ChunkedLoss
@@ -86,7 +86,11 @@ class Writer:
         self.stands: dict[str, str] = {}  # sizes -> what tells them beside the loops
         self.region = region
         self.length, self.compiled = loss.length, loss.compiled
-        self.lead, self.flat = loss.lead, loss.flat
+        self.marks: dict[str, bytes] = {}
+        if loss.lead:
+            self.marks[LEAD] = ",".join(map(str, loss.lead)).encode()
+        if loss.flat:
+            self.marks[FLAT] = loss.flat.encode()
         self.count = None if region.whole is None else max(1, -(-region.whole // loss.length))
         self.constant = constant
         self.device = net.op_by_name[region.projection].device

@@ -11,7 +11,7 @@ from rnnmem.ir.builders import empty_list, integer, number, push
 from rnnmem.ir.control_flow import add_input, counted_loop
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import ACCUMULATED, DType, Net, Op, ShapeValue
-from rnnmem.ir.marks import CHUNKS, FLAT, LEAD, PART, SOURCE, WHOLE
+from rnnmem.ir.marks import CHUNKS, PART, SOURCE, WHOLE
 from rnnmem.ir.op_table import MAY_RERUN, OVERWRITES, slots
 from rnnmem.ir.overwriting import awaited_by_write
 from rnnmem.passes.chunked_loss.numbers import pack, times, written_sizes
@@ -352,10 +352,7 @@ class ChunkLoop:
     # --- outside
 
     def _loop(self) -> Op:
-        body, lead = self.body, self.writer.lead
-        source: dict[str, Any] = {LEAD: ",".join(map(str, lead)).encode()} if lead else {}
-        if self.writer.flat:
-            source[FLAT] = self.writer.flat.encode()
+        body, source = self.body, dict[str, Any](self.writer.marks)
         if self.writer.known_rows is not None:
             source[SOURCE] = self.starts.index(self.writer.source)
         return counted_loop(

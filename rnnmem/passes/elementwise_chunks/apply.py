@@ -76,7 +76,7 @@ class _Writer(Writer):
         self.known, self.original, self.editor, self.chain = known, known.net, editor, chain
         self.cut, self.constant = cut, constant
         self.length, self.count = chain.length, chain.rows // chain.length
-        self.lead, self.compiled = (), True
+        self.marks, self.compiled = {}, True
         self.source = editor.resolve(chain.source)
         last = known.net.producer[chain.result]
         self.device, self.source_line = last.device, last.source
