@@ -55,6 +55,21 @@ def test_other_numbers_and_places_are_computed(number, type, inputs):
         check(net, drawn(const("c", number), *other))
 
 
+@pytest.mark.parametrize(("number", "type"), [(1.0, "Mul"), (0.0, "AddV2")])
+def test_of_a_shape_that_no_trace_tells_only_a_product_is_handed_on(number, type):
+    open_kind = "f[?,2]"  # the rules tell that it is [4, 2]
+    net = drawn(
+        const("c", number), op("t", "Tanh", "x", open_kind), op("s", type, "t c", open_kind)
+    )
+    handing = [const("sizes", (4, 2)), op("s", "Reshape", "t sizes", F)]
+    found = drawn(const("c", number), op("t", "Tanh", "x", open_kind), *handing)
+    if type == "Mul":
+        check(net, found)
+        return
+    with pytest.raises(CheckError):  # TensorFlow adds the zero, which takes the sign off another
+        check(net, found)
+
+
 def test_what_is_broadcast_is_computed():
     net = drawn(const("c", 0.0), op("s", "AddV2", "x c", F), op("t", "AddV2", "c s", "f[?,2]"))
     net = net.replace(outputs=("t", "w"))

@@ -3,13 +3,20 @@
     x ─► AddV2(x, 0) ─► y        is        x ─► Reshape ─► y
 
 where x has the result's shape. TensorFlow's ``constant_folding.cc`` does so to the original, a
-negative zero included. Where the rewritten Net does so is only a hint, which says where to look.
+negative zero included, where its trace tells the shape; a product by one is x whoever tells it.
+Where the rewritten Net does so is only a hint, which says where to look.
 """
 
 from __future__ import annotations
 
+import functools
+
+from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import Net, Op, static
 from rnnmem.ir.neutral import neutral_operand
+from rnnmem.ir.op_table import slots
+
+_UNIT = slots("unit")
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -21,6 +28,7 @@ def lower_original(original: Net, rewritten: Net) -> Net:
     """
     ops: list[Op] = []
     blobs = dict(original.blobs)
+    shaped = functools.cache(lambda: with_known_shapes(original).blobs)
     for op in original.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
@@ -30,10 +38,11 @@ def lower_original(original: Net, rewritten: Net) -> Net:
             }
             if any(nets[label] is not op.nets[label] for label in nets):
                 op = op.replace(nets=nets)
-            hint = other.type == "Reshape"
-            operand = neutral_operand(original, op, original.blobs) if hint else None
+            hint = other.type == "Reshape" != op.type
+            kinds = shaped() if hint and _UNIT.get(op.type) == 1 else original.blobs
+            operand = neutral_operand(original, op, kinds) if hint else None
             shape = None if operand is None else rewritten.producer.get(other.inputs[1])
-            known = operand is not None and static(original.blobs[operand].shape) is not None
+            known = operand is not None and static(kinds[operand].shape) is not None
             if operand is not None and known and shape is not None and shape.type == "Const":
                 (sizes,) = shape.outputs
                 ops.append(shape.replace(controls=()))
