@@ -17,6 +17,7 @@ from __future__ import annotations
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
 from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.verify.lowering.patterns import is_hinted
 
 _REPEATING = ("BroadcastTo", "Tile")
 _POINTWISE = ("Mul", "RealDiv", "Sub")
@@ -30,23 +31,9 @@ def lower_original(original: Net, rewritten: Net) -> Net:
       original: the Net as imported.
       rewritten: what a rewrite made of it.
     """
-    if not _differs(original, rewritten):
+    if not is_hinted(original, rewritten, lambda *pair: any(_hinted(*pair))):
         return original
     return _lowered(original, known_net(original), rewritten)
-
-
-def _differs(original: Net, rewritten: Net) -> bool:
-    """Whether an operand of the same op was repeated in the one Net and is not in the other."""
-    for op in original.ops:
-        other = rewritten.op_by_name.get(op.name)
-        if other is None or other is op:
-            continue
-        if any(_hinted(original, op, rewritten, other)):
-            return True
-        labels = op.nets.keys() & other.nets.keys()
-        if any(_differs(op.nets[label], other.nets[label]) for label in labels):
-            return True
-    return False
 
 
 def _hinted(original: Net, op: Op, rewritten: Net, other: Op) -> list[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rnnmem.ir.graph import DType, Net, Op
 from rnnmem.ir.op_table import LOOPS, RESERVE, SET
@@ -59,6 +59,27 @@ def number(net: Net, blob: str) -> int | float | tuple[int, ...] | None:
     """The number, or short vector of them, that the blob always holds; None where not known."""
     value = constant_value(net, blob)
     return None if isinstance(value, bool) else value
+
+
+def is_hinted(original: Net, rewritten: Net, hints: Callable[[Net, Op, Net, Op], bool]) -> bool:
+    """Whether some op of a name that both Nets have, at any depth, is a hint to look there.
+
+    Args:
+      original: the Net as imported.
+      rewritten: what a rewrite made of it.
+      hints: of the original and one of its ops, and of the rewritten Net and the op of that name,
+        which is another.
+    """
+    for op in original.ops:
+        other = rewritten.op_by_name.get(op.name)
+        if other is None or other is op:
+            continue
+        if hints(original, op, rewritten, other):
+            return True
+        labels = op.nets.keys() & other.nets.keys()
+        if any(is_hinted(op.nets[label], other.nets[label], hints) for label in labels):
+            return True
+    return False
 
 
 def steps_by_one(body: Net, variable: Variable, type: str) -> bool:

@@ -19,7 +19,7 @@ from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.slice_windows import Window, holes, layers, window
 from rnnmem.ir.graph import Blob, Constant, Net, Op
 from rnnmem.verify.lowering.memory import hidden_by
-from rnnmem.verify.lowering.patterns import number
+from rnnmem.verify.lowering.patterns import is_hinted, number
 
 _SUM = "AddN"
 _JOINED = "{}/rnnmem/joined"
@@ -33,22 +33,14 @@ def lower_original(original: Net, rewritten: Net) -> Net:
       original: the Net as imported.
       rewritten: what a rewrite made of it.
     """
-    if not _differs(original, rewritten):
+    if not is_hinted(original, rewritten, _is_joined):
         return original
     return _lowered(original, known_net(original), rewritten)
 
 
-def _differs(original: Net, rewritten: Net) -> bool:
-    """Whether a sum of the one Net is joined in the other."""
-    for op in original.ops:
-        other = rewritten.op_by_name.get(op.name)
-        if op.type == _SUM and _JOINED.format(op.name) in rewritten.op_by_name:
-            return True
-        if other is not None and other is not op:
-            labels = op.nets.keys() & other.nets.keys()
-            if any(_differs(op.nets[label], other.nets[label]) for label in labels):
-                return True
-    return False
+def _is_joined(net: Net, op: Op, rewritten: Net, other: Op) -> bool:
+    """Whether a sum of slices' gradients is joined in the rewritten Net."""
+    return op.type == _SUM and _JOINED.format(op.name) in rewritten.op_by_name
 
 
 def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
@@ -57,8 +49,7 @@ def _lowered(net: Net, known: KnownNet, rewritten: Net) -> Net:
     constants: dict[str, Op] = {}  # blob -> what makes it, of those that the sums share
     for op in net.ops:
         other = rewritten.op_by_name.get(op.name)
-        hinted = op.type == _SUM and _JOINED.format(op.name) in rewritten.op_by_name
-        if hinted and other is not None:
+        if other is not None and _is_joined(net, op, rewritten, other):
             written = _Written(known, op, rewritten, other, constants)
             if written.shown():
                 ops += written.ops
