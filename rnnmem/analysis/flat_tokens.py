@@ -139,10 +139,10 @@ def _is_row(known: KnownNet, op: Op, whole: str) -> bool:
 def _is_read_whole(known: KnownNet, op: Op, found: dict[str, Op], shaped: set[str]) -> bool:
     """Whether an op reads what is not seen flat, or makes what somebody reads as it was."""
     net, blob = known.net, op.outputs[0]
-    if any(known.facts[one].shape != () and one not in shaped for one in op.inputs[:1]):
+    if blob not in shaped:  # a row's op, which reads an axis beside
+        return op.inputs[0] not in shaped
+    if any(known.facts[one].shape != () and one not in shaped for one in op.inputs):
         return True
-    if blob not in shaped:
-        return False
     return blob in net.outputs or any(one.name not in found for one in net.readers.get(blob, ()))
 
 

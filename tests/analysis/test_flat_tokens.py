@@ -31,6 +31,13 @@ FLAT = {
     "probabilities": lambda x, y: tf.argmax(tf.nn.softmax(x), -1),
     "sums": lambda x, y: (tf.reduce_sum(x, -1), tf.reduce_max(x, [-1])),
 }
+
+
+def beside(result, made):
+    """A result, and the largest of what is made of it and of others."""
+    return result, tf.argmax(made(result), -1)
+
+
 WHOLE = {
     "of all": lambda x, y: tf.reduce_mean(x),
     "a result": lambda x, y: tf.tanh(x),
@@ -38,6 +45,8 @@ WHOLE = {
     "another operand": lambda x, y: tf.argmax(x * tf.reduce_max(x, 1, keepdims=True), -1),
     "axes that stay": lambda x, y: tf.reduce_max(x, -1, keepdims=True),
     "a softmax over time": lambda x, y: tf.argmax(tf.nn.softmax(x, 1), -1),
+    "one of two operands": lambda x, y: beside(tf.tanh(x), lambda t: tf.sin(x) * t),
+    "the other operand": lambda x, y: beside(tf.tanh(x), lambda t: t * tf.sin(x)),
     "a part of it": lambda x, y: tf.argmax(tf.concat([tf.tanh(x), x], -1), -1),
 }
 
