@@ -62,18 +62,19 @@ def _of_sum(known: KnownNet, total: Op, path: tuple[str, ...]) -> Iterator[Slice
     blob = net.blobs[total.outputs[0]]
     parts = sorted(_windows(known, total), key=lambda one: (one[1].start, one[1].end))
     windows = [one for _, one in parts]
-    joined = {op.outputs[0] for op, _ in parts}
+    groups = [group for group in layers(windows) if len(group) > 1]  # alone it is made whole
+    chosen = [windows[at] for group in groups for at in group]
+    joined = {parts[at][0].outputs[0] for group in groups for at in group}
     others = [one for one in total.inputs if one not in joined]
-    groups = layers(windows)
-    if len(groups) == len(parts) or len(groups) + len(others) > 2:
+    if not groups or len(groups) + len(others) > 2:
         return
-    if blob.dtype not in DTYPES or len({(one.axis, one.size) for one in windows}) > 1:
+    if blob.dtype not in DTYPES or len({(one.axis, one.size) for one in chosen}) > 1:
         return
     if adders_of(net, blob.name) or any(_is_sum(net, one) for one in others):
         return
     beside = [holes([windows[at] for at in group]) for group in groups]
     small = blob.bytes is not None and blob.bytes < _FEW_BYTES
-    if _are_one_function(net, windows) or (small and _more_ops(windows, beside)):
+    if _are_one_function(net, chosen) or (small and _more_ops(chosen, beside)):
         return
     yield SliceGradients(
         total=total.name,
@@ -81,7 +82,7 @@ def _of_sum(known: KnownNet, total: Op, path: tuple[str, ...]) -> Iterator[Slice
             tuple(Part(parts[at][0].name, *zeros) for at, zeros in zip(group, some, strict=True))
             for group, some in zip(groups, beside, strict=True)
         ),
-        axis=windows[0].axis,
+        axis=chosen[0].axis,
         rank=len(known.facts[blob.name].shape or ()),
         path=path,
     )

@@ -99,6 +99,15 @@ def test_another_addend_is_added_behind():
     ]
 
 
+def test_a_part_that_is_alone_in_its_layer_is_an_addend_like_any():
+    net = net_of((0, 2048), (1000, 3000), (2048, 4096))
+    assert decided(net)[0].layers == ((Part("p0"), Part("p2")),)
+    assert types(joined(net)) == sorted(
+        ["AddN", "AddV2", "ConcatV2", *ZERO, "StridedSliceGrad", "Tanh"]
+    )
+    assert decided(net_of((0, 2048), (1000, 3000), (2048, 4096), beside="z")) == ()
+
+
 def test_sums_of_one_net_share_their_zero():
     of_others = [*part(2, 0, 64, given="d0"), *part(3, 64, 4096, given="d1")]
     other = op("other", "AddN", "p2 p3", KIND, attributes=SUMMED)
