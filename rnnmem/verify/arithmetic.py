@@ -212,7 +212,8 @@ class Numbered:
     def _joined(self, op: FlatOp) -> int | None:
         """The number of a sum of slices' gradients and one other at most; None: it is none."""
         parts, others = list[int](), list[int]()
-        named = around(op.name) in self.table.joined_sums
+        joins = any(self.of(blob) in self.table.sides for blob in op.inputs)
+        named = joins or around(op.name) in self.table.joined_sums
         for blob in op.inputs:
             source, number = self.graph.ops[blob[0]], self.of(blob)
             if named and source.type in _WINDOWS:

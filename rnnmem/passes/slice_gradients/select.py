@@ -23,7 +23,7 @@ from rnnmem.analysis.slice_windows import Window, holes, layers, window
 from rnnmem.grappler.summation_order import adders_of
 from rnnmem.ir.graph import Net, Op
 from rnnmem.ir.op_table import ADDS, Work, facts
-from rnnmem.ir.order import through_identities
+from rnnmem.ir.order import is_constant, through_identities
 from rnnmem.passes.decision import Step
 from rnnmem.passes.slice_gradients.decision import Part, SliceGradients
 
@@ -74,6 +74,8 @@ def _of_sum(known: KnownNet, total: Op, path: tuple[str, ...]) -> Iterator[Slice
         return
     beside = [holes([windows[at] for at in group]) for group in groups]
     small = blob.bytes is not None and blob.bytes < _FEW_BYTES
+    if any(_is_known(net, one.given) for one in windows):  # zeros around it are made before any run
+        return
     if _are_one_function(net, chosen) or (small and _more_ops(chosen, beside)):
         return
     yield SliceGradients(
@@ -100,6 +102,11 @@ def _windows(known: KnownNet, total: Op) -> Iterator[tuple[Op, Window]]:
 def _is_sum(net: Net, blob: str) -> bool:
     op = net.producer.get(through_identities(net, blob))
     return op is not None and op.type in ADDS
+
+
+def _is_known(net: Net, blob: str) -> bool:
+    op = net.producer.get(blob)
+    return op is not None and is_constant(net, op)
 
 
 def _are_one_function(net: Net, windows: list[Window]) -> bool:

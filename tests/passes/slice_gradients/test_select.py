@@ -157,6 +157,13 @@ def test_what_tensorflow_would_compute_behind_the_join_is_left():
     assert decided(net_of(*HALVES, parts=[more, *parts])) == ()
 
 
+def test_constants_between_zeros_are_constants():
+    parts = [part(at, *one, given=f"n{at}") for at, one in enumerate(HALVES)]
+    fill = [const("sizes", (2, 2048)), const("number", 0.5)]
+    fill += [op("n0", "Fill", "sizes number", "f[2,2048]"), op("n1", "Tanh", "d1", "f[?,2048]")]
+    assert decided(net_of(*HALVES, parts=[fill, *parts])) == ()
+
+
 def test_small_parts_with_holes_are_left():
     net = net_of((1, 4), (6, 8))
     small = {
