@@ -17,10 +17,12 @@ What only such a view is read of is made flat, such as labels that are smoothed:
 
 from __future__ import annotations
 
+import functools
+
 from rnnmem.analysis.shapes import KnownNet, known_net
-from rnnmem.ir.builders import Encode, number
+from rnnmem.ir.builders import INT, Encode, made, number
 from rnnmem.ir.editor import NetEditor
-from rnnmem.ir.graph import DType, Net, Op
+from rnnmem.ir.graph import DType, Net, Op, Shape
 from rnnmem.ir.op_table import ASKS_SHAPE, REDUCES, column, types
 from rnnmem.ir.order import topological, without_dead_ops
 
@@ -184,27 +186,29 @@ def _made_flat(
             editor.remove(op.name)
     first = chain[-1]
     (blob,) = (one for one in first.inputs if known.facts[one].shape != ())
-    sizes = [-1] if first.type == "OneHot" else [-1, _columns(known, view.outputs[0])]
-    dtype = DType(editor.blobs[blob].dtype)
-    shape = tuple(None if one == -1 else one for one in sizes)
-    flat = editor.add(
-        "Reshape",
-        (blob, number(editor, sizes, constant)),
-        ((dtype.name, shape),),
-        {"T": dtype, "Tshape": DType("int32")},
-        name="rnnmem/flat",
-        device=view.device,
-    ).outputs[0]
+    columns = () if first.type == "OneHot" else (_columns(known, view.outputs[0]),)
+    sizes = number(editor, [-1, *columns], constant)
+    flat = _reshaped(editor, blob, sizes, (None, *columns), view)
     for op in reversed(chain):
         (result,) = op.outputs
-        made = editor.new_blob(
+        view_of = editor.new_blob(
             f"{result}/flat", editor.blobs[result].dtype, known.facts[view.outputs[0]].shape
         )
         inputs = tuple(flat if one == blob else one for one in op.inputs)
-        editor.ops[op.name] = op.replace(inputs=inputs, outputs=(made,))
-        blob, flat = result, made
+        editor.ops[op.name] = op.replace(inputs=inputs, outputs=(view_of,))
+        blob, flat = result, view_of
     editor.rename(view.outputs[0], flat)
     return editor.net()
+
+
+def _reshaped(editor: NetEditor, blob: str, sizes: str, shape: Shape, like: Op) -> str:
+    """The numbers of a blob in another shape, where an op runs."""
+    dtype = editor.blobs[blob].dtype
+    kinds = {"T": DType(dtype), "Tshape": DType("int32")}
+    results = ((dtype, shape),)
+    return editor.add(
+        "Reshape", (blob, sizes), results, kinds, name="rnnmem/flat", device=like.device
+    ).outputs[0]
 
 
 class _Flattened:
@@ -222,49 +226,42 @@ class _Flattened:
             (blob,) = op.outputs
             each = not _is_row(self.known, op, self.whole)
             dtype = self.editor.blobs[blob].dtype
-            made = self.editor.new_blob(f"{blob}/flat", dtype, (None, columns) if each else (None,))
+            view = self.editor.new_blob(f"{blob}/flat", dtype, (None, columns) if each else (None,))
             inputs = tuple(self.flat.get(one, one) for one in op.inputs)
-            self.editor.ops[op.name] = op.replace(inputs=inputs, outputs=(made,))
+            self.editor.ops[op.name] = op.replace(inputs=inputs, outputs=(view,))
             if each:
-                self.flat[blob] = made
+                self.flat[blob] = view
             else:
-                self.editor.rename(blob, self._shaped(blob, made, op))
+                shape = self.editor.blobs[blob].shape
+                self.editor.rename(blob, _reshaped(self.editor, view, self._lead, shape, op))
         return self.editor.net()
 
-    def _shaped(self, blob: str, flat: str, op: Op) -> str:
-        """A number for each row, in the shape of the tokens."""
-        kind = self.editor.blobs[blob]
-        return self.editor.add(
-            "Reshape",
-            (flat, self._lead()),
-            ((kind.dtype, kind.shape),),
-            {"T": DType(kind.dtype), "Tshape": DType("int32")},
-            name="rnnmem/flat",
-            device=op.device,
-        ).outputs[0]
-
+    @functools.cached_property
     def _lead(self) -> str:
         """The sizes that together count tokens."""
         rank = len(self.known.facts[self.whole].shape or ())
-        dtype = DType(self.editor.blobs[self.whole].dtype)
-        kinds = {"T": dtype, "out_type": DType("int32")}
-        told = self.editor.add(
-            "Shape", (self.whole,), (("int32", (rank,)),), kinds, name="rnnmem/lead"
-        ).outputs[0]
-        bounds = (self._numbers([one]) for one in (0, -1, 1))
-        masks = dict.fromkeys(("end", "ellipsis", "new_axis", "shrink_axis"), 0)
-        return self.editor.add(
+        dtype = self.editor.blobs[self.whole].dtype
+        told = made(
+            self.editor,
+            "Shape",
+            (self.whole,),
+            INT,
+            (rank,),
+            name="rnnmem/lead",
+            T=dtype,
+            out_type=INT,
+        )
+        bounds = (number(self.editor, [one], self.constant) for one in (0, -1, 1))
+        masks = ("end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+        return made(
+            self.editor,
             "StridedSlice",
             (told, *bounds),
-            (("int32", (rank - 1,)),),
-            {
-                "T": DType("int32"),
-                "Index": DType("int32"),
-                "begin_mask": 1,
-                **{f"{name}_mask": value for name, value in masks.items()},
-            },
+            INT,
+            (rank - 1,),
             name="rnnmem/lead",
-        ).outputs[0]
-
-    def _numbers(self, value: list[int]) -> str:
-        return number(self.editor, value, self.constant)
+            T=INT,
+            Index=INT,
+            begin_mask=1,
+            **dict.fromkeys(masks, 0),
+        )

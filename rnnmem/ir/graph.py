@@ -28,6 +28,8 @@ ACCUMULATED: Mapping[str, str] = MappingProxyType(
 )
 """Dtype -> the one in which its numbers are added up, where that is another one."""
 
+REAL_DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
+"""Dtypes of real numbers that kernels round one by one."""
 BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
     {
         **dict.fromkeys(("bool", "int8", "uint8", "qint8", "quint8"), 1),

@@ -25,7 +25,7 @@ from rnnmem.analysis.shapes import MANY, known_net
 from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
 from rnnmem.grappler.constant_products import constants_moved
 from rnnmem.grappler.summation_order import Sums
-from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.graph import REAL_DTYPES, Blob, Net, Op
 from rnnmem.ir.op_table import ADDS, BROADCASTS, SAME_BUFFER, types
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.implicit_broadcast.decision import ImplicitBroadcast, divides_by_number
@@ -33,7 +33,6 @@ from rnnmem.passes.schedule.gradient_start import LARGE
 
 POINTWISE = types("implicit")
 """Op types that broadcast by themselves, and round each element as it would be without."""
-DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 
 def offer(site: Site) -> Offer:
@@ -115,7 +114,7 @@ def folded_in(
 def _repeats(net: Net, op: Op, sizes: Mapping[str, Blob]) -> bool:
     """Whether the op repeats a much smaller blob, for ops of the Net."""
     source, made = sizes[op.inputs[0]], sizes[op.outputs[0]]
-    if source.dtype not in DTYPES or made.name in net.outputs:
+    if source.dtype not in REAL_DTYPES or made.name in net.outputs:
         return False
     if source.bytes is None or made.bytes is None or made.bytes < 2 * source.bytes:
         return False

@@ -18,14 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rnnmem.analysis.loops import Loop, LoopPair
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import REAL_DTYPES, Net, Op
 from rnnmem.ir.op_table import CUT, LOOPS, RESERVE, SET, types
 from rnnmem.ir.order import constant_value, through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 from rnnmem.passes.schedule.gradient_start import LARGE
 
-DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 """Dtypes whose zero changes no number that it is added to, but for the sign of a zero."""
 READS_ZEROS = types("list", "get", "stack")
 """Op types to which an element that is missing is a zero, in a list of a known element shape."""
@@ -59,7 +58,7 @@ def lazy_gradient_lists(net: Net, pairs: Iterable[LoopPair]) -> tuple[LazyGradie
 def _is_large(net: Net, blob: str) -> bool:
     """Whether it is a list, cut from a large tensor, of elements whose shape the list knows."""
     maker = net.producer.get(_as_it_came(net, blob))
-    if maker is None or maker.type != CUT or net.blobs[maker.inputs[0]].dtype not in DTYPES:
+    if maker is None or maker.type != CUT or net.blobs[maker.inputs[0]].dtype not in REAL_DTYPES:
         return False
     size = net.blobs[maker.inputs[0]].bytes
     shape = constant_value(net, maker.inputs[1])

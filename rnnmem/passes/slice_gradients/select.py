@@ -21,13 +21,12 @@ from collections.abc import Iterator
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.slice_windows import Window, holes, layers, window
 from rnnmem.grappler.summation_order import adders_of
-from rnnmem.ir.graph import Net, Op
+from rnnmem.ir.graph import REAL_DTYPES, Net, Op
 from rnnmem.ir.op_table import ADDS, Work, facts
 from rnnmem.ir.order import is_constant, through_identities
 from rnnmem.passes.decision import Step
 from rnnmem.passes.slice_gradients.decision import Part, SliceGradients
 
-DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 SUM = "AddN"
 _FEW_BYTES = 2**14
 """Of a sum that is smaller no more ops may start than before."""
@@ -68,7 +67,7 @@ def _of_sum(known: KnownNet, total: Op, path: tuple[str, ...]) -> Iterator[Slice
     others = [one for one in total.inputs if one not in joined]
     if not groups or len(groups) + len(others) > 2:
         return
-    if blob.dtype not in DTYPES or len({(one.axis, one.size) for one in chosen}) > 1:
+    if blob.dtype not in REAL_DTYPES or len({(one.axis, one.size) for one in chosen}) > 1:
         return
     if adders_of(net, blob.name) or any(_is_sum(net, one) for one in others):
         return

@@ -18,14 +18,13 @@ from collections.abc import Iterable, Iterator
 
 from rnnmem.analysis.loops import LoopPair
 from rnnmem.grappler.summation_order import Sums, sums_of
-from rnnmem.ir.graph import Net, Op, Shape
+from rnnmem.ir.graph import REAL_DTYPES, Net, Op, Shape
 from rnnmem.ir.op_table import CUT, GET, LOOPS, SET, STACK, types
 from rnnmem.ir.order import constant_value, through_identities
 from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.schedule.gradient_start import LARGE
 from rnnmem.passes.slice_of_stack.decision import SliceOfStack
 
-DTYPES = frozenset({"bfloat16", "float16", "float32", "float64"})
 SLICE = "StridedSlice"
 SLICE_GRADIENT = "StridedSliceGrad"
 FINDS_ZEROS = types("list", "get", "length", "shape") | {"Identity"}
@@ -92,7 +91,7 @@ def _gradient(net: Net, cut: Op) -> list[SliceOfStack]:
     known = shape is not None and held == shape[1:] == given.shape
     if row is None or not known or not _is_large(net, cut.inputs[0]):
         return []
-    if given.dtype not in DTYPES or given.name in sums_of(net).addends:
+    if given.dtype not in REAL_DTYPES or given.name in sums_of(net).addends:
         return []
     return [SliceOfStack(cut.name, made.name, row)] if _finds_zeros(net, cut.outputs[0]) else []
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.symbolic_sizes import SymbolicSizes, broadcasts_itself
-from rnnmem.ir.graph import Blob, Net, Op
+from rnnmem.ir.graph import REAL_DTYPES, Blob, Net, Op
 from rnnmem.verify.lowering.patterns import is_hinted
 
 _REPEATING = ("BroadcastTo", "Tile")
 _POINTWISE = ("Mul", "RealDiv", "Sub")
-_ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -93,7 +92,7 @@ def _small(
     In all, None where that changes a number that somebody reads.
     """
     blobs = net.blobs
-    if reader.type not in _POINTWISE or blobs[source].dtype not in _ROUNDED_ONE_BY_ONE:
+    if reader.type not in _POINTWISE or blobs[source].dtype not in REAL_DTYPES:
         return None
     beside = [blob for blob in reader.inputs if blob != repeated]
     if len(beside) != 1:

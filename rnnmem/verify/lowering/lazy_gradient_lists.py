@@ -13,11 +13,9 @@ shown by the original alone.
 
 from __future__ import annotations
 
-from rnnmem.ir.graph import Blob, DType, Net, Op
+from rnnmem.ir.graph import REAL_DTYPES, Blob, DType, Net, Op
 from rnnmem.ir.op_table import LOOPS
 from rnnmem.verify.lowering.patterns import behind, dtype_name, finds_zeros, maker, number
-
-_ROUNDED_ONE_BY_ONE = ("bfloat16", "float16", "float32", "float64")
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -104,7 +102,7 @@ def _elements(net: Net, blob: str) -> str:
     shape = number(net, behind(net, op.inputs[1]))
     known = isinstance(shape, tuple) and min(shape, default=0) >= 0
     dtype = net.blobs[op.inputs[0]].dtype
-    return dtype if known and dtype in _ROUNDED_ONE_BY_ONE else ""
+    return dtype if known and dtype in REAL_DTYPES else ""
 
 
 def _puts(body: Net, cond: Net, index: int) -> list[Op]:

@@ -17,13 +17,12 @@ from collections.abc import Sequence
 
 from rnnmem.analysis.shapes import KnownNet, known_net
 from rnnmem.analysis.slice_windows import Window, holes, layers, window
-from rnnmem.ir.graph import Blob, Constant, Net, Op
+from rnnmem.ir.graph import REAL_DTYPES, Blob, Constant, Net, Op
 from rnnmem.verify.lowering.memory import hidden_by
 from rnnmem.verify.lowering.patterns import is_hinted, number
 
 _SUM = "AddN"
 _JOINED = "{}/rnnmem/joined"
-_FLOATS = ("bfloat16", "float16", "float32", "float64")
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -93,7 +92,7 @@ class _Written:
         distinct = len(set(self.total.inputs)) == len(self.total.inputs)
         if not alike or not distinct or len(groups) + len(others) > 2 or len(windows) < 2:
             return False
-        if self.kind.dtype not in _FLOATS:
+        if self.kind.dtype not in REAL_DTYPES:
             return False
         zero = self._zero(self.final.inputs[1]) if self.final.type == "AddV2" else None
         total, *_ = self._made_of(self.final)

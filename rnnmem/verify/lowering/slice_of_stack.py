@@ -12,14 +12,13 @@ so is only a hint, which says where to look; what is shown is shown by the origi
 from __future__ import annotations
 
 from rnnmem.analysis.shapes import with_known_shapes
-from rnnmem.ir.graph import Blob, DType, Net, Op, Shape
+from rnnmem.ir.graph import REAL_DTYPES, Blob, DType, Net, Op, Shape
 from rnnmem.verify.lowering.patterns import behind, finds_zeros, made_by, number
 
 _SLICE, _SLICE_GRADIENT = "StridedSlice", "StridedSliceGrad"
 _GET, _SET, _CUT = "TensorListGetItem", "TensorListSetItem", "TensorListFromTensor"
 _WAYS = {_SLICE: _GET, _CUT: _SET}
 """Op type of the original -> that of the op of the same name in the rewritten Net."""
-_FLOATS = ("bfloat16", "float16", "float32", "float64")
 
 
 def lower_original(original: Net, rewritten: Net) -> Net:
@@ -74,7 +73,7 @@ def _put(net: Net, op: Op, rewritten: Net, other: Op) -> list[Op]:
         return []
     dtype = net.blobs[zeros.inputs[4]].dtype
     knows = number(net, behind(net, op.inputs[1])) == shape[1:] == net.blobs[zeros.inputs[4]].shape
-    if not knows or dtype not in _FLOATS or not finds_zeros(net, op.outputs[0]):
+    if not knows or dtype not in REAL_DTYPES or not finds_zeros(net, op.outputs[0]):
         return []
     stem, kind = f"{op.name}/reserved", {"element_dtype": DType(dtype)}
     place = _constant(rewritten, other.inputs[1], row, f"{op.name}/row")

@@ -5,13 +5,14 @@ import pytest
 import tensorflow as tf
 
 import rnnmem
-from rnnmem.passes.implicit_broadcast.select import DTYPES, POINTWISE
+from rnnmem.ir.graph import REAL_DTYPES
+from rnnmem.passes.implicit_broadcast.select import POINTWISE
 from tests.cases import Case, assert_same_bits, numbers, thrice, train, values, weights
 
 pytestmark = pytest.mark.filterwarnings("error::rnnmem.RnnmemWarning")
 
 
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("dtype", sorted(REAL_DTYPES))
 @pytest.mark.parametrize("type", sorted(POINTWISE))
 def test_a_broadcast_operand_gives_the_bits_of_a_repeated_one(type, dtype):
     kernel = getattr(tf.raw_ops, type)
