@@ -189,10 +189,12 @@ def way(body: Net, lead: Lead) -> Edge | None:
     # A list that somebody still waits to read is copied before a slot of it is set.
     others = [op for op in lists if _lists_of(body, op).isdisjoint(_lists_of(body, first))]
     unfused = (op for op in above if is_apart(body, op))
-    waiting = next(itertools.chain(others, lists, unfused, _sums_that_stay(body, second)), None)
+    sums = [second] if _stays(body, second) else []
+    waiting = next(itertools.chain(others, lists, unfused, sums), None)
     if waiting is None:
         return None
-    if _is_list_op(first) or first.nets or first.stateful or may_be_awaited(body, first):
+    awaited = first.nets or first.stateful or may_be_awaited(body, first) or _stays(body, first)
+    if awaited or _is_list_op(first):
         return Edge(waiting.name, None, first.name)
     blob = first.outputs[0]
     if _may_be_shown(body, first) and blob not in sums_of(body).addends:
@@ -205,10 +207,10 @@ def way(body: Net, lead: Lead) -> Edge | None:
     return None
 
 
-def _sums_that_stay(body: Net, op: Op) -> list[Op]:
-    """The op itself, where it is a sum that may wait: no graph optimizer makes another of it."""
+def _stays(body: Net, op: Op) -> bool:
+    """Whether the op is a sum that may wait, and be waited for: none is made of it and others."""
     trees = [tree for tree in body.once(_trees) if op in tree]
-    return [op] if trees and all(stays(body, tree) for tree in trees) else []
+    return all(stays(body, tree) for tree in [*trees, [op]])
 
 
 def _is_added_behind(body: Net, op: Op, waiting: Op) -> bool:

@@ -190,7 +190,7 @@ def _lasting_trees(net: Net) -> list[list[Op]]:
 
     def merges(blob: str) -> bool:
         readers = net.readers.get(blob, ())
-        return not any(one.name in lasting and computes_with_all(net, one) for one in readers)
+        return not any(one.name in lasting and _stays_reader(net, one) for one in readers)
 
     return _summing_trees(net, merges)
 
@@ -217,6 +217,17 @@ def computes_with_all(net: Net, op: Op) -> bool:
     return all(
         one is not None and one.name in varying and one.type not in FILLERS for one in makers
     )
+
+
+def _stays_reader(net: Net, op: Op) -> bool:
+    """Whether something reads what the op reads whatever a graph optimizer makes of the op.
+
+    A reduction along axes of one element is made a Reshape, or goes, and its own readers read that.
+    """
+    if op.type not in REDUCES:
+        return computes_with_all(net, op)
+    made = net.producer.get(op.inputs[0])
+    return made is not None and made.name in net.once(_varying) and made.type not in FILLERS
 
 
 def _summing_trees(net: Net, merges: Callable[[str], bool] = lambda blob: True) -> list[list[Op]]:

@@ -75,6 +75,23 @@ def test_a_partial_sum_that_a_result_needs_elsewhere_is_no_part_of_a_larger_one(
     assert leads(net) == (() if needed else (("set", "s"),))
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_so_where_a_reduction_reads_it_whatever_a_graph_optimizer_makes_of_that(needed):
+    """As the gradient of an operand that was broadcast does; along one element it is a Reshape."""
+    ops = [
+        *(POP, STATE, *LIST),
+        const("axes", 0),
+        op("part", "AddN", "t p:1", F),
+        op("s", "AddN", "item part", F),
+        op("other", "Sum", "part axes", F),
+        op("both", "Mul", "s other", F),
+        op("held", "TensorListPushBack", "kept other", "v[]"),
+    ]
+    result = "both" if needed else "s"
+    net = body(ops, [result, "set", rest(), "held"], {**GIVEN, "kept": "v[]"})
+    assert leads(net) == (() if needed else (("set", "s"),))
+
+
 def test_a_sum_of_what_is_given_is_ahead_of_what_reads_the_state():
     ops = [
         POP,
@@ -110,7 +127,7 @@ def test_what_others_read_may_be_waited_for_through_a_completion_proxy_and_what_
     assert way(body(ops, ["s", "grads", rest(), "q"], given), ("early", "s")) is None
 
 
-def chain(*last):
+def chain(*last, outputs=()):
     """A product reads an addend of a sum that waits for three more ops."""
     ops = [
         POP,
@@ -122,7 +139,7 @@ def chain(*last):
         op("u", "Mul", "z z", "f[?,4]"),
         *last,
     ]
-    return body(ops, ["s", "kept", rest()])
+    return body(ops, ["s", "kept", rest(), *outputs])
 
 
 def test_a_reader_of_an_addend_has_a_head_start_where_the_sum_has_far_to_go():
@@ -197,6 +214,14 @@ def test_a_sum_that_nothing_makes_another_of_may_wait_itself():
     assert head_starts(held) == FOUND
     assert way(held, *FOUND) == Edge("s", None, "dw")
     assert way(chain(*far, op("b", "AddV2", "g v", F), op("s", "AddV2", "x b", F)), *FOUND) is None
+
+
+def test_a_sum_that_nothing_makes_another_of_may_be_waited_for():
+    """As the sum over iterations of a bias' gradient, which nobody reads but the next of them."""
+    far = op("w", "Mul", "z z", F), op("v", "Mul", "w y", F)
+    for type_, found in (("AddN", Edge("s", None, "d")), ("AddV2", None)):
+        net = chain(*far, op("d", type_, "g z", F), op("s", "AddN", "x g v", F), outputs=["d"])
+        assert way(net, ("d", "s")) == found
 
 
 def of_partial(beside="Mul", reader="SigmoidGrad", sum_="a t t y b"):

@@ -111,10 +111,22 @@ def _split(op: Op, ins: list[Fact]) -> list[Fact]:
     at = axis.value % len(held.shape)
     sizes = [None] * len(op.outputs)
     if op.type == "SplitV":
-        sizes = to_shape(ins[1].value) or sizes
+        sizes = _with_rest(to_shape(ins[1].value) or sizes, held.shape[at])
     elif held.shape[at] is not None:
         sizes = [held.shape[at] // len(op.outputs)] * len(op.outputs)
+    if isinstance(held.value, tuple) and None not in sizes:
+        ends = (*itertools.accumulate(sizes),)
+        parts = zip(ends, sizes, strict=True)
+        return [Fact((size,), held.value[end - size : end]) for end, size in parts]
     return [Fact((*held.shape[:at], size, *held.shape[at + 1 :])) for size in sizes]
+
+
+def _with_rest(sizes: Sequence[Dim | int | None], whole: Dim | int | None) -> Sequence:
+    """Sizes of parts, of which one may be told by the others."""
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) != len(sizes) - 1 or not isinstance(whole, int):
+        return sizes
+    return [whole - sum(known) if size is None else size for size in sizes]
 
 
 @SHAPES.of("Slice")
