@@ -1,6 +1,8 @@
 """Puts gradients of slices side by side, and adds a zero that TensorFlow does not know to be one.
 
-The sum keeps its name, by which its readers sort it.
+The sum keeps its name, by which its readers sort it. Of what a ConcatV2 joins along an axis that
+is known, TensorFlow's graph optimizer takes the other sizes for equal, everywhere in the function,
+which it did not know of sums; where a size is unknown it does not see the axis.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ def apply(net: Net, sums: Iterable[SliceGradients], context: Context) -> Net:
 def _joined(net: Net, sums: Iterable[SliceGradients], constant: Encode) -> Net:
     editor = NetEditor(net)
     here = edit_step_nets(editor, sums, lambda inner, some: _joined(inner, some, constant))
-    zeros: dict[str, str] = {}
+    shared: dict[tuple, str] = {}
     for one in here:
-        _Sum(editor, one, constant, zeros).write()
+        _Sum(editor, one, constant, shared).write()
     return editor.net()
 
 
@@ -43,9 +45,13 @@ class _Sum:
     """One sum of slices' gradients, while it is written anew."""
 
     def __init__(
-        self, editor: NetEditor, sums: SliceGradients, constant: Encode, zeros: dict[str, str]
+        self,
+        editor: NetEditor,
+        sums: SliceGradients,
+        constant: Encode,
+        shared: dict[tuple, str],
     ):
-        self.editor, self.sums, self.constant, self.zeros = editor, sums, constant, zeros
+        self.editor, self.sums, self.constant, self.shared = editor, sums, constant, shared
         self.op = planned_op(editor, sums.total, SUM)
         self.kind = editor.blobs[self.op.outputs[0]]
         self.parts = [planned_op(editor, one.op) for some in sums.layers for one in some]
@@ -63,7 +69,9 @@ class _Sum:
         if len(terms) > 1:
             total = self._add(SUM, terms, self.kind.shape, {"N": len(terms)}, self._named("all"))
         self.editor.ops[self.op.name] = self.op.replace(
-            type="AddV2", inputs=(total, self._zero()), attributes=kind
+            type="AddV2",
+            inputs=(total, self._hidden("zero", 0.0, self.kind.dtype)),
+            attributes=kind,
         )
         for one in self.parts:
             await_no_more(self.editor, one)
@@ -75,7 +83,7 @@ class _Sum:
         controls = (name for one in parts for name in self.editor.ops[one.op].controls)
         return self._add(
             "ConcatV2",
-            (*pieces, self._number(self.sums.axis)),
+            (*pieces, self._axis()),
             self.kind.shape,
             {"N": len(pieces), "Tidx": DType("int32")},
             self._named("joined"),
@@ -98,15 +106,21 @@ class _Sum:
         attributes = {"Tpaddings": DType("int32")}
         return self._add("Pad", (blob, self._number(around)), None, attributes)
 
-    def _zero(self) -> str:
-        """A zero, one for all sums of its dtype, which no graph optimizer sees."""
-        dtype = self.kind.dtype
-        if dtype not in self.zeros:
-            zero = number(self.editor, 0.0, self.constant, dtype=dtype)
-            self.zeros[dtype] = hidden(
-                self.editor, zero, (), name="rnnmem/zero", stands_for="zero", optional=True
+    def _axis(self) -> str:
+        """Along which parts are joined."""
+        axis, shape = self.sums.axis, self.kind.shape
+        known = shape is not None and None not in (*shape[:axis], *shape[axis + 1 :])
+        return self._number(axis) if known else self._hidden("axis", axis, "int32")
+
+    def _hidden(self, name: str, value: float, dtype: str) -> str:
+        """A number, one for all sums, which no graph optimizer sees."""
+        key = name, dtype, value
+        if key not in self.shared:
+            shown = number(self.editor, value, self.constant, dtype=dtype)
+            self.shared[key] = hidden(
+                self.editor, shown, (), name=f"rnnmem/{name}", stands_for=name, optional=True
             )
-        return self.zeros[dtype]
+        return self.shared[key]
 
     def _number(self, value: object) -> str:
         return number(self.editor, value, self.constant)

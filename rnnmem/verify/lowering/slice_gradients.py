@@ -94,7 +94,7 @@ class _Written:
             return False
         if self.kind.dtype not in REAL_DTYPES:
             return False
-        zero = self._zero(self.final.inputs[1]) if self.final.type == "AddV2" else None
+        zero = self._zero(self._shown(self.final.inputs[1])) if self.final.type == "AddV2" else None
         total, *_ = self._made_of(self.final)
         several = len(groups) + len(others) > 1
         joined = self._made_of(total)[len(others) :] if several else [total]
@@ -138,7 +138,7 @@ class _Written:
             return None
         placed = zip(windows, pieces, holes(windows), strict=True)
         read = [self._piece(*one) for one in placed]
-        read.append(self._constant(axis, windows[0].axis))
+        read.append(self._constant(self._shown(axis), windows[0].axis))
         return None if None in read else self._add(read, joined)
 
     def _piece(self, part: Window, piece: str, beside: tuple[int, int]) -> str | None:
@@ -164,12 +164,16 @@ class _Written:
             blob = self._add([blob, constant], op)
         return blob
 
-    def _zero(self, blob: str) -> str | None:
-        """The constant behind a barrier, if it is the zero that has no sign."""
+    def _shown(self, blob: str) -> str:
+        """What is behind a barrier, if there is one."""
         while (op := self.rewritten.producer.get(blob)) is not None:
             if not (held := hidden_by(self.rewritten, op)):
                 break
             blob = held
+        return blob
+
+    def _zero(self, blob: str) -> str | None:
+        """The constant, if it is the zero that has no sign."""
         zero = number(self.rewritten, blob)
         positive = isinstance(zero, float) and zero == 0.0 and math.copysign(1.0, zero) == 1.0
         return self._copied(blob) if positive else None

@@ -54,6 +54,35 @@ def test_batches_of_any_size_have_the_same_bits():
     assert optimised.plan(given).of("slice_gradients")
 
 
+def test_sizes_that_the_graph_optimizer_did_not_know_to_be_equal_stay_unknown():
+    """Else it takes sums out of the gradient of the product of gate and state, which it left in."""
+    made = weights((16, 96), (32, 64), (32, 32), (48, 96), (32, 64), (32, 32))
+
+    def gated(x, h, w, u, v):
+        gates = x @ w
+        update, reset = tf.split(tf.sigmoid(gates[:, :64] + h @ u), 2, 1)
+        return (1 - update) * h + update * tf.tanh(gates[:, 64:] + (reset * h) @ v)
+
+    @tf.function(input_signature=[tf.TensorSpec([8, None, 16])])
+    def step(x):
+        items = tf.TensorArray(tf.float32, 8).unstack(x)
+        with tf.GradientTape() as tape:
+            first = second = tf.zeros([tf.shape(x)[1], 32])
+            outputs = []
+            for t in range(8):
+                item = items.read(t)
+                first = gated(item, first, *made[:3])
+                second = gated(tf.concat([item, first], 1), second, *made[3:])
+                outputs.append(tf.concat([first, second], 1))
+            loss = tf.reduce_mean(tf.stack(outputs) ** 2)
+        return loss, *tape.gradient(loss, made)
+
+    given, optimised = numbers(8, 64, 16), rnnmem.optimize(step, max_slowdown=1.0)
+    for batch in (64, 1):
+        assert outcome(optimised(given[:, :batch])) == outcome(step(given[:, :batch]))
+    assert optimised.plan(given).of("slice_gradients")
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_a_negative_zero_loses_its_sign_as_in_a_sum(dtype):
     @tf.function(input_signature=[tf.TensorSpec([64, 256], dtype)] * 2)

@@ -9,7 +9,7 @@ import pytest
 
 from rnnmem.analysis.shapes import known_net
 from rnnmem.errors import CheckError, NetError
-from rnnmem.ir.graph import DType
+from rnnmem.ir.graph import Blob, DType
 from rnnmem.ir.order import without_dead_ops
 from rnnmem.passes.slice_gradients.apply import apply
 from rnnmem.passes.slice_gradients.decision import Part
@@ -70,7 +70,8 @@ def types(net):
     return sorted(one.type for one in net.ops if one.type not in ("Const", "Shape"))
 
 
-ZERO = ["OptionalFromValue", "OptionalGetValue"]
+BARRIER = ["OptionalFromValue", "OptionalGetValue"]
+HIDDEN = sorted(2 * BARRIER)  # the zero, and the axis where a size is unknown
 
 
 def test_halves_stand_side_by_side_and_no_part_is_made_whole():
@@ -79,14 +80,20 @@ def test_halves_stand_side_by_side_and_no_part_is_made_whole():
     assert found.layers == ((Part("p0"), Part("p1")),)
     assert found.sentence == "total: gradients of 2 slices are joined, none is made whole"
     made = joined(net)
-    assert types(made) == ["AddV2", "ConcatV2", *ZERO, "Tanh"]
+    assert types(made) == ["AddV2", "ConcatV2", *HIDDEN, "Tanh"]
     assert made.op_by_name["total"].type == "AddV2", "it keeps its name"
+
+
+def test_where_all_sizes_are_known_the_axis_may_be_seen():
+    net = net_of(*HALVES)
+    net = net.replace(blobs=net.blobs | {"total": Blob("total", "float32", (8, 4096))})
+    assert types(joined(net)) == ["AddV2", "ConcatV2", *BARRIER, "Tanh"]
 
 
 def test_holes_are_filled_with_zeros():
     net = net_of((8, 16), (16, 64), (100, 1000))
     assert decided(net)[0].layers == ((Part("p0", 8, 0), Part("p1", 0, 36), Part("p2", 0, 3096)),)
-    assert types(joined(net)) == ["AddV2", "ConcatV2", *ZERO, *["Pad"] * 3, "Tanh"]
+    assert types(joined(net)) == ["AddV2", "ConcatV2", *HIDDEN, *["Pad"] * 3, "Tanh"]
 
 
 def test_another_addend_is_added_behind():
@@ -94,7 +101,7 @@ def test_another_addend_is_added_behind():
         "AddN",
         "AddV2",
         "ConcatV2",
-        *ZERO,
+        *HIDDEN,
         "Tanh",
     ]
 
@@ -103,17 +110,17 @@ def test_a_part_that_is_alone_in_its_layer_is_an_addend_like_any():
     net = net_of((0, 2048), (1000, 3000), (2048, 4096))
     assert decided(net)[0].layers == ((Part("p0"), Part("p2")),)
     assert types(joined(net)) == sorted(
-        ["AddN", "AddV2", "ConcatV2", *ZERO, "StridedSliceGrad", "Tanh"]
+        ["AddN", "AddV2", "ConcatV2", *HIDDEN, "StridedSliceGrad", "Tanh"]
     )
     assert decided(net_of((0, 2048), (1000, 3000), (2048, 4096), beside="z")) == ()
 
 
-def test_sums_of_one_net_share_their_zero():
+def test_sums_of_one_net_share_their_zero_and_their_axis():
     of_others = [*part(2, 0, 64, given="d0"), *part(3, 64, 4096, given="d1")]
     other = op("other", "AddN", "p2 p3", KIND, attributes=SUMMED)
     more = [*of_others, other, op("z2", "Tanh", "other", KIND)]
     made = joined(net_of((0, 64), (64, 4096), more=more, outputs=("y", "z2")))
-    assert types(made) == sorted(["AddV2", "ConcatV2", "Tanh"] * 2 + ZERO)
+    assert types(made) == sorted(["AddV2", "ConcatV2", "Tanh"] * 2 + HIDDEN)
 
 
 def test_two_layers_are_added_up():
