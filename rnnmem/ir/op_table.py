@@ -309,6 +309,9 @@ By hand: rows of three numbers take ten to fifty times as long as a kernel that 
 _UNKNOWN_DIMENSIONS = 3
 """How many dimensions are taken to be of any size: six of 64 would be more than memory holds."""
 
+_EACH = {name: float(value) for name, value in column("each").items()}
+_INDICES, _INDEX_VECTORS = slots("indices"), slots("index_vectors")
+
 # A member that is asked for by its class takes longer than all else here.
 _NO_WORK, _PRODUCT = Work.NONE, Work.PRODUCT
 _BlobKind = tuple[str, Shape]
@@ -344,6 +347,7 @@ def _arithmetic(
     written = sum([_size(*kind) for kind in outputs])
     read = sum([_size(*kind) for kind in inputs])
     by_rows = ROW * _rows(op_type, work, inputs, outputs)
+    by_rows = max(by_rows, _EACH.get(op_type, 0.0) * _rows_told(op_type, inputs, outputs))
     match work:
         case Work.MOVES:
             elements = sum(_elements(shape) for _, shape in outputs)
@@ -393,6 +397,32 @@ def _rows(
         return _elements(made[:-1]) * sum([shape != made for shape in given])
     is_last = made[-1] != given[0][-1] or made == given[0][:-1]
     return _elements(max(made, given[0], key=_elements)[:-1]) if is_last else 0.0
+
+
+def _rows_told(
+    op_type: str, inputs: tuple[_BlobKind, ...], outputs: tuple[_BlobKind, ...]
+) -> float:
+    """Rows that indices tell the op to take, to write over or to add up."""
+    if op_type in _INDEX_VECTORS:
+        return _elements((inputs[_INDEX_VECTORS[op_type]][1] or (None,))[:-1])
+    if op_type not in _INDICES:
+        return 0.0
+    held, told = inputs[0][1], inputs[_INDICES[op_type]][1]
+    made = outputs[0][1] if outputs else None
+    if TABLE[op_type].work is not Work.MOVES or held is None or told is None or made is None:
+        return _elements(told)
+    batched = len(held) + len(told) - 1 - len(made)
+    for axis in range(max(0, batched), len(held)):
+        behind = axis + len(told) - batched
+        if _may_be(made, (*held[:axis], *told[batched:], *held[axis + 1 :])):
+            return _elements(made[:behind])
+    return _elements(told)
+
+
+def _may_be(shape: Shape, other: Shape) -> bool:
+    """Whether two shapes of one rank agree, as far as they are known."""
+    pairs = zip(shape or (), other or (), strict=False)
+    return all(one == two or one is None or two is None for one, two in pairs)
 
 
 def _elements(shape: Shape) -> float:

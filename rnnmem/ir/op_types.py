@@ -151,9 +151,9 @@ FusedBatchNorm                       rerun reads=4
 FusedBatchNormGradV3                 pure reads=3
 FusedBatchNormV2                     rerun reads=4
 FusedBatchNormV3                     rerun reads=4
-Gather                               rerun moves apart
-GatherNd                             rerun moves apart
-GatherV2                             rerun moves apart labelled bits tokens=labels
+Gather                               rerun moves apart each=60 indices=1
+GatherNd                             rerun moves apart each=40 index_vectors=1
+GatherV2                             rerun moves apart labelled bits tokens=labels each=60 indices=1
 GraphDefVersion                      effect=none
 Greater                              rerun pointwise=8 compares=gt bits
 GreaterEqual                         rerun pointwise=8 compares=ge bits
@@ -325,8 +325,8 @@ ResourceApplyAdam                    apart calm
 ResourceApplyGradientDescent         apart calm
 ResourceApplyKerasMomentum           apart
 ResourceCountUpTo                    effect=variable
-ResourceGather                       effect=reads row_access
-ResourceGatherNd                     effect=reads row_access
+ResourceGather                       effect=reads row_access each=60 indices=1
+ResourceGatherNd                     effect=reads row_access each=40 index_vectors=1
 ResourceStridedSliceAssign           effect=variable row_access
 Restore                              effect=none
 RestoreSlice                         effect=none
@@ -347,7 +347,7 @@ SampleDistortedBoundingBoxV2         effect=draws
 Save                                 effect=seen
 SaveSlices                           effect=seen
 SaveV2                               effect=seen
-ScatterNd                            pure reads=9 sized=2
+ScatterNd                            pure reads=25 sized=2 each=300 index_vectors=0
 ScatterNdNonAliasingAdd              pure
 SegmentMax                           rerun reads=2 counted=1
 SegmentMean                          pure counted=1
@@ -449,11 +449,11 @@ TensorListScatterV2                  pure list=scatter
 TensorListSetItem                    pure list=set puts=2
 TensorListSplit                      pure moves list=cut
 TensorListStack                      rerun moves list=stack apart
-TensorScatterAdd                     pure reads=9 in_place=0
-TensorScatterMax                     rerun moves in_place=0
-TensorScatterMin                     rerun moves in_place=0
-TensorScatterSub                     pure reads=9 in_place=0
-TensorScatterUpdate                  rerun moves in_place=0
+TensorScatterAdd                     pure reads=25 in_place=0 each=300 index_vectors=1
+TensorScatterMax                     rerun moves in_place=0 each=300 index_vectors=1
+TensorScatterMin                     rerun moves in_place=0 each=300 index_vectors=1
+TensorScatterSub                     pure reads=25 in_place=0 each=300 index_vectors=1
+TensorScatterUpdate                  rerun moves in_place=0 each=300 index_vectors=1
 TensorSliceDataset                   effect=none
 TensorStridedSliceUpdate             rerun moves in_place=0
 ThreadUnsafeUnigramCandidateSampler  effect=draws
@@ -471,10 +471,10 @@ Unique                               rerun moves counted=0
 UniqueV2                             rerun moves counted=0
 UniqueWithCounts                     rerun moves counted=0
 Unpack                               rerun moves apart slices=0
-UnsortedSegmentMax                   rerun reads=8
-UnsortedSegmentMin                   rerun reads=8
-UnsortedSegmentProd                  pure reads=8
-UnsortedSegmentSum                   pure reads=8 sized=2 bits
+UnsortedSegmentMax                   rerun reads=25 each=80 indices=1
+UnsortedSegmentMin                   rerun reads=25 each=80 indices=1
+UnsortedSegmentProd                  pure reads=25 each=80 indices=1
+UnsortedSegmentSum                   pure reads=25 sized=2 bits each=80 indices=1
 UpperBound                           rerun reads=60
 VarHandleOp                          resident
 VarIsInitializedOp                   effect=reads

@@ -12,6 +12,10 @@ WORDS = {
     "pointwise": "computes each element of its output",
     "product": "multiplies; a number: in so many times the time of a product of matrices",
     "solves": "factors matrices, or solves for them: its work grows with their last axis as well",
+    "each": "takes, writes over or adds up rows one by one, as indices tell: the arithmetic of"
+    " each, however short it is",
+    "indices": "the input that tells which rows these are, by a number each",
+    "index_vectors": "the same, by a vector of numbers each",
     "wakes": "hands its work to other threads, however little that is, once or so many times",
     "complex": "reads complex numbers, as its work has it",
     "starts": "runs as a primitive of oneDNN where that is on, which takes long to start",

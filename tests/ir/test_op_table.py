@@ -247,7 +247,7 @@ def test_a_copy_that_weighs_more_is_work_for_each_number_it_writes():
 
 def test_a_view_costs_nothing_and_a_copy_its_bytes():
     assert work("Reshape", ["f[8]", "i[1]"], "f[2,4]") == (0, 0)
-    assert work("Gather", ["f[8,2]", "i[4]"], "f[4,2]") == (0, 2 * 8 * 4)
+    assert work("Gather", ["f[8,2]", "i[4]"], "f[4,2]")[1] == 2 * 8 * 4
     assert work("Tile", ["f[8]", "i[1]"], "f[16]") == (ROW, 2 * 16 * 4)
 
 
@@ -285,6 +285,28 @@ def test_rows_that_an_op_tells_apart_cost_something_each(type, inputs, result, r
         Work.READS: elements(*inputs),
     }
     assert work(type, inputs, result)[0] == known.weight * passed[known.work] + ROW * rows
+
+
+@pytest.mark.parametrize(
+    "type, inputs, result, rows",
+    [
+        ("Gather", ["f[8,2]", "i[4]"], "f[4,2]", 4),
+        ("GatherV2", ["f[8,2]", "i[4,3]", "i[]"], "f[4,3,2]", 12),
+        ("GatherV2", ["f[5,8,2]", "i[3]", "i[]"], "f[5,3,2]", 15),
+        ("GatherV2", ["f[5,8,2]", "i[3]", "i[]"], "f[5,8,3]", 120),
+        ("GatherV2", ["f[5,8]", "i[5,3]", "i[]"], "f[5,3]", 15),  # a batch of each
+        ("GatherV2", ["f[5,?]", "i[5,?]", "i[]"], "f[5,?]", 5 * 64),
+        ("GatherNd", ["f[5,8,2]", "i[3,4,2]"], "f[3,4,2]", 12),
+        ("ScatterNd", ["i[7,1]", "f[7,2]", "i[2]"], "f[9,2]", 7),
+        ("TensorScatterUpdate", ["f[9,2]", "i[7,1]", "f[7,2]"], "f[9,2]", 7),
+        ("UnsortedSegmentSum", ["f[6,2]", "i[6]", "i[]"], "f[9,2]", 6),
+    ],
+)
+def test_rows_that_indices_tell_cost_something_each(type, inputs, result, rows):
+    each = float(column("each")[type])
+    weight = TABLE[type].weight if TABLE[type].work is Work.READS else 0.0
+    numbers = sum(math.prod(map(int, re.findall(r"\d+", kind))) for kind in inputs) if weight else 0
+    assert work(type, inputs, result)[0] == weight * numbers + each * rows
 
 
 def test_an_unknown_dimension_counts_as_64_but_for_those_beyond_the_third():
