@@ -21,6 +21,7 @@ begins in front of the product, as it copies what a loop reads and writes; the g
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rnnmem.analysis.row_rules import (
@@ -46,6 +47,7 @@ from rnnmem.passes.chunked_loss.exact import (
     keeps_bits,
     makers_of_logits,
 )
+from rnnmem.passes.chunked_loss.levels import levels
 from rnnmem.passes.chunked_loss.products import sources
 from rnnmem.passes.chunked_loss.slicing import NoRegion, RowSlices
 
@@ -160,9 +162,10 @@ def _fewest_loops(rows: RowSlices, owned: tuple[str, ...], exact: bool) -> Regio
     Elsewhere they stand as before, beside those that TensorFlow fuses them with.
     """
     found, reasons = [], []
+    members = _Members(rows, owned, exact)
     for joins in (False, True) if exact else (False,):
         try:
-            found.append(_Members(rows, owned, joins, exact).region())
+            found.append(members.region(joins))
             if len(found[0].phases) == 1:
                 break
         except NoRegion as error:
@@ -175,15 +178,18 @@ def _fewest_loops(rows: RowSlices, owned: tuple[str, ...], exact: bool) -> Regio
 class _Members:
     """The ops of a region, and the loops that run them."""
 
-    def __init__(self, rows: RowSlices, owned: tuple[str, ...], joins: bool, exact: bool):
+    def __init__(self, rows: RowSlices, owned: tuple[str, ...], exact: bool):
         self.rows, self.net, self.order = rows, rows.net, rows.order
-        self.owned, self.joins, self.exact = owned, joins, exact
+        self.owned, self.exact = owned, exact
         self.between: set[str] = set()  # narrow ops that wide ones wait for
         self.logits = rows.source if owned else rows.projection.outputs[0]
 
-    def region(self) -> Region:
-        rows, ops = self.rows, self._ops()
-        if not segments_stay_in_rows([self.net.op_by_name[one] for one in ops], rows.all()):
+    def region(self, joins: bool) -> Region:
+        """The region; with narrow ops in it, if those join."""
+        rows, ops = self.rows, self._ops(joins)
+        members = [self.net.op_by_name[one] for one in ops]
+        read = {blob: rows.of(blob) for op in members for blob in op.inputs}
+        if not segments_stay_in_rows(members, read):
             raise NoRegion("rows are added up in places that other rows may have")
         return Region(
             projection=rows.projection.name,
@@ -204,24 +210,11 @@ class _Members:
 
     # --- which ops run by chunks
 
-    def _ops(self) -> list[str]:
+    def _ops(self, joins: bool) -> list[str]:
         """Names of the region's ops, in order."""
-        logits = self.rows.values.get(self.logits)
-        if not isinstance(logits, Rows):
-            raise NoRegion("its tokens cannot be distinguished")
-        self.wide = self._wide(product(logits.shape))
-        chosen = {
-            op.name
-            for op in self.order
-            if any(blob in self.wide for blob in (*op.inputs, *op.outputs))
-            or op.name in self.rows.pulled
-        }
-        if self.exact:
-            chosen = self._without_handed_on(set(filter(self._keeps_bits, chosen)))
-            chosen = self._without_whole(chosen)
-            if self.joins:
-                self.between = self._between(chosen)
-                chosen |= self.between
+        chosen = set(self._large_ones)
+        self.between = self._between(chosen) if joins else set()
+        chosen |= self.between
         while True:
             before = len(chosen)
             for op in [op for op in self.order if op.name in chosen]:
@@ -234,6 +227,25 @@ class _Members:
         if len({op.device for op in ops}) > 1:
             raise NoRegion("its ops stand on several devices")
         return [op.name for op in ops]
+
+    @functools.cached_property
+    def wide(self) -> set[str]:
+        """Blobs that hold as much as the logits."""
+        logits = self.rows.values.get(self.logits)
+        if not isinstance(logits, Rows):
+            raise NoRegion("its tokens cannot be distinguished")
+        return self._wide(product(logits.shape))
+
+    @functools.cached_property
+    def _large_ones(self) -> set[str]:
+        """Names of the ops on what holds as much as the logits that run by chunks."""
+        made = {self.net.producer[blob].name for blob in self.wide if blob in self.net.producer}
+        read = {op.name for blob in self.wide for op in self.net.readers.get(blob, ())}
+        chosen = made | read | self.rows.pulled
+        if not self.exact:
+            return chosen
+        chosen = self._without_handed_on(set(filter(self._keeps_bits, chosen)))
+        return self._without_whole(chosen)
 
     def _keeps_bits(self, name: str) -> bool:
         """Whether the op gives by chunks the bits that it gives of all rows."""
@@ -294,7 +306,7 @@ class _Members:
         return any(blob in self.wide for blob in op.outputs)
 
     def _wide(self, total: Dim) -> set[str]:
-        """Blobs that hold as much as the logits."""
+        """The same, of so many numbers."""
         wide = {self.logits}
         narrow: set[str] = set()  # what a product made narrow again, however large
         below = {self.logits}
@@ -341,7 +353,7 @@ class _Members:
 
     def _phases(self, ops: list[str]) -> tuple[Phase, ...]:
         chosen = set(ops)
-        level = self._levels(chosen)
+        level = levels(self.order, self.net, chosen, self.sizes, self._is_wide_op)
         last = max((level[name] for name in ops if self._is_wide_op(name)), default=-1)
         if last < 0:
             raise NoRegion("none of what reads it can run on some rows")
@@ -443,24 +455,6 @@ class _Members:
         made = [one for one in op.inputs if one in self.net.producer]
         inside = [one for one in made if self.net.producer[one].name in chosen]
         return all(one in self.sizes and self._stays(one, chosen) for one in inside)
-
-    def _levels(self, chosen: set[str]) -> dict[str, int]:
-        """Op -> after how many loops over the chunks it can run."""
-        level: dict[str, int] = {}
-        producer = self.net.producer
-        for op in self.order:
-            found = 0
-            inside = op.name in chosen
-            waited = [
-                producer[blob].name
-                for blob in op.inputs
-                if blob in producer and blob not in self.sizes
-            ]
-            for name in (*waited, *op.controls):
-                step = 1 if name in chosen and not inside and self._is_wide_op(name) else 0
-                found = max(found, level[name] + step)
-            level[op.name] = found
-        return level
 
     def _leaves(self, blob: str, chosen: set[str]) -> bool:
         readers = self.net.readers.get(blob, ())

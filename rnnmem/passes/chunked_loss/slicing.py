@@ -60,7 +60,7 @@ class RowSlices:
         """Looks at every op that depends on the source."""
         self._known = known
         self.net = known.net
-        self.order = topological(known.net.ops)
+        self.order = known.net.of_ops(topological)
         self.projection = projection
         self.source = source
         shape = self._fact(source).shape
@@ -90,10 +90,6 @@ class RowSlices:
     def of(self, blob: str) -> Value:
         """What the blob is; a whole one where it does not depend on the source."""
         return self.values.get(blob) or Given(self._fact(blob))
-
-    def all(self) -> Mapping[str, Value]:
-        """What every blob of the Net is."""
-        return {blob: self.of(blob) for blob in self.net.blobs}
 
     def _fact(self, blob: str) -> Fact:
         return self._known.facts.get(blob, Fact())
