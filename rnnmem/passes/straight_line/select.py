@@ -197,6 +197,7 @@ class _Segmented:
             op, number = self.net.ops[index], bisect.bisect_right(self.ends, position)
             self.ops[number].append(op)
             self.segment[op.name] = number
+        self._arrived: dict[tuple[int, int], tuple[str, ...]] = {}
         self.sums = {op.name for tree in merged_trees(self.net) for op in tree}
         self.steps = [self._step(number) for number in range(len(cuts))]
 
@@ -319,6 +320,11 @@ class _Segmented:
 
     def _arriving(self, first: int, last: int) -> tuple[str, ...]:
         """Blobs of the gradient made before a region's first reader that it reads: what arrives."""
+        if (first, last) not in self._arrived:  # as at another price
+            self._arrived[first, last] = self._found_arriving(first, last)
+        return self._arrived[first, last]
+
+    def _found_arriving(self, first: int, last: int) -> tuple[str, ...]:
         line, ops = self.line, self.net.ops
         arriving = [
             blob
@@ -335,13 +341,12 @@ class _Segmented:
             good = list(itertools.islice(usable, 1))
         earliest = min((line.place[self.net.producer[blob].name] for blob in good), default=0)
         sources = {blob: self.net.producer[blob] for blob in good}
-        needed = {
-            one
-            for op in sources.values()
-            for one in reached(
-                self._needs(op.name, earliest), lambda name: self._needs(name, earliest)
+        needed = set(
+            reached(
+                (one for op in sources.values() for one in self._needs(op.name, earliest)),
+                lambda name: self._needs(name, earliest),
             )
-        }
+        )
         return tuple(blob for blob in good if sources[blob].name not in needed)
 
     def _needs(self, name: str, earliest: int) -> list[str]:
