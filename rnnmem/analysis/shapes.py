@@ -20,10 +20,10 @@ from rnnmem.analysis.list_lengths import lengths_behind, reads_lengths
 from rnnmem.analysis.loops import Loop
 from rnnmem.analysis.shape_rules import UNKNOWN, Fact, common, merged, possible, results_of
 from rnnmem.analysis.trip_count import Number, growth, trip_count
-from rnnmem.ir.graph import Blob, FindsOnce, Net, Op, Path, bytes_of
+from rnnmem.ir.graph import REAL_DTYPES, Blob, FindsOnce, Net, Op, Path, bytes_of
 from rnnmem.ir.marks import TRIPS
 from rnnmem.ir.op_table import ASKS_SHAPE, BRANCHES, LOOPS, slots, types
-from rnnmem.ir.order import through_identities, topological
+from rnnmem.ir.order import constant_value, through_identities, topological
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 
@@ -31,6 +31,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 _OUTERMOST = Path()
 MANY = 512
 """Stands for a dimension that no call has told."""
+_COUNTS = "Range"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,15 +200,26 @@ class _Filler:
             return [self._settled(*one) for one in zip(declared, results, strict=False)]
         # Most of a Net reads the same when it is looked at again, and when it was rewritten.
         answers, how = op.once(_latest), (self.unknown, self.most)
+        counts = op.type == _COUNTS and declared[0].dtype in REAL_DTYPES
+        if counts:
+            ins = list(map(self._counted, op.inputs, ins))
         latest = answers.get(how)
         if latest is not None and latest.ins == ins and latest.declared == declared:
             return latest.facts
         results = results_of(op, ins, declared)
+        if counts:  # values are followed of whole numbers alone
+            results = [Fact(one.shape) for one in results]
         if self.most:
             results = _at_most(op, ins, declared, results)
         facts = [self._settled(*one) for one in zip(declared, results, strict=False)]
         answers[how] = _Latest(ins, declared, facts)
         return facts
+
+    def _counted(self, blob: str, fact: Fact) -> Fact:
+        """A bound or a step of a range of real numbers, whose length it tells where it is whole."""
+        value = constant_value(self.net, blob)
+        is_whole = isinstance(value, float) and value.is_integer()
+        return Fact((), int(value)) if is_whole and fact.value is None else fact
 
     def _settled(self, declared: Blob, found: Fact) -> Fact:
         fact = possible(merged(declared, found))

@@ -300,3 +300,16 @@ def test_a_condition_that_asks_for_a_length_itself_counts_to_it():
     assert known_net(net, [Fact((4, 7, 8))]).trips == {"loop": 7}
     assert known_net(net).trips == {"loop": None}
     assert known_net(net, None, 5, unknown_trips=(2,)).trips == {"loop": 2}
+
+
+@pytest.mark.parametrize("step, length", [(1.0, 12), (5.0, 3), (0.5, None)])
+def test_a_range_of_real_numbers_is_as_long_as_one_of_whole_ones(step, length):
+    """As in a causal mask that compares positions as float32; half numbers are not followed."""
+    ops = [
+        op("size", "Size", "x", "i[]"),
+        op("limit", "Cast", "size", "f[]", attributes={"DstT": DType("float32")}),
+        *(const("start", 0.0), const("step", step)),
+        op("positions", "Range", "start limit step", "f[?]"),
+    ]
+    net = make_net({"x": "f[12]"}, ops, ["positions"])
+    assert known_net(net).facts["positions"] == Fact((length,))
