@@ -16,7 +16,7 @@ class Region:
       ops: names of the ops, in order; what else they read is held anyway, or saved for them.
       readers: names of the ops of the gradient that read what the clones write.
       after: blobs of the gradient; the clones start when these are there.
-      bytes: of the residuals that are not held any more.
+      bytes: of the residuals that are not held any more; None where only a run tells.
       seconds: estimated time of the clones.
       line: the user's line of the first op, or empty.
       asked: how many of the residuals the user asked to recompute.
@@ -26,7 +26,7 @@ class Region:
     ops: tuple[str, ...]
     readers: tuple[str, ...]
     after: tuple[str, ...]
-    bytes: int
+    bytes: int | None
     seconds: float
     line: str = ""
     asked: int = 0
@@ -40,8 +40,6 @@ class Region:
         if len(self.ops) > 1:
             last = f"to {self.ops[-1]} run again near their gradient"
             what = f"{counted(len(self.ops), 'op')} from {self.ops[0]}{where} {last}"
-        return (
-            f"{what}: "
-            f"{format_bytes(self.bytes)} of residuals are not held until then"
-            f"{', as you asked' if self.asked else ''}"
-        )
+        size = "" if self.bytes is None else f"{format_bytes(self.bytes)} of "
+        asked = ", as you asked" if self.asked else ""
+        return f"{what}: {size}residuals are not held until then{asked}"

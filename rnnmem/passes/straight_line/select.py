@@ -426,7 +426,7 @@ def _best_first(
     """
     left = most
     for number, region in sorted(
-        regions.items(), key=lambda one: (-one[1].bytes / max(one[1].seconds, 1e-9), one[0])
+        regions.items(), key=lambda one: (-(one[1].bytes or 0) / max(one[1].seconds, 1e-9), one[0])
     ):
         if region.seconds <= max(left, needed.get(number, -1.0)):
             left -= region.seconds

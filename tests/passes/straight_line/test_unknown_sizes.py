@@ -111,6 +111,16 @@ def test_memory_is_saved_as_where_all_sizes_are_known(make):
     assert after < 0.8 * before
 
 
+def test_nothing_is_said_of_bytes_before_a_call_tells_sizes():
+    made = dense()
+    step = rnnmem.optimize(made.fn, max_slowdown=1.5)
+    regions = step.plan(tf.TensorSpec([None, 128])).of("straight_line")
+    assert regions and all(one.bytes is None for one in regions)
+    assert regions[0].sentence.endswith(
+        "run again near their gradient: residuals are not held until then"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layers, bound", [(4, 1.2), (2, 1.1)])
 def test_nothing_is_computed_in_another_way(layers, bound, monkeypatch):
