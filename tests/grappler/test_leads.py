@@ -60,30 +60,18 @@ def test_no_lead(net):
 
 
 @pytest.mark.parametrize("needed", [False, True])
-def test_a_partial_sum_that_a_result_needs_elsewhere_is_no_part_of_a_larger_one(needed):
+@pytest.mark.parametrize("reader, inputs", [("Mul", "part t"), ("Sum", "part axes")])
+def test_a_partial_sum_that_a_result_needs_elsewhere_is_no_part_of_a_larger_one(
+    needed, reader, inputs
+):
     # Where the other reader is only pushed, it may go, and TensorFlow adds up all three at once.
-    ops = [
-        *(POP, STATE, *LIST),
-        op("part", "AddN", "t p:1", F),
-        op("s", "AddN", "item part", F),
-        op("other", "Mul", "part t", F),
-        op("both", "Mul", "s other", F),
-        op("held", "TensorListPushBack", "kept other", "v[]"),
-    ]
-    result = "both" if needed else "s"
-    net = body(ops, [result, "set", rest(), "held"], {**GIVEN, "kept": "v[]"})
-    assert leads(net) == (() if needed else (("set", "s"),))
-
-
-@pytest.mark.parametrize("needed", [False, True])
-def test_so_where_a_reduction_reads_it_whatever_a_graph_optimizer_makes_of_that(needed):
-    """As the gradient of an operand that was broadcast does; along one element it is a Reshape."""
+    # A reduction (the gradient of what was broadcast) may become a Reshape, which reads it as well.
     ops = [
         *(POP, STATE, *LIST),
         const("axes", 0),
         op("part", "AddN", "t p:1", F),
         op("s", "AddN", "item part", F),
-        op("other", "Sum", "part axes", F),
+        op("other", reader, inputs, F),
         op("both", "Mul", "s other", F),
         op("held", "TensorListPushBack", "kept other", "v[]"),
     ]
