@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rnnmem.analysis.branches import given_inside
 from rnnmem.analysis.shared_rows import may_be_all
-from rnnmem.ir.graph import Net, Op, Shape, static
+from rnnmem.ir.graph import Net, Op, Shape, may_be_one_shape, static
 from rnnmem.ir.op_table import (
     ADDS,
     BRANCHES,
@@ -212,11 +212,7 @@ def computes_with_all(net: Net, op: Op) -> bool:
     known = facts(op)
     if op.type in ADDS or known is None or known.folds or known.work not in _COMPUTES:
         return False
-    varying = net.once(_varying)
-    makers = [net.producer.get(blob) for blob in op.inputs]
-    return all(
-        one is not None and one.name in varying and one.type not in FILLERS for one in makers
-    )
+    return all(_varies(net, blob) for blob in op.inputs)
 
 
 def _stays_reader(net: Net, op: Op) -> bool:
@@ -226,7 +222,12 @@ def _stays_reader(net: Net, op: Op) -> bool:
     """
     if op.type not in REDUCES:
         return computes_with_all(net, op)
-    made = net.producer.get(op.inputs[0])
+    return _varies(net, op.inputs[0])
+
+
+def _varies(net: Net, blob: str) -> bool:
+    """Whether what the blob holds is new in each iteration, and not known to be all one number."""
+    made = net.producer.get(blob)
     return made is not None and made.name in net.once(_varying) and made.type not in FILLERS
 
 
@@ -267,17 +268,8 @@ def addends_of(net: Net, tree: list[Op]) -> list[str]:
         for op in tree
         for blob in op.inputs
         if through_identities(net, blob) not in inside
-        and _may_be_one_shape(net.blobs[blob].shape, shape)
+        and may_be_one_shape(net.blobs[blob].shape, shape)
     ]
-
-
-def _may_be_one_shape(one: Shape, other: Shape) -> bool:
-    """Whether two shapes may turn out to be the same."""
-    if one is None or other is None:
-        return True
-    return len(one) == len(other) and all(
-        a == b or a is None or b is None for a, b in zip(one, other, strict=True)
-    )
 
 
 def _may_do_nothing(net: Net, op: Op) -> bool:

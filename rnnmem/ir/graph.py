@@ -108,6 +108,15 @@ def static(shape: Shape) -> tuple[int, ...] | None:
     return None if shape is None or len(known) < len(shape) else known
 
 
+def may_be_one_shape(one: Shape, other: Shape) -> bool:
+    """Whether two shapes may turn out to be the same."""
+    if one is None or other is None:
+        return True
+    return len(one) == len(other) and all(
+        a == b or a is None or b is None for a, b in zip(one, other, strict=True)
+    )
+
+
 def kind_text(dtype: str, shape: Shape) -> str:
     """A dtype and a shape for people; ``?`` for what is unknown."""
     dims = "?" if shape is None else ",".join("?" if d is None else str(d) for d in shape)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rnnmem.ir.graph import Net, Op, Shape, bytes_of
+from rnnmem.ir.graph import Net, Op, Shape, bytes_of, may_be_one_shape
 from rnnmem.ir.op_types import ROWS
 from rnnmem.ir.op_words import WORDS
 
@@ -414,15 +414,9 @@ def _rows_told(
     batched = len(held) + len(told) - 1 - len(made)
     for axis in range(max(0, batched), len(held)):
         behind = axis + len(told) - batched
-        if _may_be(made, (*held[:axis], *told[batched:], *held[axis + 1 :])):
+        if may_be_one_shape(made, (*held[:axis], *told[batched:], *held[axis + 1 :])):
             return _elements(made[:behind])
     return _elements(told)
-
-
-def _may_be(shape: Shape, other: Shape) -> bool:
-    """Whether two shapes of one rank agree, as far as they are known."""
-    pairs = zip(shape or (), other or (), strict=False)
-    return all(one == two or one is None or two is None for one, two in pairs)
 
 
 def _elements(shape: Shape) -> float:

@@ -122,11 +122,11 @@ def regions_where_they_pay(
         return None
     peaks, chosen, rewritten = made
     regions = chosen.regions
-    if len(before) > 1:  # they were chosen at sizes that are assumed, of which nothing is said
-        regions = tuple(dataclasses.replace(one, bytes=None) for one in regions)
     if len(before) == 1:
         original = before[0] if plan.original_peak is None else plan.original_peak
         plan = dataclasses.replace(plan, original_peak=original, predicted_peak=peaks[0])
+    else:  # they were chosen at sizes that are assumed, of which nothing is said
+        regions = tuple(dataclasses.replace(one, bytes=None) for one in regions)
     slower = _slowdown(plan, made, search)
     by = search.setting.machine.calibrated
     plan = dataclasses.replace(plan, slowdown=slower, calibrated=by)

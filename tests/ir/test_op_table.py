@@ -211,6 +211,10 @@ def test_a_loop_with_lists_inside_is_pure_as_a_whole():
     assert facts(op("o", "TensorListSetItem", "l i i", "v[]").op) is None
 
 
+def elements(*kinds):
+    return sum(math.prod(map(int, re.findall(r"\d+", kind))) for kind in kinds)
+
+
 def work(type, inputs, result, **attributes):
     kinds = {f"x{i}": kind for i, kind in enumerate(inputs)}
     drawn = op("y", type, " ".join(kinds), result, attributes=attributes)
@@ -275,9 +279,6 @@ def test_a_sum_passes_over_what_it_reads():
     ],
 )
 def test_rows_that_an_op_tells_apart_cost_something_each(type, inputs, result, rows):
-    def elements(*kinds):
-        return sum(math.prod(map(int, re.findall(r"\d+", kind))) for kind in kinds)
-
     known = TABLE[type]
     passed = {
         Work.MOVES: 0,
@@ -305,8 +306,7 @@ def test_rows_that_an_op_tells_apart_cost_something_each(type, inputs, result, r
 def test_rows_that_indices_tell_cost_something_each(type, inputs, result, rows):
     each = float(column("each")[type])
     weight = TABLE[type].weight if TABLE[type].work is Work.READS else 0.0
-    numbers = sum(math.prod(map(int, re.findall(r"\d+", kind))) for kind in inputs) if weight else 0
-    assert work(type, inputs, result)[0] == weight * numbers + each * rows
+    assert work(type, inputs, result)[0] == weight * elements(*inputs) + each * rows
 
 
 def test_an_unknown_dimension_counts_as_64_but_for_those_beyond_the_third():

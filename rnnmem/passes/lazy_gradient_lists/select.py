@@ -25,7 +25,6 @@ from rnnmem.passes.decision import Offer, Site
 from rnnmem.passes.lazy_gradient_lists.decision import LazyGradientList
 from rnnmem.passes.schedule.gradient_start import LARGE
 
-"""Dtypes whose zero changes no number that it is added to, but for the sign of a zero."""
 READS_ZEROS = types("list", "get", "stack")
 """Op types to which an element that is missing is a zero, in a list of a known element shape."""
 
