@@ -70,6 +70,19 @@ def test_of_a_shape_that_no_trace_tells_only_a_product_is_handed_on(number, type
         check(net, found)
 
 
+@pytest.mark.parametrize(("number", "type"), [(1.0, "RealDiv"), (0.0, "AddV2")])
+def test_so_is_what_was_merged_with_one_that_is(number, type):
+    same = const("c", number), const("d", number)
+    ops = op("s", type, "x c", F), op("t", type, "x d", F), op("u", "Mul", "s t", F)
+    squared = op("u", "Mul", "s s", F)
+    found = simplified(drawn(*same, ops[0], squared, outputs="u"))
+    assert found.op_by_name["s"].type == "Reshape"
+    check(drawn(*same, *ops, outputs="u"), found)
+    other = op("t", type, "z d", F)
+    with pytest.raises(CheckError):
+        check(drawn(*same, ops[0], other, ops[2], outputs="u"), found)
+
+
 def test_what_is_broadcast_is_computed():
     net = drawn(const("c", 0.0), op("s", "AddV2", "x c", F), op("t", "AddV2", "c s", "f[?,2]"))
     net = net.replace(outputs=("t", "w"))

@@ -4,17 +4,21 @@
 
 where x has the result's shape. TensorFlow's ``constant_folding.cc`` does so to the original, a
 negative zero included, where its trace tells the shape; a product by one is x whoever tells it.
-Where the rewritten Net does so is only a hint, which says where to look.
+Where the rewritten Net does so is only a hint, which says where to look: at that op, and at those
+that compute the same and were merged into it.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 from rnnmem.analysis.shapes import with_known_shapes
-from rnnmem.ir.graph import Net, Op, static
+from rnnmem.ir.graph import Blob, Net, Op, static
 from rnnmem.ir.neutral import neutral_operand
 from rnnmem.ir.op_table import slots
+from rnnmem.ir.order import topological
+from rnnmem.verify.signatures import Signs
 
 _UNIT = slots("unit")
 
@@ -26,9 +30,10 @@ def lower_original(original: Net, rewritten: Net) -> Net:
       original: the Net as imported.
       rewritten: what a rewrite made of it.
     """
-    ops: list[Op] = []
-    blobs = dict(original.blobs)
     shaped = functools.cache(lambda: with_known_shapes(original).blobs)
+    reshapes = dict(_reshapes(original, rewritten, shaped))
+    ops: dict[str, Op] = {}
+    blobs = dict(original.blobs)
     for op in original.ops:
         other = rewritten.op_by_name.get(op.name)
         if other is not None and other is not op:
@@ -38,17 +43,60 @@ def lower_original(original: Net, rewritten: Net) -> Net:
             }
             if any(nets[label] is not op.nets[label] for label in nets):
                 op = op.replace(nets=nets)
-            hint = other.type == "Reshape" != op.type
-            kinds = shaped() if hint and _UNIT.get(op.type) == 1 else original.blobs
-            operand = neutral_operand(original, op, kinds) if hint else None
-            shape = None if operand is None else rewritten.producer.get(other.inputs[1])
-            known = operand is not None and static(kinds[operand].shape) is not None
-            if operand is not None and known and shape is not None and shape.type == "Const":
-                (sizes,) = shape.outputs
-                ops.append(shape.replace(controls=()))
-                blobs[sizes] = rewritten.blobs[sizes]
-                inputs = operand, sizes
-                op = op.replace(type=other.type, inputs=inputs, attributes=other.attributes)
-        ops.append(op)
-    same = all(one is before for one, before in zip(ops, original.ops, strict=False))
-    return original if same else original.replace(ops=tuple(ops), blobs=blobs)
+        if op.name in reshapes:
+            operand, reshape, shape = reshapes[op.name]
+            (sizes,) = shape.outputs
+            ops[shape.name] = shape.replace(controls=())
+            blobs[sizes] = rewritten.blobs[sizes]
+            inputs = operand, sizes
+            op = op.replace(type=reshape.type, inputs=inputs, attributes=reshape.attributes)
+        ops[op.name] = op
+    lowered = tuple(ops.values())
+    same = all(one is before for one, before in zip(lowered, original.ops, strict=False))
+    return original if same else original.replace(ops=lowered, blobs=blobs)
+
+
+def _reshapes(
+    original: Net, rewritten: Net, shaped: Callable[[], Mapping[str, Blob]]
+) -> Iterator[tuple[str, tuple[str, Op, Op]]]:
+    """What each op that is handed on hands on, the Reshape that does so and its constant of sizes.
+
+    Args:
+      original: the Net as imported.
+      rewritten: what a rewrite made of it.
+      shaped: finds the original's blobs, with all shapes that can be found out.
+    """
+    found: dict[str, tuple[Op, Op]] = {}
+    gone: dict[str, str] = {}
+    for op in original.ops:
+        other = rewritten.op_by_name.get(op.name)
+        if op.type not in _UNIT or (other is not None and other.type != "Reshape"):
+            continue
+        kinds = shaped() if _UNIT[op.type] == 1 else original.blobs
+        operand = neutral_operand(original, op, kinds)
+        if operand is None or static(kinds[operand].shape) is None:
+            continue
+        shape = None if other is None else rewritten.producer.get(other.inputs[1])
+        if other is None:
+            gone[op.outputs[0]] = operand
+        elif shape is not None and shape.type == "Const":
+            found[op.outputs[0]] = other, shape
+            yield op.name, (operand, other, shape)
+    if found and gone:
+        numbers = original.of_ops(_numbers)
+        merged = {numbers[blob]: how for blob, how in found.items()}
+        for blob, operand in gone.items():
+            if numbers[blob] in merged:
+                yield original.producer[blob].name, (operand, *merged[numbers[blob]])
+
+
+def _numbers(ops: Iterable[Op]) -> Mapping[str, int]:
+    """Blob -> a number, which those share that the same ops compute from the same blobs."""
+    signs = Signs()
+    table: dict[Hashable, int] = {}
+    numbers: dict[str, int] = {}
+    for op in topological(ops):
+        read = tuple([numbers.get(blob, blob) for blob in op.inputs])
+        for place, blob in enumerate(op.outputs):
+            numbers[blob] = table.setdefault((signs.of(op), read, place), len(table))
+    return numbers
