@@ -378,6 +378,8 @@ CASES = [
     ),
     ("Pad", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32)]),
     ("PadV2", {}, [floats(2, 3), np.array([[1, 2], [0, 3]], np.int32), np.float32(1)]),
+    ("Pad", {}, [ints(3, 4), np.array([[1, 2]], np.int32)]),
+    ("PadV2", {}, [ints(3, 4), np.array([[1, 2]], np.int32), scalar(5)]),
     ("MirrorPadGrad", {"mode": b"REFLECT"}, [floats(6, 4), np.array([[1, 2], [0, 1]], np.int32)]),
     ("SpaceToDepth", {"block_size": 2}, [floats(2, 4, 6, 3)]),
     ("DepthToSpace", {"block_size": 2}, [floats(2, 4, 6, 8)]),

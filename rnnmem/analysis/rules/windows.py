@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnnmem.analysis.facts import SHAPES, Fact, to_shape
+from rnnmem.analysis.facts import SHAPES, Fact, of_value, to_shape
 from rnnmem.ir.graph import Op, Shape
 
 
@@ -80,6 +80,12 @@ def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, added = ins[0].shape, ins[1].matrix
     if shape is None or added is None:
         return []
+    if isinstance(ins[0].value, tuple) and op.type in ("Pad", "PadV2"):
+        ((before, behind),) = added
+        given = ins[2].value if op.type == "PadV2" else 0
+        beside = given if isinstance(given, int) else None
+        if before is not None and behind is not None:
+            return [of_value((beside,) * before + ins[0].value + (beside,) * behind)]
     sign, found = -1 if op.type == "MirrorPadGrad" else 1, []
     for size, sides in zip(shape, added, strict=True):
         known = [side for side in sides if side is not None]

@@ -170,11 +170,12 @@ class Line:
         early: set[str] = set()  # of which products are made
         for index in reversed(range(len(self.net.ops))):
             op = self.net.ops[index]
-            known = facts(op)
-            if self.available[index] >= self.last or known is None:
+            if self.available[index] >= self.last:
                 continue
+            known = facts(op)
             readers = (one.name for blob in op.outputs for one in self.net.readers.get(blob, ()))
-            if known.work is not Work.PRODUCT and early.isdisjoint(readers):
+            multiplies = known is not None and known.work is Work.PRODUCT
+            if not multiplies and early.isdisjoint(readers):
                 continue
             early.add(op.name)
             repeats = op.type in BROADCASTS and is_float(self.net.blobs[op.outputs[0]])
