@@ -28,7 +28,8 @@ An exact chunk, in which no matrices are multiplied, has a quarter, one that XLA
 """
 FEWEST, MOST = 256, 1024
 """Tokens that a chunk has at least, for products to be fast, and at most."""
-
+MOST_EXACT = 8192
+"""The same of an exact chunk: of few columns it has many, for ops to be worth other threads."""
 ALIGNED = 64
 """Tokens of which an exact chunk has a multiple, so that kernels round each as among all."""
 
@@ -166,10 +167,12 @@ def _opened(loss: ChunkedLoss, known: KnownNet, region: Region, machine: Machine
     if columns is None:
         raise NoRegion("the size of the vocabulary is known only at run time")
     size = BYTES_PER_ELEMENT[loss.dtype]
-    fewest, most = (ALIGNED, CHUNK_BYTES // 4) if in_place else (FEWEST, CHUNK_BYTES)
+    fewest, many, most = FEWEST, MOST, CHUNK_BYTES
+    if in_place:
+        fewest, many, most = ALIGNED, MOST_EXACT, CHUNK_BYTES // 4
     if loss.compiled:
         fewest, most = fewest // 2, most // 2
-    tokens = min(MOST, max(fewest, most // (columns * size)))
+    tokens = min(many, max(fewest, most // (columns * size)))
     # Tokens in a row whose number only a run can tell are taken for 64.
     per_row = product(logits.shape[:-1]).factor * 64 ** (
         len(product(logits.shape[:-1]).symbols) - 1

@@ -23,6 +23,7 @@ def _short_chunks(monkeypatch):
     """Chunks of a few tokens, so that small examples have several; the last one is shorter."""
     monkeypatch.setattr(planning, "FEWEST", 9)
     monkeypatch.setattr(planning, "MOST", 9)
+    monkeypatch.setattr(planning, "MOST_EXACT", 9)
 
 
 class Model:
