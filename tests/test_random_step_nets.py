@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 import zlib
+from collections.abc import Callable
 from unittest import mock
 
 import numpy as np
@@ -216,8 +217,13 @@ def optimised(built: Built, trial: Trial) -> list:
     return list(made.values())
 
 
-def hold(trial: Trial) -> int:
-    """Fails unless all optimised steps leave the original's bits; how many there are."""
+def hold(trial: Trial, ran: Callable[[], None] = lambda: None) -> int:
+    """Fails unless all optimised steps leave the original's bits; how many there are.
+
+    Args:
+      trial: the step net, and how it is rewritten.
+      ran: called when the original has run.
+    """
     built = Built(trial.recipe)
     start = [one.numpy() for one in built.kept]
     try:
@@ -229,6 +235,7 @@ def hold(trial: Trial) -> int:
         return 0
     except (LookupError, AssertionError, tf.errors.InvalidArgumentError):
         return 0  # TensorFlow has no gradient of some op's gradient or in a branch, or a wrong one
+    ran()
     functions = optimised(built, trial)
     if not functions:
         return 0
@@ -513,36 +520,7 @@ def test_what_is_thrown_is_the_same_again():
     assert Trial.drawn(Thrown(7)) == Trial.drawn(Thrown(7)) != Trial.drawn(Thrown(8))
 
 
-def main(first: int, last: int) -> int:
-    """Holds the trials with these numbers; prints what failed, and how many cases there were."""
-    tf.config.experimental.enable_op_determinism()
-    cases = step_nets = failures = listed = unknown = 0
-    for number in range(first, last):
-        trial = Trial.of_number(number)
-        try:
-            held = hold(trial)
-        except Exception as error:  # all are reported, whatever it is
-            failures += 1
-            text = f"{type(error).__name__}: {str(error)[:500]}"
-            print(f"FAILED {number}: {text}\n  {trial}", flush=True)
-        else:
-            cases += held
-            step_nets += bool(held)
-        if number % 50 == 49:
-            print(f"{first} to {number + 1}: {cases} cases so far", flush=True)
-        if len(DIFFER) > listed:
-            listed = len(DIFFER)
-            known = KNOWN_TO_DIFFER.get(number, "")
-            unknown += not known
-            print(f"DIFFERS {number}{known and f' ({known})'}: {DIFFER[-1]}", flush=True)
-    print(
-        f"{first} to {last}: {cases} cases of {step_nets} step nets that were rewritten, "
-        f"{last - first - step_nets - failures} left alone, {failures} failed, "
-        f"{len(DIFFER)} differ with fusions on, {len(RACES)} times the original varies itself",
-        flush=True,
-    )
-    return failures + unknown
-
-
 if __name__ == "__main__":
+    from tests.held_step_nets import main
+
     sys.exit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)
