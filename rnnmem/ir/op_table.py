@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from rnnmem.ir.graph import Net, Op, Shape, bytes_of, may_be_one_shape
+from rnnmem.ir.graph import Constant, Net, Op, Shape, bytes_of, may_be_one_shape
 from rnnmem.ir.op_types import ROWS
 from rnnmem.ir.op_words import WORDS
 
@@ -288,7 +288,7 @@ def arithmetic(op: Op, net: Net) -> tuple[float, float]:
     sized = op.inputs
     if known is None or known.work is not _PRODUCT:  # which asks for rows and columns
         sized = tuple([_of_known_size(net, blob) for blob in sized])
-    return _arithmetic(op.type, flipped, _kinds(net, sized), _kinds(net, op.outputs))
+    return _arithmetic(_computed(op, net), flipped, _kinds(net, sized), _kinds(net, op.outputs))
 
 
 def transposing(dtype: str, shape: Shape, made: Shape) -> tuple[float, float]:
@@ -311,10 +311,21 @@ _UNKNOWN_DIMENSIONS = 3
 
 _EACH = {name: float(value) for name, value in column("each").items()}
 _INDICES, _INDEX_VECTORS = slots("indices"), slots("index_vectors")
+_EXPONENTS = slots("exponent")
+_EASY_EXPONENTS = (-1, -0.5, 0, 0.5, 1, 2, 3)
+"""Those of which ``arithmetic_optimizer.cc`` (``ConvertPowStage``) makes roots and products."""
 
 # A member that is asked for by its class takes longer than all else here.
 _NO_WORK, _PRODUCT = Work.NONE, Work.PRODUCT
 _BlobKind = tuple[str, Shape]
+
+
+def _computed(op: Op, net: Net) -> str:
+    """The op's type, or one that takes as long as what a graph optimizer makes of its constant."""
+    slot = _EXPONENTS.get(op.type)
+    made = None if slot is None else net.producer.get(op.inputs[slot])
+    held = None if made is None else made.attributes.get("value")
+    return "Sqrt" if isinstance(held, Constant) and held.value in _EASY_EXPONENTS else op.type
 
 
 def _of_known_size(net: Net, blob: str) -> str:

@@ -274,7 +274,7 @@ Placeholder                          quiet
 PlaceholderWithDefault               rerun none view=same hides
 Polygamma                            rerun pointwise=12
 PopulationCount                      rerun pointwise=3
-Pow                                  rerun pointwise=80 bits=columns
+Pow                                  rerun pointwise=80 exponent=1 bits=columns
 PreventGradient                      view=same bits tokens=each
 Print                                effect=seen
 PrintV2                              effect=seen

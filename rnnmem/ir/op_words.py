@@ -16,6 +16,7 @@ WORDS = {
     " each, however short it is",
     "indices": "the input that tells which rows these are, by a number each",
     "index_vectors": "the same, by a vector of numbers each",
+    "exponent": "the input of whose constants a graph optimizer makes roots and products",
     "wakes": "hands its work to other threads, however little that is, once or so many times",
     "complex": "reads complex numbers, as its work has it",
     "starts": "runs as a primitive of oneDNN where that is on, which takes long to start",

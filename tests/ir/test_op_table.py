@@ -323,6 +323,13 @@ def test_what_is_the_same_numbers_as_a_known_shape_is_as_large():
     assert arithmetic(net.op_by_name["s"], net) == arithmetic(known.op_by_name["s"], known)
 
 
+@pytest.mark.parametrize(("exponent", "easy"), [(3.0, True), (-0.5, True), (2, True), (2.5, False)])
+def test_a_power_that_a_graph_optimizer_makes_products_of_costs_as_little(exponent, easy):
+    power, root = op("y", "Pow", "x n", "f[1000]"), op("z", "Sqrt", "x", "f[1000]")
+    net = make_net({"x": "f[1000]"}, [const("n", exponent), power, root], ["y", "z"])
+    assert (arithmetic(power.op, net)[0] == arithmetic(root.op, net)[0]) == easy
+
+
 def test_a_branch_costs_its_dearer_side():
     def side(*drawn):
         return make_net({"x": "f[1000]"}, drawn, [drawn[-1].op.name])

@@ -80,7 +80,7 @@ def _padded(op: Op, ins: list[Fact]) -> list[Fact]:
     shape, added = ins[0].shape, ins[1].matrix
     if shape is None or added is None:
         return []
-    if isinstance(ins[0].value, tuple) and op.type in ("Pad", "PadV2"):
+    if isinstance(ins[0].value, tuple) and not op.type.startswith("Mirror"):
         ((before, behind),) = added
         given = ins[2].value if op.type == "PadV2" else 0
         beside = given if isinstance(given, int) else None
