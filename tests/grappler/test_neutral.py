@@ -70,6 +70,14 @@ def test_of_a_shape_that_no_trace_tells_only_a_product_is_handed_on(number, type
         check(net, found)
 
 
+@pytest.mark.parametrize("sizes", [(2, 4), (8, 1)])
+def test_it_keeps_its_shape(sizes):
+    net = drawn(const("c", 1.0), op("s", "Mul", "x c", F))
+    other = [const("sizes", sizes), op("s", "Reshape", "x sizes", F)]
+    with pytest.raises(CheckError):
+        check(net, drawn(const("c", 1.0), *other))
+
+
 @pytest.mark.parametrize(("number", "type"), [(1.0, "RealDiv"), (0.0, "AddV2")])
 def test_so_is_what_was_merged_with_one_that_is(number, type):
     same = const("c", number), const("d", number)

@@ -17,7 +17,7 @@ from rnnmem.analysis.shapes import with_known_shapes
 from rnnmem.ir.graph import Blob, Net, Op, static
 from rnnmem.ir.neutral import neutral_operand
 from rnnmem.ir.op_table import slots
-from rnnmem.ir.order import topological
+from rnnmem.ir.order import constant_value, topological
 from rnnmem.verify.signatures import Signs
 
 _UNIT = slots("unit")
@@ -70,18 +70,21 @@ def _reshapes(
     gone: dict[str, str] = {}
     for op in original.ops:
         other = rewritten.op_by_name.get(op.name)
-        if op.type not in _UNIT or (other is not None and other.type != "Reshape"):
+        unit = _UNIT.get(op.type)
+        if unit is None or (other is not None and other.type != "Reshape"):
             continue
-        kinds = shaped() if _UNIT[op.type] == 1 else original.blobs
+        if all(constant_value(original, blob) != unit for blob in op.inputs):
+            continue
+        kinds = shaped() if unit == 1 else original.blobs
         operand = neutral_operand(original, op, kinds)
-        if operand is None or static(kinds[operand].shape) is None:
+        sizes = None if operand is None else static(kinds[operand].shape)
+        if operand is None or sizes is None:
             continue
-        shape = None if other is None else rewritten.producer.get(other.inputs[1])
         if other is None:
             gone[op.outputs[0]] = operand
-        elif shape is not None and shape.type == "Const":
-            found[op.outputs[0]] = other, shape
-            yield op.name, (operand, other, shape)
+        elif constant_value(rewritten, other.inputs[1]) == sizes:
+            found[op.outputs[0]] = how = other, rewritten.producer[other.inputs[1]]
+            yield op.name, (operand, *how)
     if found and gone:
         numbers = original.of_ops(_numbers)
         merged = {numbers[blob]: how for blob, how in found.items()}
