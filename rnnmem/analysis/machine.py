@@ -20,7 +20,6 @@ from rnnmem.ir.devices import ACCELERATOR, HOST
 from rnnmem.ir.graph import Net, Op, static
 from rnnmem.ir.marks import PACKS, PRIMITIVE
 from rnnmem.ir.op_table import (
-    OVERWRITES,
     POP,
     PUSH,
     READ,
@@ -91,8 +90,6 @@ class Machine:
             found = self.measured.get(op_signature(op, net) or "")
             if found is not None:
                 return self._starting(op, net) + found
-        if op.type == OVERWRITES:
-            return self._starting(op, net) + self._seconds_to_overwrite(op, net)
         work, moved = arithmetic(op, net)
         if self.costs is not None:
             if moves_nothing(net, op):
@@ -158,10 +155,6 @@ class Machine:
         if not _multiplies(op):
             return other
         return batched if _is_batched(op) else product
-
-    def _seconds_to_overwrite(self, op: Op, net: Net) -> float:
-        """What rows take that are written into a buffer which is too large to be at hand."""
-        return OVERWRITTEN * self.seconds_to_keep(net.blobs[op.inputs[2]].bytes or 0)
 
     def seconds_to_keep(self, size: int) -> float:
         """Estimated time that saving ``size`` bytes for the gradient takes: out and in again."""
@@ -272,9 +265,6 @@ PRIMITIVE_SECONDS = 4.5e-5
 however small it is. By hand: 30 to 75 us one after the other, up to 115 us in a step."""
 FEW_ROWS = 32
 """Rows up to which a product is thin: its factors are read for little work. By hand."""
-OVERWRITTEN = 2.0
-"""So many times as long as a byte that is kept one takes that is overwritten. By hand: 0.11 to
-0.21 ms for 1 MiB, in chunks of 0.25 to 1 MiB of buffers of 4 to 40 MiB."""
 WIDE_SECONDS = 5e-5
 """An op that takes longer than this keeps most cores busy by itself. By hand."""
 TOGETHER = 1.6

@@ -27,14 +27,14 @@ from rnnmem.ir.marks import (
     SAVES_TAIL,
     SEGMENTS,
 )
-from rnnmem.ir.op_table import OVERWRITES, UNWRAP, WRAP
+from rnnmem.ir.op_table import UNWRAP, WRAP
 from rnnmem.passes.checkpoint.schedule import evaluations
 from rnnmem.planning.overlap import factor_one_by_one
 from rnnmem.simulate.program import compile_net, is_cheap
 from rnnmem.simulate.steps import Kind, Program, Step
 
 _HANDS_ON = (Kind.VIEW, Kind.PARTS)
-_COST = (WRAP, UNWRAP, OVERWRITES)
+_OPTIONALS = (WRAP, UNWRAP)
 """Views that have a cost of their own."""
 FEW = 0.2
 """Part of the iterations on the way to a segment whose state is kept, about."""
@@ -87,7 +87,7 @@ class _Walk:
             return self.loop(step, trips)
         if step.inner:
             return self.branch(step, around)
-        if step.kind in _HANDS_ON and step.op.type not in _COST:
+        if step.kind in _HANDS_ON and step.op.type not in _OPTIONALS:
             return self.costs.op  # a transposition that moves nothing among them
         return 0.0 if step.op.nets else self.machine.seconds(step.op, program.net)
 
