@@ -10,11 +10,10 @@ that compute the same and were merged into it.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from rnnmem.analysis.shapes import with_known_shapes
-from rnnmem.ir.graph import Blob, Net, Op, static
+from rnnmem.ir.graph import Net, Op, static
 from rnnmem.ir.neutral import neutral_operand
 from rnnmem.ir.op_table import slots
 from rnnmem.ir.order import constant_value, topological
@@ -30,8 +29,7 @@ def lower_original(original: Net, rewritten: Net) -> Net:
       original: the Net as imported.
       rewritten: what a rewrite made of it.
     """
-    shaped = functools.cache(lambda: with_known_shapes(original).blobs)
-    reshapes = dict(_reshapes(original, rewritten, shaped))
+    reshapes = dict(_reshapes(original, rewritten))
     ops: dict[str, Op] = {}
     blobs = dict(original.blobs)
     for op in original.ops:
@@ -56,15 +54,12 @@ def lower_original(original: Net, rewritten: Net) -> Net:
     return original if same else original.replace(ops=lowered, blobs=blobs)
 
 
-def _reshapes(
-    original: Net, rewritten: Net, shaped: Callable[[], Mapping[str, Blob]]
-) -> Iterator[tuple[str, tuple[str, Op, Op]]]:
+def _reshapes(original: Net, rewritten: Net) -> Iterator[tuple[str, tuple[str, Op, Op]]]:
     """What each op that is handed on hands on, the Reshape that does so and its constant of sizes.
 
     Args:
       original: the Net as imported.
       rewritten: what a rewrite made of it.
-      shaped: finds the original's blobs, with all shapes that can be found out.
     """
     found: dict[str, tuple[Op, Op]] = {}
     gone: dict[str, str] = {}
@@ -75,7 +70,7 @@ def _reshapes(
             continue
         if all(constant_value(original, blob) != unit for blob in op.inputs):
             continue
-        kinds = shaped() if unit == 1 else original.blobs
+        kinds = (with_known_shapes(original) if unit == 1 else original).blobs
         operand = neutral_operand(original, op, kinds)
         sizes = None if operand is None else static(kinds[operand].shape)
         if operand is None or sizes is None:
