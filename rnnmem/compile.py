@@ -36,7 +36,7 @@ from rnnmem.planning.plan import Plan
 from rnnmem.planning.saved import apply_saved, of_this_function
 from rnnmem.planning.search import Search
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.straight_line import Chosen
+from rnnmem.planning.straight_line import LITTLE, Chosen
 from rnnmem.prepared import Prepared, prepare
 from rnnmem.simulate.timeline import worst_peak
 from rnnmem.tf.attributes import constant
@@ -53,6 +53,8 @@ _ALONE = ("congruent_ops", *(one.name for one in BEFORE_LOOPS))
 """Passes that have decided before the loops are planned, and change the Net without them."""
 _DECIDED = (*_LOSSES, "zero_lists", *_ALONE)
 """Passes that have decided before the loops are planned."""
+_OVER_ITEMS = "accumulated_products"
+"""The pass whose loops take time that others may need more."""
 _BOUNDS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
 """Bounds on time whose plans a budget may take where residuals outside of loops run again."""
 _RACING_SUM = (
@@ -174,6 +176,24 @@ def _decided(net: Net, target: Target) -> Compiled:
 
 def _least(net: Net, target: Target) -> Compiled:
     """The plan for a Net, inside loops and outside, applied; not verified yet."""
+    made, options = _with_regions(net, target), target.options
+    may_choose = options.budget is None and options.plan is None
+    if made.search is None or not may_choose or not made.plan.of(_OVER_ITEMS):
+        return made
+    taken = made.search.with_own_peak(Plan()).slowdown - 1.0
+    if taken <= LITTLE * (options.max_slowdown - 1.0):
+        return made
+    fewer = dataclasses.replace(target, options=options.without([_OVER_ITEMS]))
+    return min(made, _with_regions(net, fewer), key=_predicted)
+
+
+def _predicted(made: Compiled) -> float:
+    peak = made.plan.predicted_peak
+    return math.inf if peak is None else peak
+
+
+def _with_regions(net: Net, target: Target) -> Compiled:
+    """The same with all passes that are allowed, whatever time they leave for each other."""
     options = target.options
     left = target.differentiated or target.by_xla or waits_for_gradient(net)
     if left or options.passes.isdisjoint(OUTSIDE) or options.plan is not None:
@@ -186,7 +206,7 @@ def _least(net: Net, target: Target) -> Compiled:
     chosen = made.search, made.plan, made.rewritten
     bound, within = options.max_slowdown, functools.partial(_within, made, target)
     found = outside_of_loops(net, chosen, bound, within)
-    counted = any(one.counted for one in found[1].of("accumulated_products"))
+    counted = any(one.counted for one in found[1].of(_OVER_ITEMS))
     if found[1].changes_nothing and made.search.setting.sizes is not None and not counted:
         # Other calls may be larger; where large buffers take turns, this one tells.
         elsewhere = _least(net, dataclasses.replace(target, given=()))

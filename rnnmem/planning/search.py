@@ -36,7 +36,7 @@ from rnnmem.planning.pareto import Candidates, candidates_of
 from rnnmem.planning.plan import Plan
 from rnnmem.planning.scheduling_edges import with_edges_where_they_pay
 from rnnmem.planning.setting import Setting
-from rnnmem.planning.step_time import run_seconds
+from rnnmem.planning.step_time import run_seconds, slowdown_of
 from rnnmem.planning.timed import Timed
 from rnnmem.planning.tried import Tried
 from rnnmem.simulate.timeline import counted_peak, worst_peak
@@ -479,9 +479,14 @@ class Search:
         return self._fitting(budget, plan, "nothing more can be recomputed")
 
     def with_own_peak(self, plan: Plan) -> Plan:
-        """The plan that does nothing more, with the predicted peak of the Net as it is by now."""
-        peaks = self.original_peak, counted_peak(self.as_run)
-        return dataclasses.replace(plan, original_peak=peaks[0], predicted_peak=peaks[1])
+        """The plan that does nothing more, with peak and step time of the Net as it is by now."""
+        found = slowdown_of(self.as_run, self.original.seconds, self.setting.machine)
+        return dataclasses.replace(
+            plan,
+            original_peak=self.original_peak,
+            predicted_peak=counted_peak(self.as_run),
+            slowdown=plan.slowdown if found is None else found,
+        )
 
     def _fitting(self, budget: int, plan: Plan, remark: str) -> Plan:
         """A plan that fits in the budget once large buffers take turns.

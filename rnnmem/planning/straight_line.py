@@ -37,6 +37,8 @@ ALIKE = 0.05
 """Part of the estimated peak, or of the time, by which choices must differ to be both simulated."""
 LESS = 0.95
 """Part of the time left that choices may take which are looked at as others took too long."""
+MOST_LOOKS = 4
+"""Looks at choices that take less time: two, and more while none is within the bound."""
 CLOSE = 0.03
 """Part of the least peak by which a faster choice may be above it."""
 
@@ -147,7 +149,7 @@ def _in_time(
     them, others are looked at once more that take as much less.
     """
     kept: list[_Made] = []
-    for _ in range(2):
+    for look in range(MOST_LOOKS):
         orderly = [begun_in_turn(with_known_shapes(net), one) for one in _apart(found)[:TRIED]]
         limit = _limit(before[-1], plan.original_peak, any(one.asked for one in found))
         tried = _tried(orderly, before, limit, net, search)
@@ -158,7 +160,7 @@ def _in_time(
         least = min((one[0][-1] for one in fit), default=math.inf)
         better = [(one, slower) for slower, one in taken if one[0][-1] < (1 - ALIKE) * least]
         kept += fit
-        if not better:
+        if not better or look and kept:
             break
         (_, best, _), slower = min(better, key=lambda one: one[0][0][-1])
         part = LESS * (max_slowdown - plan.slowdown) / (slower - plan.slowdown)

@@ -25,12 +25,14 @@ from rnnmem.grappler.barrier import SHOWN, hidden
 from rnnmem.grappler.item_sums import LANES, MANY, inner_sizes, lanes_of
 from rnnmem.ir.builders import Encode, element, integer, made, number
 from rnnmem.ir.control_flow import add_input, counted_loop
+from rnnmem.ir.edges import Edge
 from rnnmem.ir.editor import NetEditor
 from rnnmem.ir.graph import Blob, DType, Net, Op, ShapeValue, static
 from rnnmem.ir.marks import ITEMS, SIZES
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.accumulated_products.select import PRODUCT, SUM
 from rnnmem.passes.decision import Context, await_no_more, planned_op
+from rnnmem.passes.schedule.apply import with_edges
 
 Lane = tuple[int | str, int | str, int]
 """The first item, the end, and the step; of the first two a number, or the blob that tells it."""
@@ -43,12 +45,14 @@ def apply(net: Net, products: Iterable[AccumulatedProduct], context: Context) ->
       NetError: a decision names an op that the Net does not have.
     """
     editor = NetEditor(net)
+    edges = []
     for one in products:
         product = planned_op(editor, one.product, PRODUCT)
         total = planned_op(editor, one.total, SUM)
         items = _Items(editor, product, total, one.at_once, context.constant)
-        items.write_counted() if one.counted else items.write(one.items)
-    return editor.net()
+        done = items.write_counted() if one.counted else items.write(one.items)
+        edges += [Edge(adding, None, done) for adding in one.awaiting]
+    return with_edges(editor.net(), edges)
 
 
 class _Items:
@@ -64,11 +68,11 @@ class _Items:
         self.given = [editor.resolve(blob) for blob in product.inputs]
         self.factors = [self._as_items(blob) for blob in self.given]
 
-    def write(self, items: int) -> None:
-        """Writes the loops, and takes out the sum and the product."""
-        self._replace(self._added_up(lanes_of(items), 0.0))
+    def write(self, items: int) -> str:
+        """Writes the loops, and takes out the sum and the product; the op that is done last."""
+        return self._replace(self._added_up(lanes_of(items), 0.0))
 
-    def write_counted(self) -> None:
+    def write_counted(self) -> str:
         """The same where only a run tells how many items there are."""
         fits = self._fits()
         items = self._count("Mul", self._dim(self.factors[0], 0), fits)
@@ -76,7 +80,7 @@ class _Items:
         lanes: list[Lane] = [(lane, whole, LANES) for lane in range(LANES)]
         held = self._added_up([*lanes, (whole, items, 1)], -0.0)
         left = self._left(self._count("Mul", self._dim(self.given[0], 0), fits), held)
-        self._replace(self._added(held, left))
+        return self._replace(self._added(held, left))
 
     def _added_up(self, lanes: Sequence[Lane], zero: float) -> str:
         """The sum of what the lanes add up: those of the kernel's sums, and what goes on."""
@@ -115,8 +119,8 @@ class _Items:
             held = self._added(held, found) if held else found
         return held
 
-    def _replace(self, held: str) -> None:
-        """Puts what was added up in the place of the sum."""
+    def _replace(self, held: str) -> str:
+        """Puts what was added up in the place of the sum; the op that makes it."""
         editor, total = self.editor, self.total
         await_no_more(editor, total)
         await_no_more(editor, self.product)
@@ -133,6 +137,7 @@ class _Items:
             kind=kind,
         )
         editor.rename(total.outputs[0], shown)
+        return shown.rpartition(":")[0]
 
     # --- sizes
 

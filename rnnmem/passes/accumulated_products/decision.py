@@ -20,6 +20,7 @@ class AccumulatedProduct:
       line: the user's line, or empty.
       counted: whether each run counts them, as sizes are open; these are those of the first call.
       at_once: how many are made at once: 1, or one for each of the kernel's sums.
+      awaiting: names of sums that wait for it, as the product was done before they began.
     """
 
     COUNTED: ClassVar = ("product added up item by item", "products added up item by item")
@@ -31,6 +32,7 @@ class AccumulatedProduct:
     line: str = ""
     counted: bool = False
     at_once: int = 1
+    awaiting: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:

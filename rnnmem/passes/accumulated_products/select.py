@@ -7,6 +7,9 @@ there are as many items as the first axes have together. TensorFlow's kernels mu
 itself, however many there are, unless an item is so small that several run side by side, or so
 narrow that one is cut along ``k``. Where sizes are open, those of a call decide whether it is worth
 its time; a run with others, in which bits would not be kept, makes all items at once.
+
+Loops hold what they read for longer than the product did, and a sum of three begins with an addend
+that nobody holds: one that the product comes before waits for the loops, too.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rnnmem.analysis.facts import Fact, vector
 from rnnmem.analysis.machine import Machine
@@ -23,6 +26,8 @@ from rnnmem.grappler.item_sums import LANES, MANY, held_items, keeps_bits
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Op
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.passes.decision import Step
+from rnnmem.passes.straight_line.races import Races
+from rnnmem.passes.straight_line.segments import Line
 from rnnmem.simulate.timeline import counted_peak
 
 PRODUCT = "BatchMatMulV2"
@@ -43,7 +48,17 @@ small items one by one take so much longer than these are estimated."""
 def decide(step: Step) -> tuple[AccumulatedProduct, ...]:
     """The products of a step to be added up item by item."""
     peak = functools.cache(functools.partial(counted_peak, step.in_call))
-    return products_of(known_net(step.net), step.machine, step.in_call, peak)
+    found = products_of(known_net(step.net), step.machine, step.in_call, peak)
+    return tuple(_in_order(found, step)) if found else ()
+
+
+def _in_order(found: Iterable[AccumulatedProduct], step: Step) -> Iterator[AccumulatedProduct]:
+    """Those that come before the sums that they race with, which are to wait for them."""
+    races = Races(Line(step.shaped, step.sizes), step.machine.seconds)
+    for one in found:
+        awaiting = races.awaiting(one.product)
+        if awaiting is not None:
+            yield dataclasses.replace(one, awaiting=awaiting)
 
 
 def products_of(

@@ -8,7 +8,8 @@ to do and the sum waits for much:
         └─► MatMul ─► SoftmaxGrad ─► MatMul ─► AddN(dy, …)
 
 Where x runs again for it, the reader may come last. So the sum waits for it then, by a control
-edge; where that cannot be, the region does not run again.
+edge; where that cannot be, the region does not run again. So it is where what takes the reader's
+place takes longer (`Races.awaiting`).
 """
 
 from __future__ import annotations
@@ -77,6 +78,16 @@ class Races:
                 return None
             edges[race.edge] = None
         return dataclasses.replace(region, edges=tuple(edges))
+
+    def awaiting(self, reader: str) -> tuple[str, ...] | None:
+        """Names of the sums that are to wait for what takes a reader's place, and takes longer.
+
+        None: one of them may come first, or may not wait.
+        """
+        races = [race for race in self._all if race.reader == reader]
+        if all(race.edge is not None and self._is_backward(race.edge) for race in races):
+            return tuple(race.adding for race in races)
+        return None
 
     def _is_backward(self, edge: Edge) -> bool:
         """Whether the sum stands behind what it would wait for: nothing waits for itself then."""

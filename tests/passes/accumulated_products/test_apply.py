@@ -11,6 +11,7 @@ import rnnmem
 from rnnmem.errors import PlanError
 from rnnmem.passes.accumulated_products.decision import AccumulatedProduct
 from rnnmem.planning.plan import Plan
+from rnnmem.tf.functions import net_of
 from tests.alone import run_alone
 from tests.cases import Case, assert_same_bits, numbers, thrice, train, values, weights
 
@@ -97,6 +98,21 @@ def opened(batch=19, length=32, units=384, words=1024, leading=()):
     return Case(step, calls, values(w, b))
 
 
+def residual(batch=8, length=128, units=256):
+    """A residual layer: of what arrives a product is made, and four gradients are added up."""
+    grow, shrink, w = weights((units, 4 * units), (4 * units, units), (units, units))
+
+    def norm(x):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-6)
+
+    def loss(x):
+        x = x @ w
+        return tf.reduce_mean(tf.square(x + tf.nn.gelu(norm(x) @ grow) @ shrink))
+
+    return Case(train(loss, [grow, shrink, w]), thrice(numbers(batch, length, units)), values(w))
+
+
 PROGRAMS = {
     "few": (lambda: head(batch=7), 7),
     "four sums": (lambda: head(batch=16), 16),
@@ -105,6 +121,7 @@ PROGRAMS = {
     "behind a loop": (recurrent, 16),
     "float64": (doubled, 12),
     "four at once": (lambda: head(batch=35), 35),
+    "beside a residual": (residual, 8),
     "of a call": (opened, 19),
     "of a call, four at once": (lambda: opened(batch=34), 34),
     "two axes": (lambda: opened(batch=11, leading=(3,)), 33),
@@ -205,6 +222,18 @@ def test_what_products_take_of_a_few_items_is_not_held_against_a_plan_of_the_loo
     assert [loop.closed for loop in plan.loops] == [""]
     assert plan.predicted_peak < 0.8 * plan.original_peak
     assert_same_bits(gated, max_slowdown=1.5)
+
+
+def test_sums_that_a_product_comes_before_wait_for_its_loops():
+    case = residual()
+    fn = rnnmem.optimize(case.fn, allow=("accumulated_products",))
+    awaiting = {one.product: one.awaiting for one in decided(fn, case)}
+    (added,) = {name for names in awaiting.values() for name in names}
+    assert awaiting["gradient_tape/matmul_2/MatMul_1"] == (added,)
+    args, kwargs = case.calls[0]
+    net = net_of(fn.get_concrete_function(*args, **kwargs))
+    assert [op.type for op in net.ops if op.name == added] == ["AddN"]
+    assert any("matmul_2" in name for name in net.op_by_name[added].controls)
 
 
 def test_what_is_small_or_not_allowed_stays():

@@ -105,6 +105,16 @@ def test_the_race_begins_where_the_buffer_is_made_that_both_read():
     assert edges == (Edge("gradients/dx", None, "gradients/u"),)
 
 
+def test_what_takes_the_place_of_a_reader_is_awaited_by_the_sums_that_it_came_before():
+    def awaiting(net):
+        return Races(Line(net), CPU.seconds).awaiting("gradients/dw")
+
+    assert awaiting(drawn()) == ("gradients/dx",)
+    assert awaiting(drawn(far=1)) is None  # either may come first
+    assert awaiting(drawn(late=True)) is None
+    assert Races(Line(drawn()), CPU.seconds).awaiting("gradients/u") == ()
+
+
 @pytest.mark.parametrize("type", ["MatMul", "Einsum", "BiasAddGrad"])
 def test_gradients_of_weights_that_two_passes_share_are_waited_for_by_another_reader(type):
     reads = "d" if type == "BiasAddGrad" else "x d"
