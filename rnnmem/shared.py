@@ -10,8 +10,8 @@ from typing import Any
 from rnnmem.api import optimize
 from rnnmem.errors import NotUnderstood
 from rnnmem.ir.graph import Net
+from rnnmem.ir.handed_on import handed_on
 from rnnmem.ir.joint import is_joint
-from rnnmem.ir.op_table import SAME_BUFFER
 from rnnmem.ir.order import all_needed_by
 from rnnmem.planning.plan import Plan
 from rnnmem.storage import Shared, share_parallel, share_sequential
@@ -116,5 +116,6 @@ def _users(net: Net, blob: str) -> Iterator[str]:
     """Names of the ops that read a blob, itself or a view of it."""
     for op in net.readers.get(blob, ()):
         yield op.name
-        if op.type in SAME_BUFFER and op.outputs:
-            yield from _users(net, op.outputs[0])
+        for read, written in handed_on(op):
+            if read == blob:
+                yield from _users(net, written)

@@ -13,7 +13,8 @@ from typing import Any
 from rnnmem.analysis.machine import ALIGNMENT
 from rnnmem.analysis.trip_count import number_of
 from rnnmem.ir.graph import BYTES_PER_ELEMENT, Net, Op, static
-from rnnmem.ir.op_table import SAME_BUFFER, slots, types
+from rnnmem.ir.handed_on import handed_on
+from rnnmem.ir.op_table import slots, types
 
 SLICED = slots("slices")
 """Op type -> the input of whose buffer its outputs may be parts."""
@@ -71,9 +72,8 @@ def _are_cut(net: Net, op: Op) -> list[bool]:
 def whole_buffer(net: Net, blob: str) -> str:
     """The blob whose buffer a blob is a part of; itself where it has its own."""
     while (op := net.producer.get(blob)) is not None:
-        if op.type in SAME_BUFFER:
-            source: str | None = op.inputs[0]
-        else:
+        source = next((read for read, written in handed_on(op) if written == blob), None)
+        if source is None:
             source = source_of_rows(net, op, lambda one: number_of(net, one))
         if source is None or net.blobs[source].dtype == "variant":
             return blob

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from rnnmem.analysis.branches import given_inside
 from rnnmem.analysis.shared_rows import may_be_all
 from rnnmem.ir.graph import Net, Op, Shape, may_be_one_shape, static
+from rnnmem.ir.handed_on import handed_on
 from rnnmem.ir.op_table import (
     ADDS,
     BRANCHES,
@@ -21,7 +22,6 @@ from rnnmem.ir.op_table import (
     FILLERS,
     LOOPS,
     REDUCES,
-    SAME_BUFFER,
     Work,
     facts,
     types,
@@ -63,7 +63,9 @@ class Sums:
             for argument, result in zip(net.inputs, net.outputs, strict=True):
                 self.join(argument, result)
         for op in net.ops:
-            if op.inputs and (op.type in SAME_BUFFER or _may_do_nothing(net, op)):
+            for read, written in handed_on(op):
+                self.join(read, written)
+            if op.inputs and _may_do_nothing(net, op):
                 self.join(op.inputs[0], op.outputs[0])
             if op.nets:
                 found |= self._look(op)
@@ -130,13 +132,6 @@ class Sums:
     def join(self, one: str, other: str) -> None:
         """Lets two blobs stand in one buffer, and all that may stand in one with either."""
         self._parent[self.root(one)] = self.root(other)
-
-
-def buffer_of(net: Net, blob: str) -> str:
-    """The blob whose buffer this one surely has: the first of those that are handed on as it."""
-    while (op := net.producer.get(blob)) is not None and op.type in SAME_BUFFER:
-        blob = op.inputs[0]
-    return blob
 
 
 def sums_of(net: Net) -> Sums:

@@ -27,11 +27,11 @@ from rnnmem.analysis.versions import ssa
 from rnnmem.grappler.summation_order import (
     Sums,
     addends_of,
-    buffer_of,
     summation_trees,
     sums_of,
 )
 from rnnmem.ir.graph import Net, Op, Path
+from rnnmem.ir.handed_on import buffer_of
 from rnnmem.ir.op_table import (
     ASKS_SHAPE,
     BRANCHES,
@@ -41,7 +41,6 @@ from rnnmem.ir.op_table import (
     READ,
     SAME_BUFFER,
     TAKES,
-    types,
 )
 from rnnmem.ir.order import (
     all_needed_by,
@@ -52,8 +51,6 @@ from rnnmem.ir.order import (
 )
 
 _HANDING_OUT = HANDS_OUT | BRANCHES | LOOPS
-_EACH = types("view", "each")
-"""Types that hand on each of their inputs."""
 
 
 def not_to_wait(net: Net, path: Sequence[str] = (), held: Collection[str] = ()) -> frozenset[str]:
@@ -121,9 +118,6 @@ def _buffers(net: Net, path: Sequence[str]) -> Sums:
     """What may stand in one buffer, parts of it and what goes through a barrier included."""
     sums = Sums(net, carried=path[-1:] == ("body",))
     for op in net.ops:
-        if op.type in _EACH:
-            for blob, handed in zip(op.inputs, op.outputs, strict=True):
-                sums.join(blob, handed)
         pop = popped_at_once(net, op)
         if may_be_rows(net, op):
             for part in op.outputs:

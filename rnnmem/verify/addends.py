@@ -22,6 +22,8 @@ SAME = frozenset(
 )
 """Op types that give what they read first."""
 
+_SEVERAL = "IdentityN"
+"""The type that hands on each input, as a custom gradient does with all its results."""
 _LISTS = frozenset({"TensorListPushBack", "TensorListSetItem"})
 _HOLDS = _LISTS | {"OptionalFromValue", "Merge", "Identity"}
 """Op types whose result may hold the buffer that they read."""
@@ -34,9 +36,12 @@ _SHARES = (
     "Exit",
     "OptionalFromValue",
     "OptionalGetValue",
+    _SEVERAL,
 }
 """Op types whose first output is the buffer that they read."""
-_VIEWS = frozenset({"Reshape", "ExpandDims", "Squeeze", "EnsureShape", "Identity", "Snapshot"})
+_VIEWS = frozenset(
+    {"Reshape", "ExpandDims", "Squeeze", "EnsureShape", "Identity", "Snapshot", _SEVERAL}
+)
 """Those of them that hand on one buffer, whatever runs."""
 _HANDS_ON = frozenset({"EnsureShape", "Identity", "PlaceholderWithDefault", "Snapshot"})
 _AROUND = re.compile(r"^(.*/_\d+/)?(rnnmem/again/)?|/rnnmem/\w+$")
@@ -60,8 +65,13 @@ def holders(graph: FlatGraph, adding: FlatOp) -> tuple[str, ...]:
 def _buffer(graph: FlatGraph, blob: tuple[str, int]) -> tuple[str, int]:
     """The blob whose buffer another is, outside of loops."""
     while (source := graph.ops[blob[0]]).type in _VIEWS:
-        blob = source.inputs[0]
+        blob = _read_as(source, blob)
     return blob
+
+
+def _read_as(source: FlatOp, blob: tuple[str, int]) -> tuple[str, int]:
+    """What an op reads in the buffer of this result."""
+    return source.inputs[blob[1] if source.type == _SEVERAL else 0]
 
 
 def _held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
@@ -69,7 +79,7 @@ def _held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
     found, seen = ALONE, {blob}
     while True:
         readers = graph.readers_beside(blob, adding)
-        if any(_keeps(graph, reader) for reader in readers):
+        if any(_keeps(graph, reader, blob) for reader in readers):
             return HELD
         if len(readers) > 1:
             found = SHARED
@@ -79,22 +89,26 @@ def _held(graph: FlatGraph, blob: tuple[str, int], adding: FlatOp) -> str:
         if source.type not in _SHARES:
             return found
         back = graph.back_edge(source) if source.type == "Merge" else None
-        blob = (source if back is None else back).inputs[0]
+        blob = _read_as(source, blob) if back is None else back.inputs[0]
         if blob in seen:
             return HELD
         seen.add(blob)
 
 
-def _keeps(graph: FlatGraph, reader: FlatOp) -> bool:
+def _keeps(graph: FlatGraph, reader: FlatOp, blob: tuple[str, int]) -> bool:
     """Whether what an op reads stays alive in what it makes: in a list, or as a result."""
     if reader.type == "_Retval":
         return True
-    if reader.type not in _HOLDS:
+    if reader.type == _SEVERAL:
+        handed = [(reader.name, at) for at, read in enumerate(reader.inputs) if read == blob]
+    elif reader.type in _HOLDS:
+        handed = [(reader.name, 0)]
+    else:
         return False
-    after = graph.readers.get((reader.name, 0), [])
+    after = [(result, one) for result in handed for one in graph.readers.get(result, [])]
     if reader.type in _LISTS:
-        return any(one.type != "TensorListPopBack" for one in after)
-    return any(_keeps(graph, one) for one in after)
+        return any(one.type != "TensorListPopBack" for _, one in after)
+    return any(_keeps(graph, one, result) for result, one in after)
 
 
 def order_of_equals(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rnnmem.grappler.summation_order import Sums, buffer_of, summation_trees
+from rnnmem.grappler.summation_order import Sums, summation_trees
+from rnnmem.ir.handed_on import buffer_of
 from tests.handmade import make_net, op, while_op
 
 F = "f[4]"
@@ -181,3 +182,17 @@ def test_a_blob_surely_has_the_buffer_of_what_only_hands_it_on():
         "x": "x",
         "out": "x",
     }
+
+
+def test_a_custom_gradient_hands_on_each_of_its_results():
+    ops = [
+        op("s", "Sin", "a", F),
+        op("t", "Tanh", "a", F),
+        op("n", "IdentityN", "s t", f"{F} {F}"),
+        op("y", "AddN", "n:1 a b", F),
+    ]
+    net = make_net(dict.fromkeys("ab", F), ops, ["y", "n:0"])
+    assert {blob: buffer_of(net, blob) for blob in ("n:0", "n:1")} == {"n:0": "s", "n:1": "t"}
+    sums = Sums(net)
+    assert sums.share("t", "n:1") and not sums.share("s", "t")
+    assert {"t", "n:1"} <= sums.addends and "s" not in sums.addends

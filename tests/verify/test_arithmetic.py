@@ -112,6 +112,24 @@ def test_a_sum_of_three_begins_with_what_it_may_overwrite():
     assert difference([only], [Half(FlatGraph(both), results=1)]) == "out"
 
 
+def test_what_a_custom_gradient_hands_on_is_held_with_what_it_read():
+    def half(*pushed):
+        kept = [op("s", "Sin", "x"), op("c", "Cos", "y"), op("n", "Neg", "z")]
+        both = op("both", "IdentityN", "s", "c", dtype=("float32", "float32"))
+        lists = [op("list", "EmptyTensorList", dtype="variant")]
+        for at, one in enumerate(pushed):
+            given = lists[-1].name
+            lists.append(op(f"list{at}", "TensorListPushBack", given, one, dtype="variant"))
+        sums = [both, op("out", "AddN", "both:0", "n", "both:1")]
+        ops = [X, Y, Z, *kept, *sums, *lists, *results("out", lists[-1].name)]
+        return [Half(FlatGraph(ops), results=1)]
+
+    assert difference(half("s"), half("both:0")) is None
+    assert difference(half("c", "s"), half("both:0", "both:1")) is None
+    assert difference(half("c"), half("s", "n")) == "out"
+    assert difference(half("both:1"), half("both:0", "n")) == "out"
+
+
 @pytest.mark.parametrize(
     "addends, named", [("a b c", None), ("c a b", None), ("a c b", None), ("s s n", "out")]
 )

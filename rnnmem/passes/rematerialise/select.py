@@ -14,10 +14,11 @@ from rnnmem.analysis.trip_count import trip_count
 from rnnmem.grappler.fusion import is_merged
 from rnnmem.grappler.leads import rivals
 from rnnmem.grappler.lowering import sums_what_is_given
-from rnnmem.grappler.summation_order import buffer_of, summation_trees, sums_of
+from rnnmem.grappler.summation_order import summation_trees, sums_of
 from rnnmem.grappler.summation_races import racing, summed_later
 from rnnmem.ir.devices import ACCELERATOR
 from rnnmem.ir.graph import Net
+from rnnmem.ir.handed_on import buffer_of
 from rnnmem.ir.joint import is_joint
 from rnnmem.ir.lines import function_of
 from rnnmem.ir.op_table import LOOPS, READ, facts

@@ -21,7 +21,8 @@ from rnnmem.analysis.tape import given_ops, has_scope, is_float, is_of_tape
 from rnnmem.grappler.cse import fan_out
 from rnnmem.grappler.summation_order import merged_sums
 from rnnmem.ir.graph import Blob, Net, Op
-from rnnmem.ir.op_table import ASKS_SHAPE, BROADCASTS, READ, SAME_BUFFER, Work, facts, may_fuse
+from rnnmem.ir.handed_on import handed_on
+from rnnmem.ir.op_table import ASKS_SHAPE, BROADCASTS, READ, Work, facts, may_fuse
 from rnnmem.ir.order import all_waiting_for, topological
 
 SMALL = 0.01
@@ -68,8 +69,8 @@ class Line:
         """Blob -> the blob whose buffer it stands in, for those that stand in another's."""
         found: dict[str, str] = {}
         for op in self.net.ops:
-            if op.type in SAME_BUFFER and op.inputs and op.outputs:
-                found[op.outputs[0]] = found.get(op.inputs[0], op.inputs[0])
+            for read, written in handed_on(op):
+                found[written] = found.get(read, read)
         return found
 
     def held(self, blob: str) -> int:
