@@ -235,16 +235,23 @@ def _passed_on(editor: NetEditor, blob: str, shape: Shape, name: str, stands_for
 
 
 def _kept_alive(before: Net, after: Net, constant: Encode, nested_step: NestedStep | None) -> Net:
-    """The Net in which blobs that lost all readers but one, which might be fused, have another."""
+    """The Net in which blobs that lost all readers but one, which might be fused, have another.
+
+    Who asks for the shape of one, which a clone is to have, is gone where TensorFlow finds the two
+    shapes alike.
+    """
     editor = NetEditor(after)
-    lonely = [
-        blob
-        for op in topological(after.ops)
-        for blob in op.outputs
-        if after.blobs[blob].dtype in BYTES_PER_ELEMENT
-        and fan_out(after, blob) == 1 < fan_out(before, _original(before, op, blob))
-        and all(may_fuse(op, reader) for reader in after.readers.get(blob, ()))
-    ]
+    lonely = []
+    for op in topological(after.ops):
+        for blob in op.outputs:
+            if after.blobs[blob].dtype not in BYTES_PER_ELEMENT:
+                continue
+            readers = after.readers.get(blob, ())
+            left = [one for one in readers if one.type != "Shape" or one.name in before.op_by_name]
+            asked = len(left) < len(readers)
+            alone = fan_out(after, blob) - asked == 1 < fan_out(before, _original(before, op, blob))
+            if alone and all(may_fuse(op, reader) for reader in left):
+                lonely.append(blob)
     dtypes: dict[str, list[str]] = {}
     for blob in lonely:
         dtypes.setdefault(after.blobs[blob].dtype, []).append(blob)

@@ -91,14 +91,33 @@ def residual(width=64, layers=4):
     return case(loss, made, signature, numbers(16, 64, width), numbers(5, 48, width))
 
 
+def gained(width=64, layers=4):
+    """What is normalised by hand is multiplied with a gain: TensorFlow might group the factors."""
+    made = weights(*[(width,), (width, 4 * width), (4 * width, width)] * layers)
+
+    def normalised(x):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + 1e-6)
+
+    def loss(x):
+        for at in range(0, len(made), 3):
+            gain, grow, shrink = made[at : at + 3]
+            h = tf.nn.gelu(tf.einsum("btd,de->bte", normalised(x) * gain + 0.5, grow))
+            x = x + tf.einsum("bte,ed->btd", h, shrink)
+        return tf.reduce_mean(tf.square(x))
+
+    signature = [tf.TensorSpec([None, None, width])]
+    return case(loss, made, signature, numbers(16, 64, width), numbers(5, 48, width))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [dense, convolutions, attention, residual])
+@pytest.mark.parametrize("make", [dense, convolutions, attention, residual, gained])
 def test_every_bit_is_the_same(make):
     assert_same_bits(make, max_slowdown=1.5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [dense, attention])
+@pytest.mark.parametrize("make", [dense, attention, gained])
 def test_memory_is_saved_as_where_all_sizes_are_known(make):
     made = make()
     arguments, _ = made.calls[0]
